@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evolvable_tools.scan import text_loops
+from evolvable_tools.scan.lexicon import split_words
 from evolvable_tools.scan.text_loops import PLACES, PartFinderInPython, sum_places_in_python
 
 finders = pytest.mark.parametrize("finder", [text_loops.PartFinder, PartFinderInPython], ids=["used", "python"])
@@ -71,3 +72,27 @@ def test_other_weights_and_words_that_are_none_are_refused(total: Any) -> None:
     for word in ((1,), ("a", ()), (1, ("a",))):
         with pytest.raises((IndexError, TypeError)):
             total([word], (), WEIGHTS, *FACTORS)
+
+
+SIGNS = "ab.z--09_'@~$|*<> \n\0é×÷你のㄅ가ͰԯԱ٣०—😀𝟎²½ǅʰɏɐﬀ０"
+
+
+@given(st.lists(st.one_of(st.text(SIGNS, max_size=12), st.text(max_size=12)), max_size=9))
+def test_a_sentence_is_read_as_the_words_that_its_pattern_finds_whatever_is_remembered(texts: list[str]) -> None:
+    if text_loops.WordReader is None:
+        pytest.skip("nothing was compiled where this was installed")
+    reader = text_loops.WordReader(lambda word: (word,), 3)
+    for text in texts:
+        found = reader.read(text)
+        assert found == [(word,) for word in split_words(text)] or (found is None and not text.isascii())
+
+
+def test_a_reader_asks_once_for_each_word_and_passes_an_error_on() -> None:
+    if text_loops.WordReader is None:
+        pytest.skip("nothing was compiled where this was installed")
+    asked: list[str] = []
+    reader = text_loops.WordReader(lambda word: asked.append(word) or len(asked), 100)
+    assert reader.read("never send never") == [1, 2, 1]
+    assert reader.read("never") == [1] and asked == ["never", "send"]
+    with pytest.raises(ZeroDivisionError):
+        text_loops.WordReader(lambda word: 1 // 0, 9).read("never")

@@ -32,9 +32,13 @@ _REACHES, _ENVIRONMENT, _CREDENTIALS, _WRITES = (
 _PLACES, _OUTSIDE, _KNOWN = (frozenset(_TABLE.data[name]) for name in ("places", "outside", "known_hosts"))
 _WHYS: Mapping[str, str] = _TABLE.data["whys"]
 _POWERS: Mapping[str, str] = _TABLE.data["powers"]
-_RUNS = [(one["what"], frozenset(one["anchors"]), re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]]
+_RUNS = [
+    (one["what"], frozenset(one["anchors"]), re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]
+]
+_GRANTS = {what: what.lower() for what in _TABLE.data["grants"]}
+_ENVIRONMENT_ANCHORS = frozenset(("$", "os.environ", "os.getenv", "process.env", "env["))
 _ANCHORS = PartFinder(
-    tuple({"://", "env", "$", *_PLACES, *_OUTSIDE, *(one.lower() for one in _TABLE.data["grants"])}.union(*(one[1] for one in _RUNS)))
+    tuple({"://", *_GRANTS.values()}.union(_ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(one[1] for one in _RUNS)))
 )
 _HARMLESS = frozenset(_TABLE.data["harmless_tools"].split())
 _TOOLS = re.compile(r"[A-Za-z_*][\w*.:-]{0,80}(?:\([^()\n]{0,200}\))?")
@@ -73,7 +77,7 @@ def _of_text(view: TextView) -> Iterator[Capability]:
     low, anchors = view.plain, _ANCHORS.find(view.plain)
     if "://" in anchors:
         yield from (Capability(NETWORK, host) for host in _hosts(view))
-    if "env" in anchors or "$" in anchors:
+    if not _ENVIRONMENT_ANCHORS.isdisjoint(anchors):
         names = {match[1].upper() for match in _ENVIRONMENT.finditer(view.text)}
         yield from (Capability(ENVIRONMENT, name) for name in names)
     if not _PLACES.isdisjoint(anchors):
@@ -84,7 +88,7 @@ def _of_text(view: TextView) -> Iterator[Capability]:
     for what, its, pattern in _RUNS:
         if not its.isdisjoint(anchors) and pattern.search(low):
             yield Capability(RUNS, what)
-    yield from (Capability(PERMISSION, what) for what in _TABLE.data["grants"] if what.lower() in anchors)
+    yield from (Capability(PERMISSION, what) for what, low in _GRANTS.items() if low in anchors)
 
 
 def _hosts(view: TextView) -> set[str]:

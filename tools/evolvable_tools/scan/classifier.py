@@ -17,7 +17,15 @@ from typing import NamedTuple
 from zlib import crc32
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.lexicon import WIDE, concepts, concepts_of_word, concepts_of_words, split_words, without_addresses, words_of
+from evolvable_tools.scan.lexicon import (
+    WIDE,
+    concepts,
+    concepts_of_word,
+    concepts_of_words,
+    split_words,
+    without_addresses,
+    words_of,
+)
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 from evolvable_tools.scan.text_loops import PLACES, WordReader, places_of, sum_places

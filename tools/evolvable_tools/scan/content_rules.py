@@ -220,7 +220,9 @@ def _issued(form: SecretForm) -> SecretRule:
 RULES = (
     *(_issued(form) for form in FORMS if form.exact),
     *(
-        SecretRule(row["name"], frozenset(row["anchors"]), _TABLE.join(row["pattern"]), FindingSeverity(row["severity"]))
+        SecretRule(
+            row["name"], frozenset(row["anchors"]), _TABLE.join(row["pattern"]), FindingSeverity(row["severity"])
+        )
         for row in _TABLE.data["secrets"]
     ),
 )

@@ -64,8 +64,7 @@ def _unspaced() -> dict[str, _NAMED]:
 _UNSPACED = _unspaced()
 _UNSPACED_ENTRIES = PartFinder(tuple(_UNSPACED))
 _STRUCTURE = tuple(
-    (row["concept"], re.compile(_TABLE.join(row["pattern"])), frozenset(row["anchors"]))
-    for row in LEXICON["structure"]
+    (row["concept"], re.compile(_TABLE.join(row["pattern"])), frozenset(row["anchors"])) for row in LEXICON["structure"]
 )
 _ANCHORS = PartFinder(tuple({anchor for _, _, anchors in _STRUCTURE for anchor in anchors}))
 

@@ -325,10 +325,9 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
             continue
         blank = not line.strip()
         item = None if blank else item_of(line)
-        if blank or item or line.startswith(("#", "|", "    |")):
-            if block:
-                yield from _ended(block, start)
-                block = []
+        if block and (blank or item or line.startswith(("#", "|", "    |"))):
+            yield from _ended(block, start)
+            block = []
         if blank:
             continue
         if not block:

@@ -4,12 +4,13 @@ Both give the same; those in C take a tenth of the time.
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 PLACES = 1 << 17
 """Weights of the classifier."""
 
-_KnownWord = tuple[int, tuple[int, ...]]
+_KnownWord = Sequence[Any]
 
 
 class PartFinderInPython:
@@ -28,7 +29,7 @@ class PartFinderInPython:
         return [part for part in self._parts if part in text]
 
 
-def places_of(words: list[_KnownWord], others: tuple[int, ...], edge: int, pair: int, gap: int) -> set[int]:
+def places_of(words: Sequence[_KnownWord], others: tuple[int, ...], edge: int, pair: int, gap: int) -> set[int]:
     """Return the places of a sentence's features; for the arguments see `sum_places_in_python`."""
     hashes = [edge, *[word[0] for word in words], edge]
     places = set(others).union(*[word[1] for word in words])
@@ -39,7 +40,7 @@ def places_of(words: list[_KnownWord], others: tuple[int, ...], edge: int, pair:
 
 
 def sum_places_in_python(
-    words: list[_KnownWord], others: tuple[int, ...], weights: bytes, edge: int, pair: int, gap: int
+    words: Sequence[_KnownWord], others: tuple[int, ...], weights: bytes | memoryview, edge: int, pair: int, gap: int
 ) -> int:
     """Return the sum of the weights at all places of a sentence, each counted once.
 
@@ -55,26 +56,17 @@ def sum_places_in_python(
 
 if TYPE_CHECKING:
     PartFinder, sum_places = PartFinderInPython, sum_places_in_python
+    WordReader: Any = None
 else:
     try:
-        from evolvable_store.search._scoring import PartFinder, sum_places
-    except ImportError:  # no compiler, or one that was compiled for an earlier version
-        PartFinder, sum_places = PartFinderInPython, sum_places_in_python
+        from evolvable_store.search._scoring import PartFinder, WordReader, sum_places
+    except ImportError:  # no compiler, or it was compiled for an earlier version
+        PartFinder, sum_places, WordReader = PartFinderInPython, sum_places_in_python, None
+"""`WordReader(know, most)` reads a sentence in lower case as the words that were met before, without making them anew.
 
-try:
-    from evolvable_store.search._scoring import WordReader as _WordReader  # type: ignore[import-not-found]
-except ImportError:
-    _WordReader = None
-
-WordReader: Any = _WordReader
-"""Reads a sentence in lower case as the words that were met before, without making them anew; None without a compiler.
-
-`WordReader(know, most)`: know(word) says what a word is known as, and is asked once while no more than `most` words are
+None without a compiler. know(word) says what a word is known as, and is asked once while no more than `most` words are
 remembered. `read(text)` returns what the words of the lexicon's pattern `token` are known as, in order, and None for a
 text with a sign that may be a digit of another script, which only that pattern knows.
 """
 
-COMPILED = PartFinder is not PartFinderInPython
-"""Whether the loops are those in C."""
-
-__all__ = ["COMPILED", "PartFinder", "PartFinderInPython", "sum_places", "sum_places_in_python", "WordReader"]
+__all__ = ["PartFinder", "PartFinderInPython", "WordReader", "places_of", "sum_places", "sum_places_in_python"]
