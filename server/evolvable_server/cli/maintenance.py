@@ -15,7 +15,7 @@ from evolvable_store.fsck import FsckReport
 from evolvable_store.gc import CollectedBlobs, collect
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
-from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash, TrashEntry
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
 from evolvable_store.workingcopy.staging_dir import open_root
 from evolvable_tools import secret_leaks
 from evolvable_tools.library import Caller, Library
@@ -229,7 +229,7 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
     with state.library() as (library, _):
         trash = Trash(library.store.home)
         if entry is None:
-            kept_for = {"retention_days": RETENTION_SECONDS / 86_400, "max_bytes": MAX_BYTES}
+            kept_for = {"retention_days": RETENTION_DAYS, "max_bytes": MAX_BYTES}
             return Output({"entries": trash.entries(), **kept_for}, _show_trash)
         found = next((one for one in trash.entries() if one.id == entry), None)
         if found is None:
@@ -268,7 +268,7 @@ def _show_trash(listing: dict[str, Any]) -> None:
         names=("entry", "from"),
         spare=("when", "files"),
     )
-    say(f"\nKept for {listing['retention_days']:.0f} days, at most {file_size(MAX_BYTES)} in all.")
+    say(f"\nKept for {listing['retention_days']} days of use, at most {file_size(MAX_BYTES)} in all.")
     say("Put one back: evolvable trash restore ENTRY")
 
 
