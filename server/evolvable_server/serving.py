@@ -261,6 +261,11 @@ class Serving:
         except (EvolvableError, OSError) as error:
             log.warning("The library was not re-read: %s", error)
 
+    def _keep_up(self) -> None:
+        from evolvable_server.upkeep import keep_up_quietly  # with what reads runs, which no answer needs
+
+        keep_up_quietly(self.library)
+
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
@@ -276,6 +281,7 @@ class Serving:
             except EvolvableError as error:
                 log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._bring_up, name="evolvable-memory", daemon=True).start()
+            threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

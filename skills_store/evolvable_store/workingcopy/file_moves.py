@@ -356,7 +356,7 @@ MAX_BYTES = 2 * 2**30
 """What all entries together may hold; the oldest go first, the newest stays whatever its size."""
 
 _DAY = "day"
-"""The file of an entry that says on which day of use it came. It is no field: programs before it know no other fields."""
+"""The file of an entry that says on which day of use it came. Older programs refuse another field."""
 
 _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 
