@@ -1,6 +1,6 @@
 """Count the days on which a home is used, so that a wrong clock ages nothing.
 
-What is kept for some days is kept for so many days of use. A clock that jumps, in either direction and as far as it
+An entry of the trash stays for so many days of use. A clock that jumps, in either direction and as far as it
 likes, makes one more day at most.
 """
 
@@ -24,7 +24,7 @@ def used_days(home: Path) -> int:
 def count_day(home: Path, now: float) -> int:
     """Count today, unless less than a day went by since the last one that was counted; return all of them.
 
-    now: seconds of the clock. A clock that was set back begins its day anew. Nothing is counted in a home that
+    now: seconds of the clock. A clock that was set back starts a new day. Nothing is counted in a home that
     cannot be written.
     """
     kept = _read(home)
