@@ -290,6 +290,11 @@ class Serving:
                 last = str(error)
             self._closed.wait(AGAIN_SECONDS)
 
+    def _keep_up(self) -> None:
+        from evolvable_server.upkeep import keep_up_quietly  # with what reads runs, which no answer needs
+
+        keep_up_quietly(self.library)
+
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
@@ -305,6 +310,7 @@ class Serving:
             except EvolvableError as error:
                 log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()
+            threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

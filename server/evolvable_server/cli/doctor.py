@@ -31,7 +31,7 @@ from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, is_plugins
-from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash
 from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
 from evolvable_tools.library import Library
@@ -230,8 +230,7 @@ def _trash(home: Path) -> list[str]:
     if not entries:
         return []
     size = sum(entry.size for entry in entries)
-    days = RETENTION_SECONDS / 86_400
-    limit = f"kept for {days:.0f} days, at most {MAX_BYTES:,} bytes"
+    limit = f"kept for {RETENTION_DAYS} days of use, at most {MAX_BYTES:,} bytes"
     return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
 
 

@@ -17,7 +17,8 @@ from evolvable_store.storage.connection import Connection, SqliteRepository
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
     WHERE change.manifest IS NOT NULL AND change.sequence > ?
-    UNION ALL SELECT file.value ->> 0 FROM proposal, json_each(proposal.manifest) AS file"""
+    UNION ALL SELECT file.value ->> 0 FROM proposal, json_each(proposal.manifest) AS file
+    WHERE proposal.files_removed_at IS NULL"""
 _UNREFERENCED = f"SELECT id, sha256, length(data) FROM blob WHERE sha256 NOT IN ({_REFERENCED}) ORDER BY id"
 
 _CHAINED = ("change", "operation", "blob", "purging")

@@ -11,6 +11,7 @@ from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import APPROVED, REJECTED
+from evolvable_store.used_days import planned_day, used_days
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
@@ -95,6 +96,7 @@ class LibraryStatus:
     unseen: list[str] = field(default_factory=list)
     unseen_count: int = 0
     held_files: list[HeldFile] = field(default_factory=list)
+    upkeep: str = ""
 
 
 def library_status(
@@ -127,7 +129,23 @@ def library_status(
         [one.line for one in unseen.listed],
         unseen.number,
         list_held_files(library),
+        describe_plan(library),
     )
+
+
+YEAR_DAYS = 365
+"""How old what a library makes coarser by itself is."""
+
+
+def describe_plan(library: Library) -> str:
+    """Return what is going to be made coarser by itself and when, '' where nothing is planned."""
+    planned = planned_day(library.store.home)
+    if planned is None or library.store.backend.shared:
+        return ""
+    left = planned - used_days(library.store.home)
+    when = f"in {left} days of use" if left > 1 else "on the next day of use"
+    step = f"`evolvable gc --older {YEAR_DAYS}d --dry-run` says what"
+    return f"what is older than a year is made coarser {when}; {step}"
 
 
 def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:

@@ -172,7 +172,7 @@ def describe_proposal(
         *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
         versions.changed_files(base, p.manifest),
         p.state,
-        diff(library, base, p.manifest, (str(p.base), "proposed"), limit=limit) if with_diff else None,
+        _proposed_diff(library, base, p, limit) if with_diff else None,
         p.removes,
         list(found.findings),
         [str(one) for one in found.capabilities.added],
@@ -304,6 +304,14 @@ def list_waiting(
     return [describe_proposal(library, proposal) for proposal in found[:limit]]
 
 
+def _proposed_diff(library: Library, base: Manifest, proposal: Proposal, limit: int | None) -> str:
+    """Return the diff of a proposal, or what is left of one whose files were removed: their names and hashes."""
+    if proposal.files_removed_at is None:
+        return diff(library, base, proposal.manifest, (str(proposal.base), "proposed"), limit=limit)
+    names = (f"{path} sha256 {entry.sha256}" for path, entry in proposal.manifest.items())
+    return "\n".join([f"The files were removed on {proposal.files_removed_at[:10]}.", *names])
+
+
 def show_proposal(library: Library, proposal_id: int, *, limit: int | None = versions.MAX_DIFF) -> WaitingProposal:
     """Return one proposal with its diff against the version it was made from. Raises NotFound.
 
@@ -421,6 +429,9 @@ def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
     if not caller.decides:
         raise Refused("Reopening a proposal is a person's decision; this call is not a person's.", "Propose it again.")
     proposal = library.store.backend.proposals.get(proposal_id)
+    if proposal.files_removed_at is not None:
+        text = f"The files of proposal {proposal_id} were removed on {proposal.files_removed_at[:10]}."
+        raise InvalidArgument(text, "Propose the change again.")
     audited = library.decision(caller, "reopen", f"{proposal.ref} (proposal {proposal.id})")
     if not library.store.backend.proposals.reopen(proposal_id, audited):
         raise InvalidArgument(f"Proposal {proposal_id} is {proposal.state}.", "Only a rejected proposal is reopened.")
@@ -457,6 +468,8 @@ def changes_text(library: Library, proposal_id: int) -> bool:
 
 
 def _proposed_texts(library: Library, proposal: Proposal) -> dict[str, str]:
+    if proposal.files_removed_at is not None:
+        return {}
     head, after = library.store.head_or_none(proposal.ref), proposal.manifest
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     # Only what changed is read: the page asks this of every proposal that it shows.

@@ -97,6 +97,13 @@ LEFT JOIN sighting s ON s.session = u.session AND s.resource = u.resource AND s.
 WHERE (?1 IS NULL OR e.at >= ?1) AND (?2 IS NULL OR e.session = ?2)
 ORDER BY u.session, u.executor, u.at, u.resource, u.version
 
+-- What searches showed: the single rows, and the days whose rows are folded.
+-- name: impressions
+SELECT resource, CAST(sum(number) AS INTEGER), CAST(sum(CASE WHEN last >= ?1 THEN number ELSE 0 END) AS INTEGER), max(last) FROM (
+    SELECT resource, 1 AS number, at AS last FROM shown WHERE origin IS NULL
+    UNION ALL SELECT resource, number, last FROM shown_day) AS seen
+GROUP BY resource
+
 -- The version that a resource had at a moment. The newest operation that was here by then says how far the log went.
 -- A copied history tells nothing of that: it has the times of what it is a copy of.
 -- name: version_at

@@ -145,6 +145,15 @@ def read_ledger(path: Path) -> list[LedgerRecord]:
     return _parse_lines(path, data)[0]
 
 
+def ledger_head(path: Path) -> tuple[int, str]:
+    """Return how many records a ledger has, and the hash of its last line, which covers all of them.
+
+    Raises LedgerDamaged.
+    """
+    records, last, _ = _parse_lines(path, path.read_bytes())
+    return len(records), last.decode("ascii")
+
+
 def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, int]:
     """Return the records, the last hash, and where the last whole record ends."""
     records: list[LedgerRecord] = []
