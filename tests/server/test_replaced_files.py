@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -143,6 +144,34 @@ def test_files_that_nobody_is_known_to_have_replaced_are_taken_and_the_learned_l
     machine("inbox", "approve", waiting["proposal_id"])
     assert machine.document.read_text() == text(with_learned(UPDATE.replace("five", "5")))
     assert machine("status", "--json").json["put_back"] == []
+
+
+def test_what_was_learned_in_another_file_and_in_the_head_comes_back_after_an_update(installed: Installed) -> None:
+    for edit in (
+        ("--file", "references/more.md=-"),
+        ("--edit", "SKILL.md", "Works with pdf files.", "Reads PDF files."),
+    ):
+        changed = installed("update", "pdf", *edit, "-m", "learned", "--json", stdin="more\n", **AGENT)
+        assert changed.json["version"]
+    (installed.skills / "pdf/references/more.md").unlink()
+    installed.document.write_text(text(UPDATE))
+    installed.write_lock("b" * 40)
+    installed("sync")
+    assert (installed.skills / "pdf/references/more.md").read_text() == "more\n"
+    assert "Reads PDF files." in installed.document.read_text()
+    assert with_learned(UPDATE) in installed.document.read_text()
+
+
+def test_what_was_learned_waits_when_a_removed_skill_is_installed_again(installed: Installed) -> None:
+    shutil.rmtree(installed.skills / "pdf")
+    installed("sync")
+    installed.save(installed.skills, "pdf", text(UPDATE))
+    installed.write_lock("b" * 40)
+    installed("sync")
+    (waiting,) = installed.proposals()
+    assert "(2 lines)" in str(waiting["reason"])
+    installed("inbox", "approve", waiting["proposal_id"])
+    assert installed.document.read_text() == text(with_learned(UPDATE))
 
 
 @pytest.mark.parametrize(

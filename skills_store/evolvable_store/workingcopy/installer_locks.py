@@ -57,28 +57,20 @@ def directory_name(name: str) -> str:
 
 
 class InstalledSkills:
-    """What the lock files around one watched folder say, and what they said before."""
+    """What the lock files around one watched folder say, and what was noted of them before."""
 
     def __init__(self, home: Path, folder: WatchedFolder) -> None:
         self._file, self._folder = home / INSTALLED_SKILLS, folder.path
-        self._now: dict[str, str] | None = None
-        self._before: dict[str, str] | None = None
-        self.is_new = False
-        """Whether nothing was noted of the folder yet: then no skill counts as replaced."""
-
-    def begin(self) -> None:
-        """Read what was noted before; the lock files are read when somebody asks."""
-        self._now = None
         noted = _read_noted(self._file).get(str(self._folder))
-        self.is_new = not isinstance(noted, dict)
+        self._is_new = not isinstance(noted, dict)
         self._before = {key: str(value) for key, value in noted.items()} if isinstance(noted, dict) else {}
+        self._now: dict[str, str] | None = None
 
     def changed(self) -> set[str]:
         """Return the directories whose hash is another one than was noted, or that are named for the first time."""
-        if self.is_new:
+        if self._is_new:  # nothing was noted of the folder yet
             return set()
-        before = self._before or {}
-        return {name for name, found in self._hashes().items() if before.get(name) != found}
+        return {name for name, found in self._hashes().items() if self._before.get(name) != found}
 
     def is_replaced(self, directory: str) -> bool:
         """Return whether the installer replaced a directory of the folder since the hash was noted."""
@@ -86,15 +78,15 @@ class InstalledSkills:
 
     def note(self, directories: Iterable[str] | None = None) -> None:
         """Note what the lock files say now of these directories, by default of all. Raise OSError."""
-        now, before = self._hashes(), self._before or {}
-        every_name = directories is None or self.is_new
+        now, before = self._hashes(), self._before
+        every_name = directories is None or self._is_new
         names = {*now, *before} if every_name else set(map(directory_name, directories or ()))
         noted = {name: found for name in {*now, *before} if (found := (now if name in names else before).get(name))}
-        if noted != before or self.is_new:
+        if noted != before or self._is_new:
             every = _read_noted(self._file)
             every[str(self._folder)] = noted
             write_private(self._file, json.dumps(every), durable=False)
-            self._before, self.is_new = noted, False
+            self._before, self._is_new = noted, False
 
     def _hashes(self) -> dict[str, str]:
         if self._now is None:

@@ -75,25 +75,29 @@ class _Learned:
 
 
 def lost_changes(
-    store: Store, head: Head, disk: Files, source: SourceKind, was_in_source: Callable[[Files], bool]
+    store: Store, head: Head, disk: Files, source_of: Callable[[], SourceKind], was_in_source: Callable[[Files], bool]
 ) -> LostChanges | None:
     """Return what was learned and is lost in files that lie on disk; None where nothing is, or the owner edited.
 
-    head: the version before. source: what is known to have written the files. was_in_source: whether the source itself
+    head: the version before, or the removed resource that comes back; then a person decides. source_of: returns what is
+    known to have written the files. was_in_source: whether the source itself
     had the content of a version, as a commit of learned lines: then that was updated, and what is gone was taken away
     there.
     """
     found = _versions(store, head)
     base = max((number for number in found if _is_sources(number, found[number])), default=1)
     learned = [number for number in found if number > base and _is_learned(found[number])]
-    if not learned or head.version != head.latest:
+    if not learned:
         return None
-    now = store.files(head)
+    now = store.files(head, head.latest)
     lines = _learned_lines(store, head, learned, now)
     gone, kept = _gone(lines, disk)
     trees = {version.tree for version in store.backend.versions(head.id, MAX_VERSIONS)}
+    source = source_of() if gone else SourceKind.NONE
     if not gone or (source is not SourceKind.INSTALLER and make_manifest(disk).tree in trees):
         return None
+    if head.version is None and source is not SourceKind.NONE:
+        return LostChanges(base, head, now, gone, SourceKind.NONE)
     if source is not SourceKind.NONE:
         newer = (number for number in sorted(found, reverse=True) if number > base)
         base = next((number for number in newer if was_in_source(store.files(head, number))), base)
@@ -165,13 +169,22 @@ def _changes_apart(lines: _Learned, now: Files, disk: Files) -> bool:
     """Return whether a place changed in which no learned line stood or came back."""
     for path in {*now, *disk}:
         learned = {*lines.added.get(path, ()), *lines.removed.get(path, ())}
-        old, new = _text(now, path), _text(disk, path)
-        before, after = old.split("\n"), new.split("\n")
-        there = done = 0
-        for start, end, count in changed_lines(old, new):
-            there += start - done
-            touched = [line.strip() for line in (*before[start:end], *after[there : there + count]) if line.strip()]
-            if touched and learned.isdisjoint(touched):
-                return True
-            done, there = end, there + count
+        places = _changed_places(_text(now, path), _text(disk, path))
+        if any(place and learned.isdisjoint(place) for place in places):
+            return True
     return False
+
+
+def _changed_places(old: str, new: str) -> list[set[str]]:
+    """Return the lines of each place that changed, before and after; only blank lines stand within one."""
+    before, after = old.split("\n"), new.split("\n")
+    places, there, done = list[set[str]](), 0, 0
+    for start, end, count in changed_lines(old, new):
+        there += start - done
+        touched = {line.strip() for line in (*before[start:end], *after[there : there + count]) if line.strip()}
+        if places and not any(line.strip() for line in before[done:start]):
+            places[-1] |= touched
+        else:
+            places.append(touched)
+        done, there = end, there + count
+    return places

@@ -39,7 +39,7 @@ class PutBack:
         files = merge_resource(lost.head, self._store.files(lost.head, lost.base), disk, lost.files).files
         held = self._held(directory, lost.head, disk, files)
         findings = held.findings if held is not None else None
-        why = f"{lost.reason}: the files in {directory} were replaced, not edited from version {lost.head.version}"
+        why = f"{lost.reason}: the files in {directory} were replaced, not edited from version {lost.head.latest}"
         draft = Draft(lost.head.ref, lost.base, lost.files, why, findings=findings)
         return self._store.backend.proposals.add(self._store.now(), Actor.IMPORT, None, draft)
 

@@ -142,6 +142,7 @@ class WorkingCopy:
             self._plan.begin()
             self._judge_again(sync)
             self._plan.held = self._held_files.of_folder(self.folder)
+            is_full = directories is None
             if directories is None:
                 survey = self.status.everything()
                 directories, sync.stale = survey.directories, survey.gone
@@ -151,7 +152,7 @@ class WorkingCopy:
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
                     progress(min(start + BATCH, len(wanted)), len(wanted))
-            if not sync.stale:
+            if not sync.stale and (is_full or sync.taken):
                 self._settle_installed(wanted, sync)
         return sync
 

@@ -236,7 +236,7 @@ class SyncPlan:
         self._store, self._folder, self._looker = store, folder, looker
         self._identity, self._gate = identity, gate
         self.origins = OriginResolver(folder, store.home, self._makers)
-        self.installed = InstalledSkills(store.home, folder)
+        self._installed: InstalledSkills | None = None
         self._is_new = False
         self._judged: tuple[int, int] | None = None  # a version that does not count as known
         self._held_files, self._bindings = store.backend.held, store.backend.bindings
@@ -246,7 +246,7 @@ class SyncPlan:
         """Note whether the folder is just imported, before anything is read."""
         self._is_new = self.origins.is_new
         self.origins.take_in()
-        self.installed.begin()
+        self._installed = None
 
     def _makers(self, data: bytes) -> set[Principal]:
         return self._store.backend.attestations.makers(blob_hash(data), self._judged)
@@ -333,19 +333,28 @@ class SyncPlan:
         lost = self.lost(look, ref, origin) if step is SyncStep.SNAPSHOT else None
         return Edit(look, ref, how, origin.identity, origin.waits, lost)
 
+    @property
+    def installed(self) -> InstalledSkills:
+        """What the lock files of installers say, read once in a sync."""
+        if self._installed is None:
+            self._installed = InstalledSkills(self._store.home, self._folder)
+        return self._installed
+
     def lost(self, look: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
         """Return what was learned and is lost in what a directory holds, where its files were replaced."""
         head, who = look.head, origin.identity.principal
         if origin.waits or head is None or head.ref != ref or head.latest < 2 or who is Principal.AGENT:
             return None
-        if self._folder.is_plugins or look.reading is None or head.version is None:
+        if self._folder.is_plugins or look.reading is None:
             return None
-        disk = look.reading.files
-        source = SourceKind.INSTALLER if self.installed.is_replaced(look.directory) else SourceKind.NONE
-        source = SourceKind.GIT if who is Principal.REPOSITORY else source
+        disk, by_git = look.reading.files, who is Principal.REPOSITORY
+
+        def source() -> SourceKind:
+            by_installer = not by_git and self.installed.is_replaced(look.directory)
+            return SourceKind.GIT if by_git else SourceKind.INSTALLER if by_installer else SourceKind.NONE
 
         def was_in_source(files: Files) -> bool:
-            return source is SourceKind.GIT and self.origins.was_committed(look.directory, files, disk)
+            return by_git and self.origins.was_committed(look.directory, files, disk)
 
         return lost_changes(self._store, head, disk, source, was_in_source)
 
