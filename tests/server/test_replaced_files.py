@@ -162,15 +162,20 @@ def test_what_was_learned_in_another_file_and_in_the_head_comes_back_after_an_up
     assert with_learned(UPDATE) in installed.document.read_text()
 
 
-def test_what_was_learned_waits_when_a_removed_skill_is_installed_again(installed: Installed) -> None:
+@pytest.mark.parametrize("is_named", [True, False], ids=["by an installer", "by nobody knows whom"])
+def test_what_was_learned_is_not_lost_when_a_removed_skill_is_installed_again(
+    installed: Installed, is_named: bool
+) -> None:
     shutil.rmtree(installed.skills / "pdf")
     installed("sync")
     installed.save(installed.skills, "pdf", text(UPDATE))
-    installed.write_lock("b" * 40)
+    if is_named:
+        installed.write_lock("b" * 40)
     installed("sync")
-    (waiting,) = installed.proposals()
-    assert "(2 lines)" in str(waiting["reason"])
-    installed("inbox", "approve", waiting["proposal_id"])
+    if not is_named:
+        (waiting,) = installed.proposals()
+        assert "(2 lines)" in str(waiting["reason"])
+        installed("inbox", "approve", waiting["proposal_id"])
     assert installed.document.read_text() == text(with_learned(UPDATE))
 
 

@@ -14,13 +14,13 @@ the same save gets one proposal to put them back.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from evolvable_store.merge import changed_lines
 from evolvable_store.objects import Files, blob_hash, make_manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal
+from evolvable_store.operation import Head, Operation, Principal
 from evolvable_store.store import Store
 
 MAX_VERSIONS = 100
@@ -79,14 +79,16 @@ def lost_changes(
 ) -> LostChanges | None:
     """Return what was learned and is lost in files that lie on disk; None where nothing is, or the owner edited.
 
-    head: the version before, or the removed resource that comes back; then a person decides. source_of: returns what is
-    known to have written the files. was_in_source: whether the source itself
-    had the content of a version, as a commit of learned lines: then that was updated, and what is gone was taken away
-    there.
+    head: the version before, or the removed resource that comes back. source_of: returns what is known to have written
+    the files. was_in_source: whether the source itself had the content of a version, as a commit of learned lines: then
+    that was updated, and what is gone was taken away there.
     """
+    learned = _learned_versions(store, head)
+    if not learned:
+        return None
     found = _versions(store, head)
-    base = max((number for number in found if _is_sources(number, found[number])), default=1)
-    learned = [number for number in found if number > base and _is_learned(found[number])]
+    base = max((number for number in found if _is_sources(number, found[number], learned)), default=1)
+    learned = [number for number in learned if number > base]
     if not learned:
         return None
     now = store.files(head, head.latest)
@@ -96,8 +98,6 @@ def lost_changes(
     source = source_of() if gone else SourceKind.NONE
     if not gone or (source is not SourceKind.INSTALLER and make_manifest(disk).tree in trees):
         return None
-    if head.version is None and source is not SourceKind.NONE:
-        return LostChanges(base, head, now, gone, SourceKind.NONE)
     if source is not SourceKind.NONE:
         newer = (number for number in sorted(found, reverse=True) if number > base)
         base = next((number for number in newer if was_in_source(store.files(head, number))), base)
@@ -113,18 +113,18 @@ def _versions(store: Store, head: Head) -> dict[int, Operation]:
     return {change.after: store.operation(change.operation) for change in changes if change.after}
 
 
-def _is_learned(made: Operation) -> bool:
-    if made.principal is Principal.AGENT or made.actor in (Actor.AGENT, Actor.REVIEW, Actor.EVOLUTION):
-        return True
-    return any(_LEARNED.match(text) for text in (made.reason, *made.intent.evidence))
+def _learned_versions(store: Store, head: Head) -> list[int]:
+    """Return the versions of a resource that were learned, oldest first."""
+    found = store.backend.attestations.learned_candidates(head.id)
+    return sorted(number for number, (own, texts) in found.items() if own or any(map(_LEARNED.match, texts)))
 
 
-def _is_sources(number: int, made: Operation) -> bool:
+def _is_sources(number: int, made: Operation, learned: Collection[int]) -> bool:
     """Return whether a version has the text of the source as it came."""
     if number == 1 or any(text.startswith(REPLACED) for text in made.intent.evidence):
         return True
     is_merged = any(text.startswith(MERGED) for text in made.intent.evidence)
-    return made.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (is_merged or _is_learned(made))
+    return made.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (is_merged or number in learned)
 
 
 def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files) -> _Learned:

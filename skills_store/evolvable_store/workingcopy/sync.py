@@ -152,7 +152,7 @@ class WorkingCopy:
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
                     progress(min(start + BATCH, len(wanted)), len(wanted))
-            if not sync.stale and (is_full or sync.taken):
+            if not sync.stale and (is_full or self._plan.has_read_locks):
                 self._settle_installed(wanted, sync)
         return sync
 
@@ -359,8 +359,8 @@ class WorkingCopy:
             if proposal is not None and directory not in self._plan.held:
                 mark = self.status.signature(directory)
                 look = self.status.look(directory, binding, head, head.name, mark, time.time_ns())
-                if look.tree == head.tree:
-                    self._merge_back(look, head, proposal, self._identity, sync)
+                if look.tree == head.tree and self._merge_back(look, head, proposal, self._identity, sync):
+                    sync.replaced = [one for one in sync.replaced if one.proposal != proposal.id]
         unread = {one.directory for one in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
         with contextlib.suppress(OSError):
             self._plan.installed.note(set(directories) - unread)

@@ -334,6 +334,11 @@ class SyncPlan:
         return Edit(look, ref, how, origin.identity, origin.waits, lost)
 
     @property
+    def has_read_locks(self) -> bool:
+        """Whether this sync asked the lock files of installers."""
+        return self._installed is not None
+
+    @property
     def installed(self) -> InstalledSkills:
         """What the lock files of installers say, read once in a sync."""
         if self._installed is None:
@@ -345,7 +350,8 @@ class SyncPlan:
         head, who = look.head, origin.identity.principal
         if origin.waits or head is None or head.ref != ref or head.latest < 2 or who is Principal.AGENT:
             return None
-        if self._folder.is_plugins or look.reading is None:
+        learned = self._store.backend.attestations.learned_candidates(head.id)
+        if not learned or self._folder.is_plugins or look.reading is None:
             return None
         disk, by_git = look.reading.files, who is Principal.REPOSITORY
 
