@@ -1,6 +1,6 @@
 """Put back what was learned and is lost where the files of a directory were replaced.
 
-What is to be put back is kept as a proposal before the files on disk are taken in, so nothing is lost between the two.
+What is to be put back is kept as a proposal before the files on disk are imported, so nothing is lost between the two.
 Where git or an installer is known to have written the files, and the two merge, it is made at once.
 """
 

@@ -325,7 +325,7 @@ class WorkingCopy:
         self._snapshot([edit], sync)
         head, proposals = self.store.head(edit.ref), self.store.backend.proposals
         if head.latest == lost.head.latest:
-            proposals.reject(number, "the files were not taken in, so nothing is lost")
+            proposals.reject(number, "the files were not imported, so nothing is lost")
             return
         proposal = proposals.get(number)
         if lost.source is SourceKind.NONE or not self._merge_back(look, head, proposal, edit.identity, sync):
