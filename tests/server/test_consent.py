@@ -41,6 +41,7 @@ FORBIDDEN = [
     ("inbox", "approve", "1"),
     ("inbox", "reject", "1", "-m", "no"),
     ("inbox", "edit", "1"),
+    ("inbox", "take", "1"),
     ("publish",),
     ("channel", "policy", "live"),
     ("channel", "withdraw", "pdf"),

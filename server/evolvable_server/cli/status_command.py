@@ -113,6 +113,7 @@ def _show_status(found: LibraryStatus) -> None:
         rows.append((("out of force", "bold"), (some(found.out_of_force, MOST), "yellow")))
     rows += _rows("to look at", _unseen(found))
     rows += _rows("held files", [one.text for one in found.held_files])
+    rows += _rows("put back", found.put_back)
     rows += _rows("folder", found.folders)
     if found.windows is not None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))

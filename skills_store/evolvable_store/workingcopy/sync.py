@@ -8,6 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Princ
 from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import main_file
 from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.proposals import Proposal
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
 from evolvable_store.validation import blocking_problems, find_problems
@@ -40,9 +42,11 @@ from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
 from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
-from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
+from evolvable_store.workingcopy.incoming import DirectoryIssue, HeldContent, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.late_origin import record_maker
+from evolvable_store.workingcopy.learned_changes import MERGED, REPLACED, LostChanges, SourceKind
 from evolvable_store.workingcopy.openat import PathAt, first_link
+from evolvable_store.workingcopy.put_back import PutBack
 from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
@@ -98,6 +102,7 @@ class WorkingCopy:
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder, powers)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
+        self._put_back = PutBack(store, folder, gate, self._transaction)
         self._removals = True
         self._swept: dict[str, float] = {}
         self._found: StagingDirectory | None = None
@@ -137,6 +142,7 @@ class WorkingCopy:
             self._plan.begin()
             self._judge_again(sync)
             self._plan.held = self._held_files.of_folder(self.folder)
+            is_full = directories is None
             if directories is None:
                 survey = self.status.everything()
                 directories, sync.stale = survey.directories, survey.gone
@@ -146,6 +152,8 @@ class WorkingCopy:
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
                     progress(min(start + BATCH, len(wanted)), len(wanted))
+            if not sync.stale and (is_full or self._plan.has_read_locks):
+                self._settle_installed(wanted, sync)
         return sync
 
     def obstacle(self) -> FolderObstacle | None:
@@ -273,8 +281,12 @@ class WorkingCopy:
             elif step is not SyncStep.NOTHING:
                 later.append((look, step))
         self._bindings.bind(bound)
-        for identity in dict.fromkeys(edit.identity for edit in edits):
-            self._snapshot([edit for edit in edits if edit.identity == identity], sync)
+        plain = [edit for edit in edits if edit.lost is None]
+        for identity in dict.fromkeys(edit.identity for edit in plain):
+            self._snapshot([edit for edit in plain if edit.identity == identity], sync)
+        for edit in edits:
+            if edit.lost is not None:
+                self._take_replaced(edit, edit.lost, sync)
         for look, step in later:
             self._one(look, step, sync)
         return again
@@ -283,7 +295,8 @@ class WorkingCopy:
         if not edits:
             return
         try:
-            with self._transaction(change_reason(self._place, edits), identity=edits[0].identity) as tx:
+            replaced = [f"{REPLACED}: version {edit.expected}" for edit in edits if edit.lost is not None]
+            with self._transaction(change_reason(self._place, edits), replaced, edits[0].identity) as tx:
                 for edit in edits:
                     assert edit.look.reading is not None
                     self.status.note_edit(edit.look)
@@ -304,6 +317,54 @@ class WorkingCopy:
             self._note_taken(edit.look.directory, written.version, who)
             if edit.ref.name != edit.look.name:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
+
+    def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
+        """Make a version of files that replaced those of the library, and put back what was learned or propose it."""
+        look = edit.look
+        assert look.reading is not None
+        number = self._put_back.propose(look.directory, lost, look.reading.files)
+        self._snapshot([edit], sync)
+        head, proposals = self.store.head(edit.ref), self.store.backend.proposals
+        if head.latest == lost.head.latest:
+            proposals.reject(number, "the files were not imported, so nothing is lost")
+            return
+        proposal = proposals.get(number)
+        if lost.source is SourceKind.NONE or not self._merge_back(look, head, proposal, edit.identity, sync):
+            sync.replaced.append(HeldContent(look.directory, edit.ref, number, lost.reason))
+
+    def _merge_back(
+        self, look: DirectoryState, head: Head, proposal: Proposal, identity: Identity, sync: SyncReport
+    ) -> bool:
+        """Put learned lines back into a directory that holds the head; return whether no person has to decide."""
+        try:
+            new = self._put_back.merge(look.directory, head, proposal, identity)
+        except VersionConflict:
+            return False
+        except EvolvableError as error:
+            sync.warnings.append(DirectoryIssue(look.directory, (error.text,)))
+            return False
+        if new is None or new.version is None:
+            return False
+        sync.taken.append(ImportedDirectory(look.directory, new.ref, new.version, "merged", identity.principal))
+        self._one(replace(look, head=new), SyncStep.CHECKOUT, sync)
+        return True
+
+    def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
+        """Put back what waits where an installer's lock file now says that it replaced a skill, and note the file."""
+        changed = {one for one in directories if self._plan.installed.is_replaced(one)}
+        bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
+        heads = self.store.backend.heads_by_id({binding.resource for binding in bound.values()}) if bound else {}
+        for directory, binding in bound.items():
+            head = heads[binding.resource]
+            proposal = self._put_back.waiting(head.ref) if binding.version == head.version is not None else None
+            if proposal is not None and directory not in self._plan.held:
+                mark = self.status.signature(directory)
+                look = self.status.look(directory, binding, head, head.name, mark, time.time_ns())
+                if look.tree == head.tree and self._merge_back(look, head, proposal, self._identity, sync):
+                    sync.replaced = [one for one in sync.replaced if one.proposal != proposal.id]
+        unread = {one.directory for one in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
+        with contextlib.suppress(OSError):
+            self._plan.installed.note(set(directories) - unread)
 
     def _note_taken(self, directory: str, version: int, who: Principal) -> None:
         if who is Principal.UNKNOWN and self._plan.origins.repositories(self.folder.path / directory):
@@ -446,7 +507,9 @@ class WorkingCopy:
             return
         if self._plan.hold(Edit(look, look.head.ref, "merged", origin.identity), sync):
             return
-        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=origin.identity)
+        lost = self._plan.lost(look, look.head.ref, origin)
+        base = lost.base if lost is not None and lost.source is not SourceKind.NONE else look.binding.version
+        self._merge_in(look, look.head, base, look.reading.files, sync, identity=origin.identity)
 
     def _merge_in(
         self,
@@ -473,7 +536,8 @@ class WorkingCopy:
             )
             outcome = f"conflict in {paths}, {dropped}"
         reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
-        with self._transaction(reason, [f"conflict: {conflict}"] if conflict else [], identity) as tx:
+        evidence = [f"{MERGED}, version {head.version}", *([f"conflict: {conflict}"] if conflict else [])]
+        with self._transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
             discard(kept, self.staging())

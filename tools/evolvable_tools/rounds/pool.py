@@ -22,6 +22,7 @@ from evolvable_tools.metrics import REWARDS
 from evolvable_tools.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, PoolLook, judge_trial
 from evolvable_tools.trial_arms import is_stale
 from evolvable_tools.verbs import proposal_inbox, versions
+from evolvable_tools.verbs.rebased_proposals import rebase
 
 SHARE = 0.5
 """Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
@@ -200,7 +201,7 @@ def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: fl
             "Only a change of a skill can be tried: approve it, or reject it.",
         )
     head = check_may_try(library, proposal.ref)
-    files = proposal_inbox.rebase(library, proposal, head, library.store.files(head))
+    files = rebase(library, proposal, head, library.store.files(head), {}).files
     new = put_on_trial(library, caller, proposal.ref, files, proposal.reason, share=share, proposal=proposal_id)
     return describe_trial(library, new)
 

@@ -123,6 +123,16 @@ FROM change c JOIN operation o ON o.id = c.operation
 LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
 WHERE c.manifest LIKE ? AND EXISTS (SELECT 1 FROM blob WHERE sha256 = ?)
 
+-- The versions of a resource that agents made, or that may have come from a proposal or a run, with the reasons.
+-- name: learned
+SELECT c.latest, CASE WHEN coalesce(a.principal, o.principal) = 'agent' OR o.actor IN ('agent', 'review', 'evolution')
+    THEN 1 ELSE 0 END, o.reason, coalesce(o.evidence, '[]')
+FROM change c JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.resource = ? AND c.manifest IS NOT NULL AND (coalesce(a.principal, o.principal) = 'agent'
+    OR o.actor IN ('agent', 'review', 'evolution') OR o.evidence LIKE '%"proposal %'
+    OR o.evidence LIKE '%"evolution run %' OR o.reason LIKE 'put back %')
+
 -- The resources of which a repository brought some version.
 -- name: brought
 SELECT c.resource FROM operation o JOIN change c ON c.sequence BETWEEN o.id AND o.last
