@@ -37,6 +37,7 @@ from evolvable_store.paths import (
     HELD_POWERS,
     LIBRARY_FILE,
     PLACES_FILE,
+    UNWRITTEN,
     check_home,
     holds_library,
     open_elsewhere,
@@ -83,6 +84,7 @@ _OURS = (
         "state.key",
         "tokens.*",
         "trash",
+        UNWRITTEN,
     ),
 )
 """What the product writes into a library's home."""
