@@ -159,11 +159,13 @@ class Window(threading.Thread):
         files = {"SKILL.md": skill_text(ref[6:], token, 800)} if new else {f"notes/{number}.md": f"Note {token}.\n"}
 
         def update() -> bool:
-            result = self._call(
-                "update", token, "update_resource", ref=ref, reason=f"soak {token}.", files=files, create=new
-            )
-            exists = new and token in self._journal.unknown["update"] and self._holds(ref)
-            if result is None and not exists:
+            about: dict[str, Any] = {"ref": ref, "reason": f"soak {token}.", "files": files}
+            head = self._head(ref) if token in self._journal.unknown["update"] else None
+            if head is None:
+                about["create"] = new
+            else:  # it may be there, and this server has not served the file: the hint says to name the version
+                about["expected_version"] = head
+            if self._call("update", token, "update_resource", **about) is None:
                 return False
             self._journal.note("acknowledged", "update", token)
             self._updates += 1
@@ -174,8 +176,9 @@ class Window(threading.Thread):
         if update():
             self._due.clear()
 
-    def _holds(self, ref: str) -> bool:
-        return self._call("get", ref, "get_resource", ref=ref) is not None
+    def _head(self, ref: str) -> int | None:
+        result = self._call("read", ref, "resource_history", ref=ref, limit=1)
+        return int(result["structuredContent"]["head"]) if result else None
 
     def _find(self) -> None:
         self._call("find", "", "find_skill", task=skill_text("task", self._rng.random(), 300)[120:220])

@@ -203,6 +203,8 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
+            if draft.head is None:
+                tx.bind_new(library.working_copies.free_places(draft.ref))
             staged.bind(tx)
         remarks = staged.exchange()
     warnings = [
