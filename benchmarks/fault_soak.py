@@ -39,7 +39,7 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
 
 WINDOWS, FAULT_SECONDS, REVIEW_SECONDS = 3, 2.0, 15.0
-DISK_MB = 512
+DISK_MB = 256
 NOTES = 20
 """Files that one skill gets, one with each update; then the window makes the next skill."""
 
@@ -210,9 +210,12 @@ class Window(threading.Thread):
         path = folder / f"{session}.jsonl"
         about = {"session_id": session, "transcript_path": str(path), "cwd": str(self._home.parent)}
         while True:
-            with contextlib.suppress(OSError):
+            try:  # the client's own file is on the full disk too
                 folder.mkdir(parents=True, exist_ok=True)
                 path.write_text(_transcript(session, str(self._home.parent)), encoding="utf-8")
+            except OSError:
+                time.sleep(0.3)
+                continue
             command = [*POWERLESS, *QUIET, sys.executable, "-P", "-c", HOOK, "SessionEnd"]
             done = subprocess.run(
                 command, input=json.dumps(about).encode(), env=environment(self._home), capture_output=True, check=False
@@ -268,9 +271,9 @@ class Faults:
         filler = self._disk / "filler"
         try:
             with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
-                while True:
-                    file.write(b"\0" * (1 << 20))
-            with contextlib.suppress(OSError), open(filler, "ab", buffering=0) as file:
+                free = os.statvfs(self._disk)
+                os.posix_fallocate(file.fileno(), 0, max(1, (free.f_bavail - 64) * free.f_frsize))
+                file.seek(0, os.SEEK_END)
                 while True:
                     file.write(b"\0" * 4096)
             time.sleep(self._rng.uniform(0.5, 1.5))

@@ -282,6 +282,23 @@ def test_what_a_server_showed_right_before_its_end_is_counted_although_the_libra
     assert list((evolvable.home / "unwritten").iterdir()) == []
 
 
+@powerless
+def test_a_load_from_a_library_that_cannot_be_written_names_no_use_that_nobody_can_report_on(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    with Store.open(evolvable.home, create=True) as store:
+        teach(store, "pdf-merge", "Merge PDF files.", body="By hand.")
+    load_it = [*NO_POWERS, sys.executable, "-P", "-m", "evolvable_server", "load", "pdf-merge", "--json"]
+    for file in evolvable.home.glob("library.db*"):
+        file.chmod(0o400)
+    evolvable.home.chmod(0o500)
+    said = subprocess.run(load_it, env=evolvable.environment, capture_output=True, text=True, check=True).stdout
+    evolvable.home.chmod(0o700)
+    for file in evolvable.home.glob("library.db*"):
+        file.chmod(0o600)
+    assert "By hand." in said and json.loads(said).get("use_id") is None
+    assert evolvable("load", "pdf-merge", "--json").json["use_id"]
+
+
 def test_files_with_rows_that_are_damaged_or_hostile_keep_nobody_from_counting(library: Library) -> None:
     find_skill(library, client("s1"), "merge PDF files", to_agent=True)
     place = library.store.home / "unwritten"
