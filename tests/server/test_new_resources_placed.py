@@ -1,5 +1,7 @@
 """A new resource reaches its folder also when the process that made it could not write it there."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from mcp_place import Place, skill_text
 
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_store.storage import connection
 from evolvable_store.workingcopy import sync
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.registry import WorkingCopies
@@ -53,3 +56,17 @@ def test_a_directory_that_lies_in_the_way_of_a_new_skill_stays_as_it_is(tmp_path
         create(library)
         WorkingCopies(library.store).sync()
     assert [path.name for path in (place.skills / "notes").iterdir()] == ["mine.txt"]
+
+
+def test_a_change_that_was_made_is_no_error_when_the_index_cannot_be_written_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    monkeypatch.setattr(connection, "GIVE_UP_SECONDS", 0.05)
+    with Library.open(place.home) as library:
+        library.index.catch_up()
+        (index,) = place.home.glob("index-*.db")
+        with contextlib.closing(sqlite3.connect(index, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert create(library) is None
+            assert library.store.head(NEW).version == 1
