@@ -315,9 +315,13 @@ class Serving:
                 self.library.means.neighbours.begin(_FIRST)
 
     def close(self) -> None:
-        """Stop following and close the library."""
+        """Stop following and close the library.
+
+        The process may end while this goes on. So what would be lost then comes first: the last rows of evidence.
+        """
         self._closed.set()
         self._memories_changed.set()
+        self.library.shown.close()
         self._reloader.stop()
         self._open.close()
         self.library.close()

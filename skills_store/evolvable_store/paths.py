@@ -178,13 +178,16 @@ GIT_POSITIONS = "git-positions.json"
 INSTALLED_SKILLS = "installed-skills.json"
 """What the lock files of installers around watched folders said when the folders were last read."""
 
+UNWRITTEN = "unwritten"
+"""The folder with rows of evidence that a library did not take before a process ended."""
+
 PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
 _BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
-_BESIDE |= {HELD_POWERS, INSTALLED_SKILLS}
+_BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, UNWRITTEN}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

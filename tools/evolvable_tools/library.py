@@ -12,7 +12,7 @@ from evolvable_store.errors import EvolvableError, Refused, TryAgain
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
-from evolvable_store.paths import FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
+from evolvable_store.paths import UNWRITTEN, FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.power_fields import HeldPowers
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -119,7 +119,7 @@ class Library:
         self._tainted = set[str]()
         self._bulk = options.get("bulk")
         self._redactor = options.get("redactor") or built_in_redactor
-        self.shown = ImpressionLog(store.backend)
+        self.shown = ImpressionLog(store.backend, store.home / UNWRITTEN)
         self.served = ServedTexts()
 
     @classmethod

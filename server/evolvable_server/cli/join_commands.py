@@ -29,7 +29,8 @@ from evolvable_server.clients.registration import (
 from evolvable_server.clients.registry import CLIENTS, USER, Start
 from evolvable_server.config import read_machine
 from evolvable_server.environment import CONFIG
-from evolvable_server.joining import MembershipAuth, ServedLibrary
+from evolvable_server.joining import ServedLibrary
+from evolvable_server.membership_auth import MembershipAuth
 from evolvable_server.oidc import new_client
 from evolvable_server.transport.bridge import run_bridge
 from evolvable_store.errors import InvalidArgument, Refused

@@ -38,6 +38,7 @@ from evolvable_store.paths import (
     INSTALLED_SKILLS,
     LIBRARY_FILE,
     PLACES_FILE,
+    UNWRITTEN,
     check_home,
     holds_library,
     open_elsewhere,
@@ -85,6 +86,7 @@ _OURS = (
         "state.key",
         "tokens.*",
         "trash",
+        UNWRITTEN,
     ),
 )
 """What the product writes into a library's home."""

@@ -16,7 +16,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from evolvable_server.environment import PROJECTS
-from evolvable_server.joining import MembershipAuth, projects_at
+from evolvable_server.joining import projects_at
+from evolvable_server.membership_auth import MembershipAuth
 from evolvable_server.oidc import new_client
 from evolvable_store.errors import EvolvableError
 

@@ -7,7 +7,7 @@ are compared by hash: the writes of every process are recognised, and the next s
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from evolvable_store.workingcopy.atomic_dir import (
 )
 from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.file_moves import Trash
-from evolvable_store.workingcopy.folder_lock import exclusive
+from evolvable_store.workingcopy.folder_lock import exclusive, is_held
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
 from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HeldContent, HoldPolicy, ImportedDirectory, SyncReport
@@ -93,6 +93,7 @@ class WorkingCopy:
         given.
         """
         self.store, self.folder, self.grace = store, folder, grace
+        self._answers = identity is not None
         given = identity or Identity(Principal.UNKNOWN, "file")
         self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
         self._gate = gate
@@ -124,37 +125,84 @@ class WorkingCopy:
         otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
         longer than LOCK_SECONDS, and the library's own errors; a directory that cannot be read or written is
         reported, not raised.
+
+        The folder's lock is given back after each BATCH: others wait for one batch, not for an import of thousands.
         """
         sync = SyncReport(self.folder)
-        self._removals = removals
-        obstacle = self.obstacle()
-        if obstacle is not None or not os.path.isdir(self.folder.path):
-            sync.stale = True
-            sync.refused += [DirectoryIssue(".", (str(obstacle),))] if obstacle else []
-            self.status.missing.clear()
-            return sync
-        with self.locked():
-            if not self._allowed() or not self._bindings.is_watched(self.folder):
-                sync.stale = True
-                return sync
-            self.status.with_powers = self.status.powers.directories()
-            self._recover(sync)
-            self._plan.begin()
-            self._judge_again(sync)
-            self._plan.held = self._held_files.of_folder(self.folder)
-            is_full = directories is None
-            if directories is None:
-                survey = self.status.everything()
-                directories, sync.stale = survey.directories, survey.gone
-                sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
-            wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
-            for start in range(0, len(wanted), BATCH):
-                self._sync_batch(wanted[start : start + BATCH], sync)
+        with self._importing(directories is None) as imports:
+            for done, count in self._take_turns(directories, sync, removals, imports):
                 if progress:
-                    progress(min(start + BATCH, len(wanted)), len(wanted))
-            if not sync.stale and (is_full or self._plan.has_read_locks):
-                self._settle_installed(wanted, sync)
+                    progress(done, count)
         return sync
+
+    def _take_turns(
+        self, directories: Iterable[str] | None, sync: SyncReport, removals: bool, imports: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Sync one batch after the other, each with the folder's lock; yield how many directories are done, of all."""
+        wanted: list[str] | None = None
+        done, is_new = 0, False
+        while wanted is None or done < len(wanted):
+            if self._is_stale(sync):
+                return
+            with self.locked():
+                if not self._allowed() or not self._bindings.is_watched(self.folder):
+                    sync.stale = True
+                    return
+                # Another thread may have had a turn of its own in between, with other values.
+                self._removals = removals
+                self.status.with_powers = self.status.powers.directories()
+                if wanted is None:
+                    self._recover(sync)
+                    is_new = self._plan.begin()
+                    self._judge_again(sync)
+                    wanted = self._wanted(directories, sync)
+                self._plan.is_new = is_new
+                self._plan.held = self._held_files.of_folder(self.folder)
+                batch = wanted[done : done + BATCH]
+                if batch:
+                    self._sync_batch(batch if imports or self._answers else self._without_imported(batch), sync)
+                is_last = done + len(batch) >= len(wanted)
+                if is_last and not sync.stale and (directories is None or self._plan.has_read_locks):
+                    self._settle_installed(wanted, sync)
+            done += len(batch)
+            if batch:
+                yield done, len(wanted)
+
+    def _is_stale(self, sync: SyncReport) -> bool:
+        """Return whether the folder cannot be synchronised now, and note so."""
+        obstacle = self.obstacle()
+        if obstacle is None and os.path.isdir(self.folder.path):
+            return False
+        sync.stale = True
+        sync.refused += [DirectoryIssue(".", (str(obstacle),))] if obstacle else []
+        self.status.missing.clear()
+        return True
+
+    def _wanted(self, directories: Iterable[str] | None, sync: SyncReport) -> list[str]:
+        if directories is None:
+            survey = self.status.everything()
+            directories, sync.stale = survey.directories, survey.gone
+            sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
+        return sorted(self._without_links(set(directories))) if not sync.stale else []
+
+    @contextlib.contextmanager
+    def _importing(self, everything: bool) -> Iterator[bool]:
+        """Hold the lock of an import for the body, where this is one; yield whether it is.
+
+        An import is the first look at a folder, or is on somebody's behalf: what it has not come to yet is left to it.
+        """
+        imports = everything and (self._answers or self._plan.origins.is_new)
+        with contextlib.ExitStack() as held:
+            if imports:
+                held.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
+            yield imports
+
+    def _without_imported(self, directories: Sequence[str]) -> Sequence[str]:
+        """Return the directories without those that the import of another process still comes to."""
+        if not is_held(self._lock_file("import")):
+            return directories
+        bound = self._bindings.of_directories(self.folder, directories)
+        return [directory for directory in directories if directory in bound]
 
     def obstacle(self) -> FolderObstacle | None:
         """Return what keeps the folder from being read and written, None for nothing."""
@@ -230,10 +278,13 @@ class WorkingCopy:
 
     def locked(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of the folder for the body. Raise LibraryBusy."""
+        return exclusive(self._lock_file("folder"), seconds, str(self.folder.path))
+
+    def _lock_file(self, what: str) -> Path:
         place = self.store.home / "locks"
         if not place.is_dir():
             place.mkdir(mode=0o700, exist_ok=True)
-        return exclusive(place / f"folder-{self.folder.id}.lock", seconds, str(self.folder.path))
+        return place / f"{what}-{self.folder.id}.lock"
 
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):

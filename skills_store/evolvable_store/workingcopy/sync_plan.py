@@ -228,7 +228,10 @@ class Edit:
 
 
 class SyncPlan:
-    """The decisions of one working copy. held: the directories that are held, by path."""
+    """The decisions of one working copy.
+
+    held: the directories that are held, by path. is_new: whether the folder is just imported.
+    """
 
     def __init__(
         self, store: Store, folder: WatchedFolder, looker: StatusReader, identity: Identity, gate: HoldPolicy | None
@@ -237,16 +240,17 @@ class SyncPlan:
         self._identity, self._gate = identity, gate
         self.origins = OriginResolver(folder, store.home, self._makers)
         self._installed: InstalledSkills | None = None
-        self._is_new = False
+        self.is_new = False
         self._judged: tuple[int, int] | None = None  # a version that does not count as known
         self._held_files, self._bindings = store.backend.held, store.backend.bindings
         self.held: dict[str, HeldDirectory] = {}
 
-    def begin(self) -> None:
-        """Note whether the folder is just imported, before anything is read."""
-        self._is_new = self.origins.is_new
+    def begin(self) -> bool:
+        """Note whether the folder is just imported, before anything is read, and return it."""
+        self.is_new = self.origins.is_new
         self.origins.take_in()
         self._installed = None
+        return self.is_new
 
     def _makers(self, data: bytes) -> set[Principal]:
         return self._store.backend.attestations.makers(blob_hash(data), self._judged)
@@ -318,7 +322,7 @@ class SyncPlan:
     def _origin(self, look: DirectoryState, known: Manifest) -> FileOrigin:
         assert look.reading is not None
         content = known, look.reading.files, self._identity, look.reading.links
-        return self.origins.origin(look.directory, *content, is_new=self._is_new, follows=self._follows(look.directory))
+        return self.origins.origin(look.directory, *content, is_new=self.is_new, follows=self._follows(look.directory))
 
     def _follows(self, directory: str) -> str:
         """Return the folder around a directory whose pulls the person follows, '' for none."""

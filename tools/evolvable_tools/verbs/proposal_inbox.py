@@ -334,6 +334,7 @@ def approve_together(
         for ref, (now, files) in made.items():
             if files:
                 tx.put(ref, files, expected_version=now)
+                tx.bind_new([] if now else library.working_copies.free_places(ref))
             else:
                 tx.remove(ref, expected_version=now)
         for proposal in found:
