@@ -20,7 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.app import ListedFolders, client_connection, make_caller, scopes_seen
+from evolvable_server.app import ListedFolders, make_caller, scopes_seen
+from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import EvolvableError
