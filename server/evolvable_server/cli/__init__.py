@@ -11,14 +11,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from evolvable_server.exit_codes import ExitCode
+from evolvable_server.removed_variables import hint_at_removed_variables
+
 if TYPE_CHECKING:
     from evolvable_server.config import Config
     from evolvable_server.mcp.fast_start import FastStart
 
 # Start time: every module of this package imports this one, and `serve` imports its server after it began to answer.
-
-INTERRUPTED = 130
-"""The exit code of a shell for a program that Ctrl-C ended."""
 
 LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
 """Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""
@@ -32,6 +32,7 @@ def main() -> NoReturn:
     guard_imports()
     try:
         if sys.argv[1:] == ["serve"] and not _person_types():
+            hint_at_removed_variables(os.environ)
             sys.exit(_serve_client())
         from evolvable_server.cli.command_line import cli  # a module of this package: at the top it would be a cycle
 
@@ -46,10 +47,10 @@ def main() -> NoReturn:
         sys.exit(report_homeless())
     except ProgramReplaced as error:  # what says errors may not be loaded either
         print(f"Error: {error}\nHint: {error.hint}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(ExitCode.ERROR)
     except KeyboardInterrupt:
         # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
-        os._exit(INTERRUPTED)
+        os._exit(ExitCode.INTERRUPTED)
     raise AssertionError
 
 
@@ -116,9 +117,5 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
 
 def _has_settings_to_check(config: "Config") -> bool:
     """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
-    models = (
-        config.embedder not in ("auto", "off")
-        or config.reranker != "off"
-        or config.judge not in ("auto", "off", "caller")
-    )
+    models = config.embedder not in ("auto", "off") or config.judge not in ("auto", "off", "caller")
     return models or bool(config.review_policy or config.person.review_policy)

@@ -16,6 +16,7 @@ from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn
 from evolvable_server.client_folders import read_client_homes
 from evolvable_server.config import Machine, read_machine
+from evolvable_server.exit_codes import ExitCode
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -88,7 +89,7 @@ def checkout_command(
     left_out = [*held.values()]
     shown = partial(_show_checkout, results, left_out, [*withheld, *remarks, *twice], verbose)
     given = {"folders": results, "left_out": left_out, "out_of_force": withheld}
-    return Output(given, lambda _: shown(), 1 if left_out else 0)
+    return Output(given, lambda _: shown(), ExitCode.ERROR if left_out else ExitCode.DONE)
 
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."

@@ -28,6 +28,7 @@ from evolvable_server.config import (
     open_address,
     read_config,
 )
+from evolvable_server.exit_codes import ExitCode
 from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import (
     EvolvableError,
@@ -197,7 +198,7 @@ class Output(NamedTuple, Generic[Result]):
 
     result: Result
     render: Callable[[Result], None]
-    code: int = 0
+    code: ExitCode = ExitCode.DONE
 
 
 class CommandContext:
@@ -414,7 +415,7 @@ def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Co
             with progress(f"evolvable {_verb_name(ctx)}"):
                 output = function(state, *arguments, **options)
             if output is None:
-                return 0
+                return ExitCode.DONE
             state.show(output.result, output.render)
             return output.code
 

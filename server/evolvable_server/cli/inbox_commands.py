@@ -21,6 +21,7 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
+from evolvable_server.exit_codes import ExitCode
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
@@ -242,7 +243,7 @@ def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool,
     """
     with state.library() as (library, caller):
         done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
-    return Output(done, _show_published, 1 if done.left_out else 0)
+    return Output(done, _show_published, ExitCode.ERROR if done.left_out else ExitCode.DONE)
 
 
 def _show_published(done: Published) -> None:

@@ -22,6 +22,7 @@ from evolvable_server.cli.terminal import (
     warn,
 )
 from evolvable_server.clients.registry import has_hosts
+from evolvable_server.exit_codes import found_code
 from evolvable_store.resource import Ref
 from evolvable_tools.authors import author_words
 from evolvable_tools.verbs import overview
@@ -136,6 +137,8 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
     diff REF@3..5      from version 3 to version 5; 3.. to the newest
     diff REF@5         what version 5 changed
     diff REF REF       two resources, or two versions
+
+    Exit code 4: something differs.
     """
     if len(refs) > 2:
         raise click.UsageError("Name two refs at most.")
@@ -148,7 +151,7 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
         else:
             found = overview.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
         folders = len(library.folders())
-    return Output(found, lambda _: _show_comparison(found, folders, refs))
+    return Output(found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences))
 
 
 def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]) -> None:

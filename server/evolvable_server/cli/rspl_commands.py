@@ -16,6 +16,7 @@ from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
 from evolvable_server.cli.person_commands import show_tool_version
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
 from evolvable_server.config import is_person
+from evolvable_server.exit_codes import ExitCode
 from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -158,7 +159,7 @@ def load_contract_command(state: CommandContext, version: int | None) -> Output[
     """
     with state.library() as (library, caller):
         found = contracts.load_contract(library, caller, version)
-    return Output(found, _show_contract, 1 if found.drifted or found.unknown else 0)
+    return Output(found, _show_contract, ExitCode.ERROR if found.drifted or found.unknown else ExitCode.DONE)
 
 
 def _show_contract(found: contracts.LoadedContract) -> None:

@@ -159,8 +159,7 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
     # A client shows what a hook offers beside every prompt: only what fits in a large library too.
-    fits = FITS if means.fits is None else means.fits
-    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=fits)
+    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=FITS)
     found = find_skill(library, caller, task[:MAX_TASK], means=alone)
     fresh = [match for match in found.fitting[:MOST] if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
@@ -364,7 +363,7 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
-    means = SearchDependencies(fits=config.fits)
+    means = SearchDependencies()
     listed = ListedFolders(config.home)
     with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
         who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
