@@ -9,16 +9,49 @@ import dataclasses
 import gc
 import os
 import sys
+from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
 
-from evolvable_server.exit_codes import ExitCode
-from evolvable_server.removed_variables import hint_at_removed_variables
+from evolvable_server.environment import hint_at_removed_variables
 
 if TYPE_CHECKING:
     from evolvable_server.config import Config
     from evolvable_server.mcp.fast_start import FastStart
 
 # Start time: every module of this package imports this one, and `serve` imports its server after it began to answer.
+
+
+class ExitCode(IntEnum):
+    """How a command ends; docs/cli.md has the same table.
+
+    A hook always ends with DONE: a client takes another code of a hook for an order to stop.
+    """
+
+    DONE = 0
+    """All that was asked for was done. A change that waits in the inbox counts as done, except where FOUND says so."""
+
+    ERROR = 1
+    """An error; or a resource with a secret was left out of `export`, `push`, `checkout` or `publish`, an entry of
+    `rspl load-contract` drifted, or a model gave `model test` no answer."""
+
+    USAGE = 2
+    """The command line is wrong; click's own code for it."""
+
+    NONE_FITS = 3
+    """`find`: the library holds nothing for the task."""
+
+    FOUND = 4
+    """`scan`, `doctor`, `fsck`, `taskset check`, `audit --verify` or `diff` found something, or a part of an `import`,
+    `pull`, `clone` or `undo` waits for a person or was refused. What else was asked for was done."""
+
+    INTERRUPTED = 130
+    """Ctrl-C, as a shell says it."""
+
+
+def found_code(*found: object) -> ExitCode:
+    """Return FOUND where any of these holds something, else DONE."""
+    return ExitCode.FOUND if any(found) else ExitCode.DONE
+
 
 LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
 """Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, say, warn
-from evolvable_server.exit_codes import ExitCode, found_code
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup, select_heads
 from evolvable_store.bundle.folders import find_folders

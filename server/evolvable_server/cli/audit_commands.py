@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import one_line, say
-from evolvable_server.exit_codes import found_code
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.storage.audit import AuditEntry
 from evolvable_tools import audit

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChooser, check_work_tree, open_project
 from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
@@ -16,7 +17,6 @@ from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn
 from evolvable_server.client_folders import read_client_homes
 from evolvable_server.config import Machine, read_machine
-from evolvable_server.exit_codes import ExitCode
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.terminal import ask, progress, remark, show_error, warn
 from evolvable_server.config import (
     NO_TERMINAL,
@@ -28,7 +29,6 @@ from evolvable_server.config import (
     open_address,
     read_config,
 )
-from evolvable_server.exit_codes import ExitCode
 from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import (
     EvolvableError,

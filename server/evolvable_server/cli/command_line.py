@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from evolvable_server.cli import serve_on_stdio
+from evolvable_server.cli import ExitCode, serve_on_stdio
 from evolvable_server.cli.command_context import (
     CommandContext,
     VerbGroup,
@@ -29,10 +29,8 @@ from evolvable_server.cli.command_context import (
 )
 from evolvable_server.cli.terminal import remark, show_usage_error
 from evolvable_server.config import Config, library_names, read_oauth_client, toolsets_of
-from evolvable_server.environment import NO_ACCOUNT_HOME
-from evolvable_server.exit_codes import ExitCode
+from evolvable_server.environment import NO_ACCOUNT_HOME, hint_at_removed_variables
 from evolvable_server.person_config import registered_homes
-from evolvable_server.removed_variables import hint_at_removed_variables
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
 from evolvable_store.paths import check_home

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from evolvable_server.app import ListedFolders, approvals_lock
+from evolvable_server.cli import found_code
 from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
 from evolvable_server.cli.cluster_health import check_cluster
 from evolvable_server.cli.command_context import CommandContext, Output, command
@@ -25,7 +26,6 @@ from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
 from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
 from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
-from evolvable_server.exit_codes import found_code
 from evolvable_server.model_setup import Redaction, check_model_folder, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.run_launcher import choose_sandbox

@@ -6,6 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
@@ -21,7 +22,6 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_server.exit_codes import ExitCode
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref

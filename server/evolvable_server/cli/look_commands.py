@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.read_commands import show_document, version_range
 from evolvable_server.cli.terminal import (
@@ -22,7 +23,6 @@ from evolvable_server.cli.terminal import (
     warn,
 )
 from evolvable_server.clients.registry import has_hosts
-from evolvable_server.exit_codes import found_code
 from evolvable_store.resource import Ref
 from evolvable_tools.authors import author_words
 from evolvable_tools.verbs import overview

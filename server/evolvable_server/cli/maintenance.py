@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
-from evolvable_server.exit_codes import found_code
 from evolvable_store import fsck
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.fsck import FsckReport

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.options import KIND, REF, page_option, say_more
 from evolvable_server.cli.terminal import (
@@ -24,7 +25,6 @@ from evolvable_server.cli.terminal import (
     some,
 )
 from evolvable_server.environment import is_review_process
-from evolvable_server.exit_codes import ExitCode
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Usage

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.forge_setup import describe_forge, forge_options, make_forge, open_merges
 from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
@@ -32,7 +33,6 @@ from evolvable_server.cli.terminal import (
     warn,
 )
 from evolvable_server.config_edits import check_account_file, edit_config
-from evolvable_server.exit_codes import ExitCode, found_code
 from evolvable_server.person_config import NamedRemote
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Principal, Signer

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.editor_commands import show_updated
 from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
 from evolvable_server.cli.person_commands import show_tool_version
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
 from evolvable_server.config import is_person
-from evolvable_server.exit_codes import ExitCode
 from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError, InvalidArgument

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, progress, say
-from evolvable_server.exit_codes import found_code
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.untrusted_text import AnswerMarks

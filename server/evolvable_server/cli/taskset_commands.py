@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.taskset_access import find_taskset, write_tasks
 from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
 from evolvable_server.config import is_person
-from evolvable_server.exit_codes import found_code
 from evolvable_server.model_setup import commands_of_role
 from evolvable_server.run_launcher import choose_sandbox
 from evolvable_store.errors import EvolvableError

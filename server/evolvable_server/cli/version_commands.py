@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
 from evolvable_server.cli.maintenance import warn_of_secrets
@@ -24,7 +25,6 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_server.exit_codes import found_code
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref

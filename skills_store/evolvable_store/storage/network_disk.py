@@ -8,6 +8,10 @@ import re
 import struct
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or sys.platform != "linux":
+    import ctypes
 
 _NETWORK = frozenset(
     (
@@ -107,8 +111,6 @@ def parse_statfs(data: bytes) -> tuple[str, int]:
 
 
 def _statfs(place: Path) -> tuple[str, int]:
-    import ctypes
-
     library = ctypes.CDLL(None, use_errno=True)
     # On Intel the plain name is that of an older structure.
     call = getattr(library, "statfs$INODE64", None) or library.statfs
@@ -119,6 +121,4 @@ def _statfs(place: Path) -> tuple[str, int]:
 
 
 def _drive_kind(anchor: str) -> int:
-    import ctypes
-
     return int(ctypes.windll.kernel32.GetDriveTypeW(anchor))  # type: ignore[attr-defined]
