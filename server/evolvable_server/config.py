@@ -14,7 +14,6 @@ from evolvable_server.environment import (
     ADDRESSES,
     HOME,
     OFF,
-    REVIEW,
     REVIEWING,
     address_folders,
     client_session,
@@ -92,9 +91,6 @@ def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
 EMBEDDER = "EVOLVABLE_EMBEDDER"
-RERANKER = "EVOLVABLE_RERANKER"
-JUDGE = "EVOLVABLE_JUDGE"
-FITS = "EVOLVABLE_FITS"
 APPROVE = "EVOLVABLE_APPROVE"
 REVIEW_POLICY = "EVOLVABLE_REVIEW_POLICY"
 REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
@@ -112,12 +108,10 @@ class Config:
 
     home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
     is named outright, else None. session: the client's session when it tells one.
-    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. reranker: onnx with a
-    model behind a colon, or off. judge: auto, off,
+    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
     caller, or models in order, with commas between them: anthropic with an optional model, claude, codex, the name of a
-    model or of a judge. api_key: of the Anthropic API,
-    api_url: its address, as the person's configuration says it. fits: the confidence under which nothing fits, None for
-    the usual one. hooks: whether a client's hooks do anything.
+    model or of a judge. api_key: of the Anthropic API, api_url: its address, as the person's configuration says it.
+    hooks: whether a client's hooks do anything.
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
     person: the person's own configuration, as it holds for this library. key_variables: values of the variables
@@ -132,11 +126,9 @@ class Config:
     scope: str | None = None
     session: str | None = None
     embedder: str = "auto"
-    reranker: str = "off"
     judge: str = "auto"
     api_key: str | None = None
     api_url: str | None = None
-    fits: float | None = None
     hooks: bool = True
     approve: str = "guarded"
     review: str = "handoff"
@@ -151,8 +143,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     """Return the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
     Raise Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
-    InvalidArgument when EVOLVABLE_FITS, EVOLVABLE_APPROVE or
-    EVOLVABLE_TOOLSETS is not one of its values.
+    InvalidArgument when EVOLVABLE_APPROVE or EVOLVABLE_TOOLSETS is not one of its values.
     """
     env = os.environ if environment is None else environment
     place = library_home(home, env)
@@ -163,17 +154,13 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         scope=_scope(env.get(SCOPE)),
         session=client_session(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
-        reranker=_setting(env.get(RERANKER), "off"),
         # What thinks for us asks nobody in its turn, who would ask it again.
-        judge="off"
-        if is_review_process(env)
-        else _model_setting(person, "judge", env.get(JUDGE), "auto", "off", "caller"),
+        judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=person.models.get("anthropic"),
-        fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
         approve=stricter(person.approve, _approve(env.get(APPROVE))),
-        review=_model_setting(person, "reviewer", env.get(REVIEW), "handoff", "off") if reviews_on(env) else "off",
+        review=_who_answers(person, "reviewer", "handoff") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
         toolsets=toolsets_of(env.get(TOOLSETS)),
@@ -319,13 +306,9 @@ def _setting(text: str | None, usual: str, *words: str) -> str:
     return small if small in (usual, *words) else value
 
 
-def _model_setting(person: PersonConfig, role: str, text: str | None, usual: str, *words: str) -> str:
-    """Return who answers in a role: as a variable says, else as the person's configuration says, else the usual."""
-    return (
-        ",".join(person.model_roles.get(role, ()))
-        if not (text or "").strip() and role in person.model_roles
-        else (_setting(text, usual, *words))
-    )
+def _who_answers(person: PersonConfig, role: str, usual: str) -> str:
+    """Return who answers in a role, as the person's configuration says, else the usual."""
+    return ",".join(person.model_roles.get(role, ())) or usual
 
 
 def _approve(text: str | None) -> str:
@@ -343,18 +326,6 @@ def toolsets_of(text: str | None) -> tuple[str, ...]:
         hint = f"There is {', '.join(GROUPS)}."
         raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
     return tuple(name for name in named if name in GROUPS)
-
-
-def _share(text: str | None) -> float | None:
-    if not text:
-        return None
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise InvalidArgument(f"{FITS} is {text[:40]!r}.", "It is a confidence from 0 to 1, such as 0.35.")
-    return share
 
 
 def _scope(text: str | None) -> str | None:

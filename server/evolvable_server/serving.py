@@ -18,14 +18,8 @@ from typing import Any, NoReturn
 import anyio
 from mcp.server.request_state import RequestStateSecurity
 
-from evolvable_server.app import (
-    ListedFolders,
-    approvals_lock,
-    client_connection,
-    make_caller,
-    marks_agents,
-    shared_connection,
-)
+from evolvable_server.app import ListedFolders, approvals_lock, make_caller, marks_agents
+from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, Config
 from evolvable_server.index_worker import index_elsewhere

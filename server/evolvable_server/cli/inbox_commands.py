@@ -6,6 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
@@ -279,7 +280,7 @@ def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool,
     """
     with state.library() as (library, caller):
         done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
-    return Output(done, _show_published, 1 if done.left_out else 0)
+    return Output(done, _show_published, ExitCode.ERROR if done.left_out else ExitCode.DONE)
 
 
 def _show_published(done: Published) -> None:

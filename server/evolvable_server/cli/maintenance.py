@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
 from evolvable_server.upkeep import FoldedLibrary, fold_library
@@ -177,7 +178,7 @@ RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`; `evo
 def fsck_command(state: CommandContext) -> Output[FsckReport]:
     """Check every stored byte.
 
-    Every hash, every history, the log and the index are checked, while others may go on working. Exit code 1:
+    Every hash, every history, the log and the index are checked, while others may go on working. Exit code 4:
     something is wrong.
     """
     try:
@@ -186,7 +187,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
         raise
-    return Output(report, _show_report, 1 if report.faults else 0)
+    return Output(report, _show_report, found_code(report.faults))
 
 
 def _show_report(report: FsckReport) -> None:

@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.app import ListedFolders, client_connection, make_caller, scopes_seen
+from evolvable_server.app import ListedFolders, make_caller, scopes_seen
+from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
 from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
@@ -151,8 +152,7 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
     # A client shows what a hook offers beside every prompt: only what fits in a large library too.
-    fits = FITS if means.fits is None else means.fits
-    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=fits)
+    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=FITS)
     found = find_skill(library, caller, task[:MAX_TASK], means=alone)
     fresh = [match for match in found.fitting[:MOST] if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
@@ -396,7 +396,7 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
-    means = SearchDependencies(fits=config.fits)
+    means = SearchDependencies()
     listed = ListedFolders(config.home)
     try:
         with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
