@@ -1,4 +1,7 @@
-"""The small group of tools, for a client that sends every tool with each request: at most 4.5 KB in all."""
+"""The small group of tools, for a client that sends every tool with each request: at most 4.5 KB in all.
+
+Six of eight such clients send all 14 tools, 13 KB, with each request. What is left out of the list is still taken.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
