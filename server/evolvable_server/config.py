@@ -4,6 +4,7 @@ They say where the library is, which project is open, and who calls: a person at
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -97,6 +98,9 @@ REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
 TOOLSETS = "EVOLVABLE_TOOLSETS"
 GROUPS = ("ags", "delegation", "evolve", "rspl", "tools")
 """Groups of tools that are listed only where somebody asks for them."""
+SMALL = "small"
+"""The group for a client that sends every tool with each request: of the usual tools, the five that a task needs."""
+TOOL_PREFIX = "EVOLVABLE_TOOL_PREFIX"
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
 SIGN_IN_SECRET = "EVOLVABLE_SIGN_IN_SECRET"
@@ -116,6 +120,7 @@ class Config:
     configuration says and what EVOLVABLE_APPROVE says.
     person: the person's own configuration, as it holds for this library. key_variables: values of the variables
     that its models take keys from.
+    tool_prefix: what stands before the name of each tool, for a client that adds no name of its own.
     review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
     optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
     them, which counts only where it is stricter than the person's configuration; see docs/review.md.
@@ -135,6 +140,7 @@ class Config:
     review_policy: str = ""
     review_budget: str = ""
     toolsets: tuple[str, ...] = ()
+    tool_prefix: str = ""
     person: PersonConfig = PersonConfig(None)
     key_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -143,7 +149,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     """Return the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
     Raise Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
-    InvalidArgument when EVOLVABLE_APPROVE or EVOLVABLE_TOOLSETS is not one of its values.
+    InvalidArgument when EVOLVABLE_APPROVE, EVOLVABLE_TOOLSETS or EVOLVABLE_TOOL_PREFIX is not one of its values.
     """
     env = os.environ if environment is None else environment
     place = library_home(home, env)
@@ -164,6 +170,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
         toolsets=toolsets_of(env.get(TOOLSETS)),
+        tool_prefix=tool_prefix_of(env.get(TOOL_PREFIX)),
         person=person,
         key_variables={
             one.key_env: env[one.key_env] for one in person.endpoints.values() if one.key_env and env.get(one.key_env)
@@ -321,11 +328,23 @@ def _approve(text: str | None) -> str:
 def toolsets_of(text: str | None) -> tuple[str, ...]:
     """Return the groups of tools that a text names, with commas between them. Raise InvalidArgument."""
     named = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
-    unknown = [name for name in named if name not in (*GROUPS, *OFF)]
+    unknown = [name for name in named if name not in (*GROUPS, SMALL, *OFF)]
     if unknown:
-        hint = f"There is {', '.join(GROUPS)}."
+        hint = f"There is {', '.join((*GROUPS, SMALL))}."
         raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
-    return tuple(name for name in named if name in GROUPS)
+    return tuple(name for name in named if name in (*GROUPS, SMALL))
+
+
+def tool_prefix_of(text: str | None) -> str:
+    """Return what stands before the names of tools, '' for nothing. Raise InvalidArgument."""
+    prefix = (text or "").strip()
+    if prefix and not _PREFIX.fullmatch(prefix):
+        hint = "Use up to 32 letters, digits, dashes and underscores, such as evolvable_."
+        raise InvalidArgument(f"{ascii(prefix[:40])} cannot stand before the name of a tool ({TOOL_PREFIX}).", hint)
+    return prefix
+
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
 def _scope(text: str | None) -> str | None:

@@ -21,7 +21,7 @@ from mcp.server.request_state import RequestStateSecurity
 from evolvable_server.app import ListedFolders, approvals_lock, make_caller, marks_agents
 from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
-from evolvable_server.config import MEMORY_COPIES, Config
+from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
@@ -190,7 +190,8 @@ class Serving:
         )
         sessions = CallSessions(None if shared else config.session, shared=shared)
         settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
-        add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates)
+        small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix
+        add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates, small=small)
         add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client, sessions)
         add_prompts(self.server, self.library, client)

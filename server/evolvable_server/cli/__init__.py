@@ -145,7 +145,7 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
         Store.open(config.home, create=True, registered=registered_homes).close()
     else:
         open_library(config.home / LIBRARY_FILE)[0].close()
-    return FastStart.begin() if can_start_fast() and not config.toolsets else None
+    return FastStart.begin() if can_start_fast() and not (config.toolsets or config.tool_prefix) else None
 
 
 def _has_settings_to_check(config: "Config") -> bool:
