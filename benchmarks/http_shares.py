@@ -109,7 +109,7 @@ def serving(home: Path) -> Iterator[tuple[int, list[str]]]:
         tx.put(Ref.parse("skill:pdf"), {"SKILL.md": File(text)})
     secrets = [Tokens(home).add(name, ())[1] for name in ("greedy", "other")]
     command = [sys.executable, "-P", "-m", "evolvable_server", "--home", str(home), "serve", "--http", "127.0.0.1:0"]
-    env = {**os.environ, "EVOLVABLE_EMBEDDER": "off", "EVOLVABLE_JUDGE": "off"}
+    env = {**os.environ, "EVOLVABLE_EMBEDDER": "off"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stderr is not None

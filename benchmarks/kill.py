@@ -109,8 +109,9 @@ def staged(home: Path, worker: str) -> None:
             token, ref = f"{worker}.{number}", Ref.parse(rng.choice(WRITTEN))
             if rng.random() < 0.5:
                 part = {rng.choice(PARTS): part_text(token)}
+                there = library.store.head(ref).version
                 with contextlib.suppress(VersionConflict):
-                    edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=part)
+                    edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=part, expected_version=there)
                     print(token, flush=True)
                 continue
             made = files(ref.name, token)

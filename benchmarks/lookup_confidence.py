@@ -119,9 +119,6 @@ class Compared:
         known = {id_: self.cosines[id_] for id_ in (*ids, *nearest)}
         return SimilarResources(cosines=known, nearest=tuple(nearest), said="", available=True)
 
-    def rank(self, texts: Sequence[str]) -> None:
-        """Return that there is no reranker."""
-
 
 def _entries(index: Index) -> Iterator[IndexEntry]:
     after = None

@@ -1,4 +1,7 @@
-"""Ten thousand mixed calls to one server, over stdio and over HTTP: its memory and its open files stay as they are."""
+"""Ten thousand mixed calls to one server, over stdio and over HTTP: its memory and its open files stay as they are.
+
+`--faults` runs another soak: windows that work while something fails every two seconds; see fault_soak.py.
+"""
 
 import contextlib
 import socket
@@ -117,7 +120,7 @@ class Mixture:
             return bool((await client.read_resource(f"skill://{name}/SKILL.md")).contents)
 
         text, words = skill_text(name, number, 3000), name.replace("-", " ")
-        edit = {"files": {"SKILL.md": text}, "reason": f"call {number}"}
+        edit = {"files": {f"notes/{number}.md": text}, "reason": f"call {number}"}
         use = {"use_id": self._use_ids.pop()} if self._use_ids else {"ref": name}
         operation = self._operations.pop() if self._operations else None
         return {
@@ -240,7 +243,11 @@ async def listening(address: str) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__, calls=CALLS, way="")
+    options = arguments(__doc__, calls=CALLS, way="", faults=False, minutes=20.0, seed=0, resume="")
+    if options.faults or options.resume:
+        from fault_soak import run as run_with_faults  # not where there are no faults: it reads what Linux alone has
+
+        run_with_faults(options.minutes or (2.0 if options.quick else 20.0), options.seed or 0, options.resume or "")
     calls = options.calls or (CALLS // 5 if options.quick else CALLS)
     rows = []
     runs: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {

@@ -178,10 +178,13 @@ def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
 
 
 def arguments(doc: str | None, **options: Any) -> argparse.Namespace:
-    """Return the parsed command line: `--quick`, and each further option with its default, by name."""
+    """Return the parsed command line: `--quick`, and each further option with its default, by name; False: a switch."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
     for name, default in options.items():
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true")
+            continue
         parser.add_argument(f"--{name}", type=type(default), default=None, help=f"default {default}")
     return parser.parse_args()
 

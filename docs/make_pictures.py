@@ -84,7 +84,6 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
         "HOME": str(home),
         "PATH": f"{scripts}:/usr/bin:/bin",
         "TERM": "xterm-256color",
-        "EVOLVABLE_PROGRESS": "off",
         "LANG": "C.UTF-8",
         "EVOLVABLE_EMBEDDER": "off",  # it would fetch a model
         # The account's configuration lies in this home too, not in the one of the account that draws.

@@ -1,4 +1,4 @@
-"""Compile search/_scoring.c while the project is built. Without a compiler, search runs the same loops in Python."""
+"""Compile search/_scoring.c while the project is built. Without a compiler, the same loops run in Python."""
 
 import os
 import tempfile

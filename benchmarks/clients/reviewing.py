@@ -178,7 +178,8 @@ def claude_queue(binary: Path, place: Place) -> Iterator[Check]:
                 time.sleep(max(0.0, LONG_ENOUGH - (time.monotonic() - begun)))
             ask(words)
         place.address(model.url)
-        api = {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_API_KEY": KEY}
+        api = {"ANTHROPIC_API_KEY": KEY}
+        evolvable(place, "model", "role", "reviewer", "anthropic", "--yes")
         (done,) = evolvable(place, "review", "--queue", **api)["reviews"]
         yield "the queue's review makes a proposal", len(done["proposals"]) == 1, str(done)
         yield (
@@ -204,8 +205,9 @@ def claude_headless(binary: Path, place: Place) -> Iterator[Check]:
         there = transcripts(place)
         place.address(model.url)
         environment = client.environment | {"PATH": on_path(place, binary, "claude")}
-        done = evolvable(place, "review", ask.session, EVOLVABLE_REVIEW="claude", **environment)
-        yield "EVOLVABLE_REVIEW=claude makes a proposal", len(done["proposals"]) == 1, str(done)
+        evolvable(place, "model", "role", "reviewer", "claude", "--yes")
+        done = evolvable(place, "review", ask.session, **environment)
+        yield "the reviewer claude makes a proposal", len(done["proposals"]) == 1, str(done)
         yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])
         yield "it leaves no transcript", transcripts(place) == there, str(transcripts(place) - there)
         yield from approved(place, ask.session)
@@ -224,7 +226,8 @@ def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
         own = (str(binary), "-p", "--output-format", "json", "--plugin-dir", str(PLUGIN))
         named(place, *own)
         place.address(model.url)
-        done = evolvable(place, "review", ask.session, EVOLVABLE_REVIEW="own", **client.environment)
+        evolvable(place, "model", "role", "reviewer", "own", "--yes")
+        done = evolvable(place, "review", ask.session, **client.environment)
         yield "a command of a person's own is asked too", done["why"] == "nothing new", str(done)
         yield "its hooks queue nothing", len(place.queued()) == waiting, str(place.queued())
         (written,) = transcripts(place) - there
@@ -246,7 +249,8 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
         there = transcripts(place)
         words = [str(binary), *(word for word in CODEX[1:] if word != "--ignore-user-config")]
         named(place, *words)
-        own = {"CODEX_HOME": str(codex.home), "SCRIPT_KEY": "dummy", "EVOLVABLE_REVIEW": "own"}
+        own = {"CODEX_HOME": str(codex.home), "SCRIPT_KEY": "dummy"}
+        evolvable(place, "model", "role", "reviewer", "own", "--yes")
         done = evolvable(place, "review", ask.session, **own)
         yield "codex exec makes a proposal", len(done["proposals"]) == 1, str(done)
         yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])

@@ -48,7 +48,10 @@ def outcome(library: Library, number: int, one: dict[str, str], what: str) -> st
     if what == "updates":
         edit.update_resource(library, PERSON, ref, "mine", files=before, create=True)
     try:
-        edit.update_resource(library, agent("first"), ref, "more", files=after, create=what != "updates")
+        version = 1 if what == "updates" else None
+        edit.update_resource(
+            library, agent("first"), ref, "more", files=after, create=version is None, expected_version=version
+        )
         loaded = load.load_skill(library, agent(f"later-{number}"), ref, path=one["path"])
     except (Unsafe, NotFound):  # refused, or a proposal that made nothing yet
         return "held"

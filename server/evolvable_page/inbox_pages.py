@@ -26,7 +26,7 @@ from evolvable_page.layout import (
 from evolvable_page.parts import page_parts
 from evolvable_page.site import MOST_WAITING, PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted, restore_line_ends
-from evolvable_store.errors import Conflict, InvalidArgument
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import OPEN, REJECTED
 from evolvable_tools.library import Library
@@ -37,6 +37,8 @@ from evolvable_tools.verbs.library_status import first_request
 from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal
 
 KEYS = "Keys: a approve, r reject, e edit, j next, k previous, u take back, ? all keys."
+
+_HOW = "in the local page"
 
 MAX_EDITED = 40
 """Files of a proposal that are edited in one form."""
@@ -100,6 +102,7 @@ def _left(site: Site, shown: WaitingProposal) -> Node:
         h.p(".none")[f"{what}. ", f"It changes {', '.join(map(make_visible, shown.files))}." if shown.files else None],
         h.p(".warning")[f"It removes {make_visible(shown.ref)}; the versions stay."] if shown.removes else None,
         draw_diff(shown.diff or "") if not shown.removes else None,
+        [h.h2["Both sides of each conflict"], draw_diff(shown.sides)] if shown.sides else None,
     ]
 
 
@@ -153,7 +156,9 @@ def _decision_forms(site: Site, asked: PageRequest, shown: Sequence[WaitingPropo
     numbers = [h.input(type="hidden", name="number", value=str(one.proposal_id)) for one in shown]
     seen = [h.input(type="hidden", name="seen", value=str(one.head or 0)) for one in shown]
     keys = {name: {"id": name, "aria_keyshortcuts": name[0]} if single else {} for name in ("approve", "reject")}
-    approve = h.button(".good", type="submit", **keys["approve"])
+    approve: Node = h.button(".good", type="submit", **keys["approve"])[f"Approve{these}"]
+    if single and shown[0].sides:
+        approve = h.button(".good", type="submit", name="take", value="1")["Approve with the lines of the proposal"]
     reject = h.button(".bad", type="submit", **keys["reject"])
     why = _reason_field("Reason to reject", **({"id": "reason"} if single else {}))
     own = _reason_field("Reason to approve", form="approve-form")
@@ -161,7 +166,7 @@ def _decision_forms(site: Site, asked: PageRequest, shown: Sequence[WaitingPropo
         form(
             csrf,
             action_path("inbox approve"),
-            *(numbers, seen, passphrase_field(site.passphrase_label), approve[f"Approve{these}"]),
+            *(numbers, seen, passphrase_field(site.passphrase_label), approve),
             id="approve-form",
             **swapping(),
         ),
@@ -185,7 +190,8 @@ def _notes(shown: WaitingProposal) -> Node:
     if shown.blocked:
         found.append(h.p(".warning")[make_visible(shown.blocked)])
     elif shown.head not in (shown.base, None) and not shown.removes:
-        found.append(h.p(".warning")[f"{shown.ref} is at version {shown.head} now; approving merges the two."])
+        merged = f"{shown.ref} is at version {shown.head} now; the difference shows the two merged."
+        found.append(h.p(".warning")[merged])
     if shown.expires:
         found.append(h.p(".none")["It expires ", when(shown.expires), "."])
     return found
@@ -286,22 +292,23 @@ def _queue(waiting: Sequence[WaitingProposal], current: int, below: Node) -> Nod
 
 def _approve(site: Site, asked: PageRequest) -> str:
     numbers = _numbers(asked)
-    _check_seen(site.library, numbers, asked)
     caller = site.decider(asked)
-    decided = proposal_inbox.approve_together(site.library, caller, numbers, asked.get("reason"), "in the local page")
+    taken = proposal_inbox.proposed_lines(site.library, numbers[0]) if asked.get("take") and len(numbers) == 1 else {}
+    decided = proposal_inbox.approve_together(
+        site.library, caller, numbers, asked.get("reason"), _HOW, edited=taken, seen=_seen(numbers, asked)
+    )
     return _after(site.library, decided)
 
 
 def _edit(site: Site, asked: PageRequest) -> str:
     number = asked.needed("number")
-    _check_seen(site.library, [number], asked)
     texts = proposal_inbox.proposed_texts(site.library, number)
     sent = {path: asked.get(f"text:{path}") for path in texts if f"text:{path}" in asked.fields}
     saved = {path: restore_line_ends(text, texts[path]) for path, text in sent.items()}
     edited = {path: text for path, text in saved.items() if text != texts[path]}
     caller = site.decider(asked)
     decided = proposal_inbox.approve_together(
-        site.library, caller, [number], asked.get("reason"), "in the local page", edited=edited
+        site.library, caller, [number], asked.get("reason"), _HOW, edited=edited, seen=_seen([number], asked)
     )
     return _after(site.library, decided)
 
@@ -334,17 +341,11 @@ def _numbers(asked: PageRequest) -> list[int]:
     return [int(text) for text in texts]
 
 
-def _check_seen(library: Library, numbers: Sequence[int], asked: PageRequest) -> None:
-    """Check that what an approval leads to is what the person saw: the resource is still at that version."""
-    for number, seen in zip(numbers, asked.fields.get("seen", ()), strict=False):
-        proposal = library.store.backend.proposals.get(number)
-        head = library.store.head_or_none(proposal.ref)
-        now = head.version if head is not None else None
-        if proposal.state == OPEN and seen != str(now or 0):
-            raise Conflict(
-                f"The resource of proposal {number} is at version {now or 0} now; you saw version {seen}.",
-                "Look at the proposal again: approving it would merge the two.",
-            )
+def _seen(numbers: Sequence[int], asked: PageRequest) -> dict[int, int | None] | None:
+    """Return by proposal the version of its resource that the form showed it with; None for a request without them."""
+    texts = asked.fields.get("seen", ())
+    known = (int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1 for text in texts)
+    return dict(zip(numbers, known, strict=False)) if texts else None
 
 
 def _after(library: Library, decided: Sequence[Decided]) -> str:

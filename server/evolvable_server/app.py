@@ -1,20 +1,10 @@
-"""Name the caller of this process: its connection, its scopes, its approvals lock and the folders its person trusts.
-
-Over stdio the connection is the client program above this process. A client names as many sessions as it likes, and a
-shell can start any number of servers; all of them have one connection. Shells and interpreters between client and
-server are skipped, so that an agent's scripts count as the agent's client. Only Linux shows them; elsewhere the parent
-process counts. Nothing that a caller says enters the name.
-"""
+"""Name the caller of this process: its scopes, its approvals lock and the folders its person trusts."""
 
 import contextlib
 import logging
-import os
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from evolvable_server.config import Config, actor_of, file_status
 from evolvable_server.person_config import USUAL, PersonConfig, account_home, config_path
@@ -27,58 +17,6 @@ from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
 log = logging.getLogger(__name__)
-
-_WRAPPERS = frozenset(
-    (
-        *("sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "tcsh", "csh", "env", "uv", "uvx", "pipx", "timeout"),
-        *("nohup", "setsid", "nice", "xargs", "script", "perl", "ruby", "evolvable", "evolvable-hook"),
-    )
-)
-"""Programs that only start others."""
-
-_MOST = 64
-
-
-def client_connection() -> str:
-    """Return the name of the connection of the client that started this process."""
-    pid = os.getppid()
-    if sys.platform != "linux":
-        return f"client-{pid}"
-    seen = _process(pid)
-    for _ in range(_MOST):
-        if seen is None or seen.parent <= 1 or not (seen.name in _WRAPPERS or seen.name.startswith("python")):
-            break
-        pid, seen = seen.parent, _process(seen.parent)
-    return f"client-{_boot()}-{pid}-{seen.begun if seen else 'gone'}"
-
-
-def shared_connection() -> str:
-    """Return the name of the one connection of all clients without a token that this HTTP server has."""
-    return f"http-{_boot()}-{os.getpid()}-{time.time_ns():x}"
-
-
-class _Process(NamedTuple):
-    name: str
-    parent: int
-    begun: str
-
-
-def _process(pid: int) -> _Process | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name stands in brackets and may hold any character, brackets too.
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    fields = rest.split()
-    return _Process(name, int(fields[1]), fields[19]) if len(fields) > 19 else None
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
-    except (OSError, UnicodeDecodeError):
-        return "boot"
 
 
 def make_caller(config: Config, library: Library, identity: Identity, *, decides: bool = False) -> Caller:

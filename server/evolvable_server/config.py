@@ -4,6 +4,7 @@ They say where the library is, which project is open, and who calls: a person at
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from evolvable_server.environment import (
     ADDRESSES,
     HOME,
     OFF,
-    REVIEW,
     REVIEWING,
     address_folders,
     client_session,
@@ -92,15 +92,15 @@ def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
 EMBEDDER = "EVOLVABLE_EMBEDDER"
-RERANKER = "EVOLVABLE_RERANKER"
-JUDGE = "EVOLVABLE_JUDGE"
-FITS = "EVOLVABLE_FITS"
 APPROVE = "EVOLVABLE_APPROVE"
 REVIEW_POLICY = "EVOLVABLE_REVIEW_POLICY"
 REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
 TOOLSETS = "EVOLVABLE_TOOLSETS"
 GROUPS = ("ags", "delegation", "evolve", "rspl", "tools")
 """Groups of tools that are listed only where somebody asks for them."""
+SMALL = "small"
+"""The group for a client that sends every tool with each request: of the usual tools, the five that a task needs."""
+TOOL_PREFIX = "EVOLVABLE_TOOL_PREFIX"
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
 SIGN_IN_SECRET = "EVOLVABLE_SIGN_IN_SECRET"
@@ -112,16 +112,15 @@ class Config:
 
     home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
     is named outright, else None. session: the client's session when it tells one.
-    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. reranker: onnx with a
-    model behind a colon, or off. judge: auto, off,
+    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
     caller, or models in order, with commas between them: anthropic with an optional model, claude, codex, the name of a
-    model or of a judge. api_key: of the Anthropic API,
-    api_url: its address, as the person's configuration says it. fits: the confidence under which nothing fits, None for
-    the usual one. hooks: whether a client's hooks do anything.
+    model or of a judge. api_key: of the Anthropic API, api_url: its address, as the person's configuration says it.
+    hooks: whether a client's hooks do anything.
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
     person: the person's own configuration, as it holds for this library. key_variables: values of the variables
     that its models take keys from.
+    tool_prefix: what stands before the name of each tool, for a client that adds no name of its own.
     review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
     optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
     them, which counts only where it is stricter than the person's configuration; see docs/review.md.
@@ -132,17 +131,16 @@ class Config:
     scope: str | None = None
     session: str | None = None
     embedder: str = "auto"
-    reranker: str = "off"
     judge: str = "auto"
     api_key: str | None = None
     api_url: str | None = None
-    fits: float | None = None
     hooks: bool = True
     approve: str = "guarded"
     review: str = "handoff"
     review_policy: str = ""
     review_budget: str = ""
     toolsets: tuple[str, ...] = ()
+    tool_prefix: str = ""
     person: PersonConfig = PersonConfig(None)
     key_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -151,8 +149,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     """Return the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
     Raise Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
-    InvalidArgument when EVOLVABLE_FITS, EVOLVABLE_APPROVE or
-    EVOLVABLE_TOOLSETS is not one of its values.
+    InvalidArgument when EVOLVABLE_APPROVE, EVOLVABLE_TOOLSETS or EVOLVABLE_TOOL_PREFIX is not one of its values.
     """
     env = os.environ if environment is None else environment
     place = library_home(home, env)
@@ -163,20 +160,17 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         scope=_scope(env.get(SCOPE)),
         session=client_session(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
-        reranker=_setting(env.get(RERANKER), "off"),
         # What thinks for us asks nobody in its turn, who would ask it again.
-        judge="off"
-        if is_review_process(env)
-        else _model_setting(person, "judge", env.get(JUDGE), "auto", "off", "caller"),
+        judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=person.models.get("anthropic"),
-        fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
         approve=stricter(person.approve, _approve(env.get(APPROVE))),
-        review=_model_setting(person, "reviewer", env.get(REVIEW), "handoff", "off") if reviews_on(env) else "off",
+        review=_who_answers(person, "reviewer", "handoff") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
         toolsets=toolsets_of(env.get(TOOLSETS)),
+        tool_prefix=tool_prefix_of(env.get(TOOL_PREFIX)),
         person=person,
         key_variables={
             one.key_env: env[one.key_env] for one in person.endpoints.values() if one.key_env and env.get(one.key_env)
@@ -319,13 +313,9 @@ def _setting(text: str | None, usual: str, *words: str) -> str:
     return small if small in (usual, *words) else value
 
 
-def _model_setting(person: PersonConfig, role: str, text: str | None, usual: str, *words: str) -> str:
-    """Return who answers in a role: as a variable says, else as the person's configuration says, else the usual."""
-    return (
-        ",".join(person.model_roles.get(role, ()))
-        if not (text or "").strip() and role in person.model_roles
-        else (_setting(text, usual, *words))
-    )
+def _who_answers(person: PersonConfig, role: str, usual: str) -> str:
+    """Return who answers in a role, as the person's configuration says, else the usual."""
+    return ",".join(person.model_roles.get(role, ())) or usual
 
 
 def _approve(text: str | None) -> str:
@@ -338,23 +328,23 @@ def _approve(text: str | None) -> str:
 def toolsets_of(text: str | None) -> tuple[str, ...]:
     """Return the groups of tools that a text names, with commas between them. Raise InvalidArgument."""
     named = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
-    unknown = [name for name in named if name not in (*GROUPS, *OFF)]
+    unknown = [name for name in named if name not in (*GROUPS, SMALL, *OFF)]
     if unknown:
-        hint = f"There is {', '.join(GROUPS)}."
+        hint = f"There is {', '.join((*GROUPS, SMALL))}."
         raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
-    return tuple(name for name in named if name in GROUPS)
+    return tuple(name for name in named if name in (*GROUPS, SMALL))
 
 
-def _share(text: str | None) -> float | None:
-    if not text:
-        return None
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise InvalidArgument(f"{FITS} is {text[:40]!r}.", "It is a confidence from 0 to 1, such as 0.35.")
-    return share
+def tool_prefix_of(text: str | None) -> str:
+    """Return what stands before the names of tools, '' for nothing. Raise InvalidArgument."""
+    prefix = (text or "").strip()
+    if prefix and not _PREFIX.fullmatch(prefix):
+        hint = "Use up to 32 letters, digits, dashes and underscores, such as evolvable_."
+        raise InvalidArgument(f"{ascii(prefix[:40])} cannot stand before the name of a tool ({TOOL_PREFIX}).", hint)
+    return prefix
+
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
 def _scope(text: str | None) -> str | None:

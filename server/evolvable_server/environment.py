@@ -5,7 +5,8 @@ A client waits for a hook, so this part of `config` imports next to nothing.
 
 import importlib
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 PROJECTS = "evolvable-projects"
@@ -95,3 +96,28 @@ def bearer_session(bearer: str, session: str | None) -> str:
 def client_session(session: str | None) -> str | None:
     """Return the session of a call for which no token was shown, as its client names it."""
     return f"{CLIENT}{session}" if session is not None and session.startswith(BEARERS) else session
+
+
+_INSTEAD = {
+    "EVOLVABLE_FITS": "the threshold follows the size of the library, see docs/lookup.md",
+    "EVOLVABLE_RERANKER": "with an embedder (EVOLVABLE_EMBEDDER), late interaction orders the first matches",
+    "EVOLVABLE_PROGRESS": "progress is drawn only where stderr is a terminal: `2>&1 | cat` has none",
+    "EVOLVABLE_JUDGE": "`evolvable model role judge NAME` says who judges; `off` and `caller` are names too",
+    REVIEW: f"`evolvable model role reviewer NAME` says who reviews; only {', '.join(OFF)} count here",
+}
+"""What takes the place of variables that are no longer read. A variable that makes the policy stricter is still read:
+REVIEW with one of OFF."""
+
+
+def removed_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each variable that is set and no longer read: its name, and what takes its place."""
+    for name, instead in _INSTEAD.items():
+        switches_off = name == REVIEW and not reviews_on({name: environment.get(name, "")})
+        if environment.get(name) and not switches_off:
+            yield f"Hint: {name} is no longer read: {instead}."
+
+
+def hint_at_removed_variables(environment: Mapping[str, str]) -> None:
+    """Write these lines to stderr."""
+    for line in removed_variables(environment):
+        print(line, file=sys.stderr)

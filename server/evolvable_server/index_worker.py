@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store.errors import EvolvableError, LibraryBusy
+from evolvable_store.errors import EvolvableError, LibraryBusy, TryAgain
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -179,7 +179,8 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
                 with contextlib.suppress(LibraryBusy):
                     holding.enter_context(index.backlog())
                     locked = True
-            index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
+            with contextlib.suppress(TryAgain):  # the next round does it; the last one, or a search, what is left
+                index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
         index.catch_up(locked=locked, batch=batch)
         index.settle(0, locked=locked, at_once=at_once)
 

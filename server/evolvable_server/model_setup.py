@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from evolvable_server.config import (
     EMBEDDER,
-    JUDGE,
-    RERANKER,
     REVIEW_BUDGET,
     REVIEW_POLICY,
     Config,
@@ -23,12 +21,11 @@ from evolvable_server.config import (
     read_machine,
     thinking_environment,
 )
-from evolvable_server.environment import REVIEW
-from evolvable_server.person_config import ROLES
+from evolvable_server.person_config import NOBODY, ROLES
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import CONFIGURATION, work_tree
 from evolvable_store.regular_files import regular_file
-from evolvable_tools.embedding import installed_spec, join_reranker, model_folder, split_reranker
+from evolvable_tools.embedding import installed_spec, model_folder
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.retrieval import SearchDependencies
 
@@ -67,7 +64,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 20.0
 """Seconds for an answer of a model that a person waits for."""
 
-OURS = ("auto", "off", "caller")
+OURS = ("auto", *NOBODY)
 """Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
 
 
@@ -81,7 +78,7 @@ def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDepe
     embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
     caller, client = serving and config.judge != "off", serving and config.judge == "auto"
     try:
-        yield SearchDependencies(embedder, thinker, caller, client, config.fits)
+        yield SearchDependencies(embedder, thinker, caller, client)
     finally:
         for one in (embedder, thinker):
             if one is not None:
@@ -95,29 +92,26 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
         return None
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
-    reranker = None if config.reranker == "off" else config.reranker
-    check_model_folders(config, spec, reranker)
+    check_model_folder(config, spec)
     environment = hub_environment(config, os.environ)
-    with naming_source(RERANKER if reranker else EMBEDDER):
-        return SharedEmbedder(config.home, spec, propose=propose, reranker=reranker, environment=environment)
+    with naming_source(EMBEDDER):
+        return SharedEmbedder(config.home, spec, propose=propose, environment=environment)
 
 
-def check_model_folders(config: Config, spec: str, reranker: str | None) -> None:
+def check_model_folder(config: Config, spec: str) -> None:
     """Raise Refused for a folder that a project may have named: one in a work tree that the person did not list.
 
-    Raise InvalidArgument for a spec that names no embedder or reranker.
+    Raise InvalidArgument for a spec that names no embedder.
     """
     listed = [Path(one).expanduser().resolve() for one in config.person.embedders]
-    with naming_source(RERANKER if reranker else EMBEDDER):
-        named = zip((EMBEDDER, RERANKER), split_reranker(join_reranker(spec, reranker)), strict=True)
-    for variable, one in named:
-        folder = model_folder(one) if one else None
-        tree = work_tree(folder.resolve()) if folder else None
-        if folder is not None and tree is not None and folder.resolve() not in listed:
-            raise Refused(
-                f"{variable}: {folder} lies in the work tree {tree}, so a repository may have named it.",
-                f"If the model is yours, add {str(folder.resolve())!r} to the list `embedders` in {CONFIGURATION}.",
-            )
+    with naming_source(EMBEDDER):
+        folder = model_folder(spec)
+    tree = work_tree(folder.resolve()) if folder else None
+    if folder is not None and tree is not None and folder.resolve() not in listed:
+        raise Refused(
+            f"{EMBEDDER}: {folder} lies in the work tree {tree}, so a repository may have named it.",
+            f"If the model is yours, add {str(folder.resolve())!r} to the list `embedders` in {CONFIGURATION}.",
+        )
 
 
 def hub_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
@@ -133,17 +127,18 @@ def named_models(config: Config) -> "NamedModels":
     from evolvable_tools.llm.endpoint import NamedModels
 
     person = config.person
-    return NamedModels(person.endpoints, person.model_roles, config.key_variables, person.models.get("proxy"))
+    roles = {role: person.models_of_role(role) for role in person.model_roles}
+    return NamedModels(person.endpoints, roles, config.key_variables, person.models.get("proxy"))
 
 
 def make_judge(config: Config) -> "AnyModel | None":
     """Return who judges: models behind an API or commands, where the settings name any. Raise Refused for a command
     that the person did not name, InvalidArgument for a model whose key cannot be read."""
-    return None if config.judge in OURS else _make_model(config, config.judge, "judges", JUDGE)
+    return None if config.judge in OURS else _make_model(config, config.judge, "judges", "The role judge")
 
 
-def _make_model(config: Config, setting: str, role: str, variable: str, **options: Any) -> "AnyModel":
-    """Return the model that the setting of a variable names: a named model, the Anthropic API, a client that only
+def _make_model(config: Config, setting: str, role: str, source: str, **options: Any) -> "AnyModel":
+    """Return the model that a setting names: a named model, the Anthropic API, a client that only
     answers, or a command that the person named; of several, with commas between them, each where those before gave no
     answer. Raise Refused for any other, InvalidArgument for a key that cannot be read. options: of all models."""
     from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
@@ -153,15 +148,15 @@ def _make_model(config: Config, setting: str, role: str, variable: str, **option
         from evolvable_tools.llm.endpoint import FallbackModel
 
         names = [name.strip() for name in setting.split(",") if name.strip()]
-        return FallbackModel([_make_model(config, name, role, variable, **options) for name in names])
+        return FallbackModel([_make_model(config, name, role, source, **options) for name in names])
     if setting in config.person.endpoints:
-        with naming_source(variable):
+        with naming_source(source):
             return named_models(config).resolve(setting).open(options.get("timeout", ANSWER_SECONDS))
     provider, _, model = setting.partition(":")
     if provider == "anthropic":
         proxy = config.person.models.get("proxy")
         return AnthropicModel(config.api_key, model or MODEL, config.api_url, proxy=proxy, **options)
-    with naming_source(variable):
+    with naming_source(source):
         named = commands_of_role(config, role, person=True)
         command = command_of(setting) if setting in ("claude", "codex") else named.get(setting).words
         folder = config.home if config.home.is_dir() else None  # without a project's instructions in it
@@ -169,12 +164,12 @@ def _make_model(config: Config, setting: str, role: str, variable: str, **option
 
 
 @contextlib.contextmanager
-def naming_source(variable: str) -> Iterator[None]:
+def naming_source(source: str) -> Iterator[None]:
     """Say of a bad value where it stands."""
     try:
         yield
     except (InvalidArgument, Refused) as error:
-        raise type(error)(f"{variable}: {error}", error.hint) from None
+        raise type(error)(f"{source}: {error}", error.hint) from None
 
 
 FILE = "redact.txt"
@@ -254,7 +249,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     if machine.claude is not None:
         own.append(machine.claude / "CLAUDE.md")
     here = config.review in ("off", "handoff")
-    thinker = None if here else _make_model(config, config.review, "reviewers", REVIEW, timeout=TIMEOUT)
+    thinker = None if here else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
 
     def boot(project: str | None) -> tuple[str, ...]:
         theirs = [Path(project) / name for name in BOOT_FILES] if project else []

@@ -95,6 +95,10 @@ class NamedRemote:
     signed: bool = False
 
 
+NOBODY = ("off", "caller")
+"""What the role judge names for no model: nobody chooses, or the calling agent alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class PersonConfig:
     """The settings of the person whose account this is.
@@ -154,6 +158,10 @@ class PersonConfig:
     def edited(self) -> "PersonConfig":
         """What the file says that commands of the person change: the second file where there is one."""
         return self.parts[-1]
+
+    def models_of_role(self, role: str) -> tuple[str, ...]:
+        """Return the models that answer in a role, in order; none where nobody is named, or the role says NOBODY."""
+        return tuple(name for name in self.model_roles.get(role, ()) if name not in NOBODY)
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""

@@ -143,6 +143,14 @@ class Hooks:
     def after_review(self, library: "Library", caller: "Caller") -> None:
         """Act on what the sessions that were just reviewed showed."""
 
+    @hookspec
+    def remove_old_runs(self, library: "Library", before: str, dry_run: bool) -> tuple[list[str], dict[str, list[str]]]:
+        """Remove what the part keeps beside the library, older than a moment, that nothing refers to.
+
+        Return what was removed, and what is old and kept with what keeps it. before: ISO 8601 in UTC.
+        """
+        raise NotImplementedError
+
     @hookspec(firstresult=True)
     def served_environment(self, path: str, files: Mapping[str, bytes]) -> bytes | None:
         """Return a file of an environment as an agent is shown it: without what is sealed."""

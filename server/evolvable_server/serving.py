@@ -22,13 +22,12 @@ from evolvable_server import plugins
 from evolvable_server.app import (
     ListedFolders,
     approvals_lock,
-    client_connection,
     make_caller,
     marks_agents,
-    shared_connection,
 )
+from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
-from evolvable_server.config import MEMORY_COPIES, Config
+from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
@@ -40,7 +39,7 @@ from evolvable_server.mcp.server import CallSessions, LibraryServer, add_hook_ev
 from evolvable_server.model_setup import Redaction, approval_policies, lazy_review_settings, open_search
 from evolvable_server.person_config import registered_homes
 from evolvable_server.watcher import Watcher
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, may_pass
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
@@ -142,6 +141,9 @@ def _call(name: str, *arguments: int) -> bool:
 YOUNG_COMMITS = 100
 """Commits of a project that are looked through for the first one while clients wait for answers."""
 
+AGAIN_SECONDS = 5.0
+"""How long what the background could not do, such as for a busy library or a full disk, waits for the next try."""
+
 log = logging.getLogger(__name__)
 
 StateKey = Callable[[Path], bytes]
@@ -161,6 +163,7 @@ class Serving:
         """
         tune_malloc()
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
+        self._memories_changed = threading.Event()
         means = self._open.enter_context(open_search(config, serving=True))
         self.library = Library(
             Store.open(config.home, create=True, registered=registered_homes),
@@ -194,7 +197,8 @@ class Serving:
         )
         sessions = CallSessions(None if shared else config.session, shared=shared)
         settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
-        add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates)
+        small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix
+        add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates, small=small)
         add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client, sessions)
         add_prompts(self.server, self.library, client)
@@ -229,28 +233,58 @@ class Serving:
     def _changed(self, changes: Sequence[Change]) -> None:
         self._notifier.post(changes)
         if any(change.ref.kind is Kind.MEMORY for change in changes):
-            self._bring_up()
+            self._memories_changed.set()
 
-    def _bring_up(self) -> None:
-        """Have the memories say the same where clients read them, when that is switched on."""
+    def _follow_memories(self) -> None:
+        """Have the memories say the same where clients read them, at the start and after each change of one.
+
+        What could not be read or written is tried again; it is logged once.
+        """
+        trouble: set[str] = set()
+        while not self._closed.is_set():
+            self._memories_changed.clear()
+            behind = self._bring_up()
+            for text in behind - trouble:
+                log.warning(text)
+            trouble = behind
+            self._memories_changed.wait(AGAIN_SECONDS if behind else None)
+
+    def _bring_up(self) -> set[str]:
+        """Bring the memories up to date, when that is switched on; return what is not."""
         if not (self._home / MEMORY_COPIES).exists():
-            return
+            return set()
         from evolvable_server.clients.memory_files import refresh_memory_files
 
-        for copy in refresh_memory_files(self._home, self.library):
-            if copy.state == "broken":
-                log.warning("The memories of %s are not up to date: %s", copy.title, copy.why)
+        try:
+            copies = refresh_memory_files(self._home, self.library)
+        except (EvolvableError, OSError) as error:
+            return {f"The memories of the clients are not up to date: {error}"}
+        broken = [copy for copy in copies if copy.state == "broken"]
+        return {f"The memories of {copy.title} are not up to date: {copy.why}" for copy in broken}
 
     def _reread(self) -> None:
         from evolvable_store.workingcopy.project_changes import refresh_marks
         from evolvable_tools.trust import mark_repository_heads
 
-        try:
-            for text in mark_repository_heads(self.library):
-                log.warning(text)
-            refresh_marks(self.library.store, YOUNG_COMMITS)
-        except (EvolvableError, OSError) as error:
-            log.warning("The library was not re-read: %s", error)
+        last = ""
+        while not self._closed.is_set():
+            try:
+                for text in mark_repository_heads(self.library):
+                    log.warning(text)
+                refresh_marks(self.library.store, YOUNG_COMMITS)
+                return
+            except (EvolvableError, OSError) as error:
+                if str(error) != last:
+                    log.warning("The library was not re-read: %s", error)
+                if not may_pass(error):
+                    return
+                last = str(error)
+            self._closed.wait(AGAIN_SECONDS)
+
+    def _keep_up(self) -> None:
+        from evolvable_server.upkeep import keep_up_quietly  # with what reads runs, which no answer needs
+
+        keep_up_quietly(self.library)
 
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
@@ -266,13 +300,19 @@ class Serving:
                 self._reloader.start()
             except EvolvableError as error:
                 log.warning("Folders are not followed: %s", error.text)
-            threading.Thread(target=self._bring_up, name="evolvable-memory", daemon=True).start()
+            threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()
+            threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 
     def close(self) -> None:
-        """Stop following and close the library."""
+        """Stop following and close the library.
+
+        The process may end while this goes on. So what would be lost then comes first: the last rows of evidence.
+        """
         self._closed.set()
+        self._memories_changed.set()
+        self.library.shown.close()
         self._reloader.stop()
         self._open.close()
         self.library.close()

@@ -1,7 +1,8 @@
 """Follow a library and its folders: what one process changes, every other process and every folder shows.
 
 One process owns the folders of a library (see `evolvable_store.workingcopy.folder_lock`): it watches, scans and writes
-them. The others follow the library alone, and wait for the owner's end. Events of the file system only say where to
+them, and a thread of its own says that it lives (`evolvable_server.heartbeat`). The others follow the library alone,
+and wait for the owner's end. Events of the file system only say where to
 look; a slow scan of everything runs beside them, because events get lost. Where the system gives no events, that scan
 is all there is: the owner notes why beside its sign of life, for `status` and `doctor`, and asks again at every scan.
 Changes are found by content, so nothing that a process of ours writes comes back as an edit.
@@ -13,22 +14,23 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_server.file_events import EventSource, FileEvents, library_events, tree_events
+from evolvable_server.heartbeat import Heartbeat
 from evolvable_server.index_worker import BurstIndexer
 from evolvable_server.watch_failures import RESCAN_SECONDS, WatchFailure, explain_failure, format_failures
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.operation import Change
 from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.folder_lock import FolderOwner
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
 
 if TYPE_CHECKING:
-    from evolvable_store.workingcopy.folder_lock import FolderOwner
     from evolvable_store.workingcopy.incoming import SyncReport
     from evolvable_store.workingcopy.registry import WorkingCopies
 
@@ -38,7 +40,7 @@ POLL_SECONDS = 0.03
 """How often the library is asked whether another process changed it, where the system reports no events."""
 
 QUIET_SECONDS = 2.0
-"""How often it is asked where it does; and how often the owner of the folders gives a sign of life."""
+"""How often it is asked where it does."""
 
 FIRST_SECONDS = 0.015
 """How soon after an event the owner asks; each further wait is three times as long, up to QUIET_SECONDS.
@@ -81,13 +83,16 @@ BEHIND_SECONDS = 0.3
 TICK_SECONDS = 0.5
 """How often the owner looks whether a folder was replaced, or is back; a folder above it has no events."""
 
-BATCH, MAX_SAID = 5_000, 10_000
+END_SECONDS = 2.0
+"""How long the threads get to end."""
+
+BATCH, MAX_SAID, MAX_TEXTS = 5_000, 10_000, 10
 
 Listener = Callable[[Sequence[Change]], None]
 
 
 class Watcher:
-    """Two threads over one library: one follows the library, one follows the folders if this process owns them."""
+    """Three threads over one library: one follows it, one follows the folders if this process owns them, one beats."""
 
     def __init__(self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
         """Watch one library. listener: called, on one of our threads, with every batch of changes that clients can see.
@@ -96,23 +101,24 @@ class Watcher:
         """
         self._library, self._listener, self._rescan = library, listener, rescan_seconds
         self._copies: WorkingCopies
-        self._owner: FolderOwner
+        self._owner = FolderOwner(library.store.home)
+        self._heart = Heartbeat(self._owner, self._claim, self._note_claim, partial(self._note_error, self._claim))
         self._stop, self._owning = threading.Event(), threading.Event()
         self._library_events: EventSource | None = None
         self._folder_events: EventSource | None = None
         self._failures: dict[str, WatchFailure] = {}
         self._folders_changed = self._added = False
-        self._busy = threading.Lock()
         self._sequence = library.store.sequence()
         self._move = library.store.backend.channel.last()
         self._watched: Sequence[WatchedFolder] = ()
-        self._said: set[str] = set()
+        self._said: dict[Hashable, set[str]] = {}
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
         self._unindexed: float | None = time.monotonic()
         self._changed = 0.0  # when the last change was seen
         self._indexer = BurstIndexer(library.store.home)
         self._threads = [
+            self._heart.thread,
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
             threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
         ]
@@ -120,10 +126,8 @@ class Watcher:
     def start(self) -> None:
         """Start following. If this process owns the folders it looks at them at once, in the background."""
         # A server answers before it follows folders.
-        from evolvable_store.workingcopy.folder_lock import FolderOwner
         from evolvable_store.workingcopy.registry import WorkingCopies
 
-        self._owner = FolderOwner(self._library.store.home)
         self._copies = WorkingCopies(
             self._library.store,
             grace=GRACE_SECONDS,
@@ -135,31 +139,33 @@ class Watcher:
             thread.start()
 
     def stop(self) -> None:
-        """Stop following and give the folders to another process; return when both threads have ended, or after 2 s."""
+        """Stop following and give the folders to another process; return when all threads have ended, or after 2 s."""
         self._stop.set()
         self._owning.set()
+        self._heart.stop()
         for events in (self._library_events, self._folder_events):
             if events is not None:
                 events.wake()
+        latest = time.monotonic() + END_SECONDS
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(timeout=2)
+                thread.join(max(0.0, latest - time.monotonic()))
 
     # The library
 
     def _follow_library(self) -> None:
-        self._guarded(self._claim)
+        self._step_library()
         self._guarded(self._index)
         while not self._stop.is_set():
             self._guarded(self._poll)
-        self._owner.release()
 
     def _poll(self) -> None:
-        seen, pause, next_claim, next_retry = -1, FIRST_SECONDS, 0.0, time.monotonic() + self._rescan
+        seen, pause, next_retry = -1, FIRST_SECONDS, time.monotonic() + self._rescan
         attempt = partial(library_events, self._library.store.home, self._owner.place)
         with self._library.store.backend.watching() as data_version, self._source("library", attempt) as events:
             self._library_events = events
             while not self._stop.is_set():
+                self._step_library()
                 if time.monotonic() >= next_retry:
                     events.retry()
                     next_retry = time.monotonic() + self._rescan
@@ -167,9 +173,6 @@ class Watcher:
                 if now != seen:
                     self._tell()
                     seen, pause = now, FIRST_SECONDS
-                if time.monotonic() >= next_claim:
-                    self._claim()
-                    next_claim = time.monotonic() + QUIET_SECONDS / 2
                 self._write_behind()
                 pause = min(pause * 3, QUIET_SECONDS)
                 self._index_when_quiet(pause)
@@ -177,15 +180,23 @@ class Watcher:
                 if paths := events.wait(longest):
                     pause = FIRST_SECONDS
                     self._stop.wait(pause if self._owner.owns else FOLLOWER_SECONDS)
-                    # A lock file was closed: the owner may have ended.
-                    next_claim = 0.0 if any(path.endswith(".lock") for path in paths) else next_claim
+                    if any(path.endswith(".lock") for path in paths):  # one was closed: the owner may have ended
+                        self._heart.wake()
+                self._note_error(self._poll, None)
 
-    def _claim(self) -> None:
-        owns = False
+    def _step_library(self, *_: object) -> None:
+        self._heart.step("library")
+
+    def _step_folders(self, *_: object) -> None:
+        self._heart.step("folders")
+
+    def _claim(self) -> bool:
         if self._library.store.read_only:  # a newer program has migrated the library: one of its servers takes over
             self._owner.release()
-        else:
-            owns = self._owner.claim(format_failures(list(self._failures.values())))
+            return False
+        return self._owner.claim(format_failures(list(self._failures.values())))
+
+    def _note_claim(self, owns: bool) -> None:
         if owns:
             self._owning.set()
         elif self._owning.is_set() and not self._stop.is_set():
@@ -219,10 +230,10 @@ class Watcher:
             self._index()
 
     def _index(self) -> None:
-        # Another process may index many changes now; this one looks again later. The owner's sign of life goes on.
+        # Another process may index many changes now; this one looks again later.
         with contextlib.suppress(LibraryBusy):
             if self._unindexed:
-                self._library.index.catch_up(lambda done, of: self._claim(), wait=False)
+                self._library.index.catch_up(self._step_library, wait=False)
                 self._unindexed = None
 
     def _until_behind(self) -> float:
@@ -231,11 +242,13 @@ class Watcher:
     def _write_behind(self) -> None:
         """Write out what others changed without doing that themselves."""
         if self._behind and self._until_behind() == 0:
-            after, self._behind = self._behind[1], None
-            heads = self._library.store.backend.changed_heads(after, self._sequence)
-            with self._busy:
-                for sync in self._copies.behind(heads) if self._owner.owns else ():
-                    self._log(sync)
+            heads = self._library.store.backend.changed_heads(self._behind[1], self._sequence)
+            syncs = self._copies.behind(heads) if self._owner.owns else []
+            # Only now: what raised is done once more. What one folder refused is looked at again.
+            self._behind = None
+            for sync in syncs:
+                self._log(sync)
+                self._look_after_trouble(sync)
 
     def _notice_folders(self) -> None:
         if self._owner.owns and self._copies.folders() != list(self._watched):
@@ -250,7 +263,9 @@ class Watcher:
 
     def _follow_folders(self) -> None:
         while not self._stop.is_set():
+            self._heart.rest("folders")
             self._owning.wait()
+            self._step_folders()
             self._guarded(self._follow_once)
         self._indexer.stop()
 
@@ -268,9 +283,11 @@ class Watcher:
         with self._source("folders", attempt) as events:
             self._folder_events = events
             next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
+            self._note_error(self._follow_once, None)
             if added:
                 next_rescan, latest = time.monotonic() + ADDED_SECONDS, time.monotonic() + self._rescan
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
+                self._step_folders()
                 paths = events.wait(self._until_look(next_rescan))
                 if not paths:
                     self._indexer.end()
@@ -305,9 +322,9 @@ class Watcher:
         before = self._failures.pop(what, None)
         if error is not None:
             self._failures[what] = explain_failure(what, error, self._rescan)
-            self._say(self._failures[what].text)
+            self._say(what, self._failures[what].text)
         elif before is not None:
-            self._said.discard(before.text)
+            self._said.pop(what, None)
             log.warning("Events come again: %s", before.what)
 
     def _until_look(self, next_rescan: float) -> float:
@@ -315,12 +332,18 @@ class Watcher:
         return min(TICK_SECONDS, max(0.0, min(due, next_rescan) - time.monotonic()))
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """Do the work; whatever goes wrong is said once, and following goes on."""
+        """Do the work; whatever goes wrong is said once until it goes well, and following goes on."""
         try:
             work()
         except Exception as error:
-            self._say(error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}")
+            self._note_error(work, error)
             self._stop.wait(1)
+
+    def _note_error(self, work: Callable[[], object], error: Exception | None) -> None:
+        if error is None:
+            self._said.pop(work, None)
+        else:
+            self._say(work, error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}")
 
     def _by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
         found: dict[WatchedFolder, set[str]] = {}
@@ -331,16 +354,16 @@ class Watcher:
         return found
 
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
-        with self._busy:
-            copy = self._copies.copy(folder)
-            directories = copy.status.changed(copy.directories_at(places)) | places & copy.just_taken.keys()
-            if again:  # else they were read before, and what changed since is little
-                self._indexer.begin(len(directories))
-            sync = copy.sync(directories) if directories else None
-        if sync is None:
+        copy = self._copies.copy(folder)
+        directories = copy.status.changed(copy.directories_at(places)) | places & copy.just_taken.keys()
+        if not directories:
             return
-        self._log(sync)
+        if again:  # else they were read before, and what changed since is little
+            self._indexer.begin(len(directories))
+        sync = copy.sync(directories, self._step_folders)
+        self._log(sync, directories)
         self._look_after_git(sync)
+        self._look_after_trouble(sync)
         if again and sync.unsettled or sync.waiting:
             now = time.monotonic()
             self._later += [(now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS]
@@ -350,7 +373,13 @@ class Watcher:
         if waiting:
             self._later.append((time.monotonic() + GIT_SECONDS, sync.folder, waiting))
 
+    def _look_after_trouble(self, sync: "SyncReport") -> None:
+        """Look again at what a busy library, a full disk and the like stopped."""
+        if sync.again:
+            self._later.append((time.monotonic() + AGAIN_SECONDS[-1], sync.folder, set(sync.again)))
+
     def _look_again(self) -> None:
+        # A look that raises ends in a scan of everything, see `_follow_once`.
         now = time.monotonic()
         due = [item for item in self._later if item[0] <= now]
         self._later = [item for item in self._later if item[0] > now]
@@ -365,10 +394,11 @@ class Watcher:
         begun = time.monotonic()
         for folder in folders:
             self._copies.settle(folder)
-            with self._busy:
-                sync = self._copies.copy(folder).sync()
-            self._log(sync)
+            self._step_folders()
+            sync = self._copies.copy(folder).sync(progress=self._step_folders)
+            self._log(sync, None)
             self._look_after_git(sync)
+            self._look_after_trouble(sync)
             if sync.waiting:
                 self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
             if sync.unsettled:
@@ -377,19 +407,33 @@ class Watcher:
         share = ALONE_SHARE if "folders" in self._failures else RESCAN_SHARE
         return now + max(self._rescan, share * (now - begun))
 
-    def _log(self, sync: "SyncReport") -> None:
-        for refusal in (*sync.refused, *sync.conflicts):
-            self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
+    def _log(self, sync: "SyncReport", looked: Iterable[str] | None = ()) -> None:
+        """Say what went wrong in a sync. looked: the directories that it looked at, None for all."""
+        issues = [*sync.refused, *sync.conflicts]
+        self._forget_fine(sync, looked, {issue.directory for issue in issues})
+        for issue in issues:
+            text = f"{sync.folder.path}/{issue.directory}: {'; '.join(issue.problems)}"
+            self._say((sync.folder, issue.directory), text)
         if sync.taken:
             from evolvable_tools import secret_leaks  # late: its patterns take a while to compile
 
             for line in secret_leaks.leak_messages(secret_leaks.leaks(self._library)):
-                self._say(f"{line}. A person decides on it: `evolvable doctor`.")
+                self._say(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
-    def _say(self, text: str) -> None:
-        # Every look finds it again; it is said once.
-        if text not in self._said and len(self._said) < MAX_SAID:
-            self._said.add(text)
+    def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:
+        """Forget what was said of directories that are fine now, or gone: it is said again when it comes back."""
+        if not self._said or sync.stale:
+            return
+        every = [what[1] for what in list(self._said) if isinstance(what, tuple) and what[0] == sync.folder]
+        unsure = wrong | self._copies.copy(sync.folder).status.refused.keys() | {*sync.waiting_for_git, *sync.missing}
+        for directory in set(every if looked is None else looked) - unsure:
+            self._said.pop((sync.folder, directory), None)
+
+    def _say(self, what: Hashable, text: str) -> None:
+        """Say what is wrong with something. Every look finds it again; it is said once, until it is fine again."""
+        texts = self._said.setdefault(what, set()) if len(self._said) < MAX_SAID else self._said.get(what, {text})
+        if text not in texts and len(texts) < MAX_TEXTS:
+            texts.add(text)
             log.warning("%s", text)
 
 

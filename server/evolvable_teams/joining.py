@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,8 +21,6 @@ from urllib.parse import urlencode, urlsplit
 
 import anyio
 import httpx2
-from anyio.to_thread import run_sync
-from filelock import FileLock
 
 from evolvable_server.config_file import check_owner
 from evolvable_server.second_config import own_path
@@ -50,9 +48,6 @@ DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 DEVICE_SECONDS = 900.0
 """How long a person may take with another device, at most."""
-
-EARLY_SECONDS = 60.0
-"""How long before its end a token is renewed."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 
@@ -342,57 +337,6 @@ def projects_at(name: str, directory: Path) -> tuple[str, ...]:
 
 def _projects_folder(name: str) -> Path:
     return membership_file(name).with_suffix(".projects")
-
-
-class MembershipAuth(httpx2.Auth):
-    """Shows the token of a membership to its own server, and renews it before it ends.
-
-    Several processes share a membership, and a provider may take back all tokens when one refresh token comes twice.
-    So one process renews at a time, and the others read what it wrote.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name, self._one = name, load_membership(name)
-        self._lock = anyio.Lock()
-
-    @property
-    def resource(self) -> str:
-        """The address of the server."""
-        return self._one.resource
-
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Add the token to a request of the membership's own server."""
-        if not _is_same_origin(str(request.url), self._one.resource):
-            yield request
-            return
-        if self._one.expires - EARLY_SECONDS < time.time():
-            await self._renew(self._one.token)
-        tried = self._one.token
-        request.headers["authorization"] = f"Bearer {tried}"
-        answer = yield request
-        if answer.status_code == 401:
-            await self._renew(tried)
-            request.headers["authorization"] = f"Bearer {self._one.token}"
-            yield request
-
-    async def _renew(self, tried: str) -> None:
-        async with self._lock:
-            if self._one.token != tried:
-                return
-            lock = FileLock(memberships() / f".{self._name}.lock", timeout=20, mode=0o600, thread_local=False)
-            await run_sync(lock.acquire)
-            try:
-                self._one = load_membership(self._name)
-                if self._one.token == tried:
-                    self._one = await renewed(self._one)
-                    save_membership(self._name, self._one)
-            finally:
-                lock.release()
-
-
-def _is_same_origin(one: str, other: str) -> bool:
-    first, second = urlsplit(one), urlsplit(other)
-    return (first.scheme, first.netloc.lower()) == (second.scheme, second.netloc.lower())
 
 
 def forget_membership(name: str) -> bool:

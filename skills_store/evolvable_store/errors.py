@@ -5,10 +5,12 @@ EvolvableError
 ├── Conflict         VersionConflict  AlreadyExists  EditConflict
 ├── Refused          Frozen  Unsafe
 ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
+├── TryAgain         LibraryBusy  LibraryReadOnly  LibraryFull  LibraryUnreachable
 └── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull  UntrustedHome
-                     RemoteFailed  ProgramReplaced
+                     LibraryUnreachable  RemoteFailed  ProgramReplaced
 """
 
+import errno
 import re
 from collections.abc import Sequence
 
@@ -158,6 +160,32 @@ class InvalidResource(Invalid):
         self.ref, self.problems = ref, tuple(problems)
 
 
+class TryAgain(EvolvableError):
+    """Trouble that passes by itself: busy, full, read only, unreachable. The same call may succeed later.
+
+    It says nothing about the thing that was worked on: a background task keeps that thing and tries again. It never
+    notes it as done, refused or gone.
+    """
+
+
+_LASTS = frozenset(
+    (
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY),
+        *(errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.EFBIG, errno.ENXIO),
+    )
+)
+"""What the system says of the path or of the file itself: the next try finds the same."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether an error is about the moment and not about the thing: TryAgain, and most errors of the system.
+
+    Of an OSError that is what does not say that the path or the file is wrong: no space, no rights, read only, busy,
+    too many open files, an error of the disk.
+    """
+    return isinstance(error, TryAgain) or (isinstance(error, OSError) and error.errno not in _LASTS)
+
+
 class LibraryError(EvolvableError):
     """The library as a whole cannot do this now."""
 
@@ -166,7 +194,7 @@ class NoLibrary(LibraryError):
     """There is no library at this place."""
 
 
-class LibraryBusy(LibraryError):
+class LibraryBusy(LibraryError, TryAgain):
     """Other processes held the library for longer than a write waits."""
 
 
@@ -182,12 +210,16 @@ class ProgramReplaced(LibraryError):
     """The files of this program were replaced while it ran, so it can load no more of them."""
 
 
-class LibraryReadOnly(LibraryError):
+class LibraryReadOnly(LibraryError, TryAgain):
     """The library's file cannot be written."""
 
 
-class LibraryFull(LibraryError):
+class LibraryFull(LibraryError, TryAgain):
     """The disk is full; nothing of the change was kept."""
+
+
+class LibraryUnreachable(LibraryError, TryAgain):
+    """The disk or the server of the library did not answer, or reported an error."""
 
 
 class UntrustedHome(LibraryError):

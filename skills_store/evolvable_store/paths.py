@@ -175,6 +175,12 @@ HELD_POWERS = "held-powers"
 GIT_POSITIONS = "git-positions.json"
 """How far the logs of git repositories around watched folders went when the folders were imported."""
 
+INSTALLED_SKILLS = "installed-skills.json"
+"""What the lock files of installers around watched folders said when the folders were last read."""
+
+UNWRITTEN = "unwritten"
+"""The folder with rows of evidence that a library did not take before a process ended."""
+
 PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
@@ -184,7 +190,7 @@ MIRRORS, RUNS, AGENT_RUNS = "remotes", "evolve", "ags"
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
 _BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
-_BESIDE |= {HELD_POWERS}
+_BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, UNWRITTEN}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

@@ -32,11 +32,11 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     place = os.path.join(folder, f"{file_name(session)}.json")
     before = read_entry(place)
-    if before is None:
-        _make_room(folder)
     said = {key: value[:MAX_TEXT] for key in KEYS if isinstance(value := event.get(key), str) and value}
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _replace(place, json.dumps({**(before or {}), **said, "time": now}))
+    if before is None:
+        _make_room(folder)  # only now: on a full disk nothing gives way for what could not be written
     return True
 
 
@@ -57,15 +57,23 @@ def _is_device(session: str) -> bool:
 
 
 def read_entry(place: str) -> dict[str, str] | None:
-    """Return the entry in a file, None when there is none or it is broken. Raises nothing."""
+    """Return the entry in a file, None when there is none or it is broken.
+
+    Raises OSError for one that is there and cannot be read now: nobody knows what it says, so it stays.
+    """
     if not os.path.lexists(place):  # as for the first event of each session; a client waits, so no more is imported
         return None
+    from evolvable_store.errors import may_pass
     from evolvable_store.regular_files import regular_file
 
     try:
         with open(place, encoding="utf-8", opener=regular_file) as file:
             entry = json.loads(file.read(64 * MAX_TEXT))
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        if may_pass(error):
+            raise
+        return None
+    except (ValueError, RecursionError):
         return None
     if not isinstance(entry, dict) or not isinstance(entry.get("session_id"), str):
         return None
@@ -89,10 +97,10 @@ def _replace(place: str, text: str) -> None:
 
 
 def _make_room(folder: str) -> None:
-    if len(os.listdir(folder)) < MAX_WAITING:  # as nearly always; a client waits
+    if len(os.listdir(folder)) <= MAX_WAITING:  # as nearly always; a client waits
         return
     waiting = _by_age(folder, ".json")
-    for path in waiting[: max(0, len(waiting) - MAX_WAITING + 1)]:
+    for path in waiting[: max(0, len(waiting) - MAX_WAITING)]:
         with suppress(OSError):
             os.unlink(path)
 
@@ -127,8 +135,13 @@ class QueuedSession:
 
 
 def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
-    """Return the entries that no process has taken, the oldest first. Broken files are left out."""
-    return [entry for path in _by_age(_folder(home, "queue"), ".json") if (entry := _read(path)) is not None]
+    """Return the entries that no process has taken, the oldest first; none that is broken or cannot be read."""
+    found: list[QueuedSession] = []
+    for path in _by_age(_folder(home, "queue"), ".json"):
+        with suppress(OSError):  # it stays, and is looked at the next time
+            if (entry := _read(path)) is not None:
+                found.append(entry)
+    return found
 
 
 def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> QueuedSession | None:
@@ -147,7 +160,11 @@ def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> 
         with suppress(FileNotFoundError):
             os.rename(entry.place, target)
             os.utime(target)
-            taken = _read(target)
+            try:
+                taken = _read(target)
+            except OSError:
+                os.replace(target, entry.place)
+                raise
             if taken is not None:
                 return taken
             os.unlink(target)
@@ -179,7 +196,10 @@ def reclaim(home: "str | os.PathLike[str]", older: float = RECLAIM_SECONDS) -> i
     taken = _by_age(_folder(home, "taken"), ".json")
     forgotten = [path for path in taken if older <= 0 or os.stat(path).st_mtime < time.time() - older]
     for path in forgotten:
-        entry = _read(path)
+        try:
+            entry = _read(path)
+        except OSError:
+            continue  # it stays taken, and is looked at the next time
         if entry is not None:
             give_back(home, entry)
         _remove(path)

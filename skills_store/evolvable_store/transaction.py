@@ -169,6 +169,20 @@ class Transaction:
 
         self._bindings.append(note)
 
+    def bind_new(self, places: Iterable[tuple[int, str]]) -> None:
+        """Note, together with the last write, in which folders and directories it is to lie if it makes a resource.
+
+        A sync writes it there, also when the process ends before it has done so itself.
+        """
+        plan, wanted = len(self._plans) - 1, list(places)
+
+        def note(writer: Writer, written: Sequence[WriteResult]) -> None:
+            if written[plan].changed and written[plan].version == 1:
+                for folder, directory in wanted:
+                    writer.bind(folder, directory, written[plan].id, None, "", "")
+
+        self._bindings.append(note)
+
     def bind_pending(
         self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
     ) -> None:

@@ -31,9 +31,6 @@ class Vectors:
     def begin(self, task: str) -> "Vectors":
         return self
 
-    def rank(self, texts: list[str]) -> None:
-        return None
-
     def similar(self, ids: list[int], **_: Any) -> SimilarResources:
         return SimilarResources(dict.fromkeys(ids, 0.3), tuple(ids), "stand-in", True)
 

@@ -359,9 +359,6 @@ class Descriptions:
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
         return SimilarResources()
 
-    def rank(self, texts: Sequence[str]) -> None:
-        return None
-
     def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float) -> NearestDescription:
         return NearestDescription(self.best, "stand-in", True)
 

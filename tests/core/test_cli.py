@@ -238,7 +238,7 @@ def test_a_file_that_is_no_library_is_an_error(run):
     ran = run("log", code=1)
 
     assert "is not a library." in ran.err and "`evolvable recover FOLDER`" in ran.err
-    assert "is not a library." in run("doctor", code=1).out
+    assert "is not a library." in run("doctor", code=4).out
 
 
 @pytest.mark.process
@@ -256,7 +256,7 @@ def test_what_is_frozen_a_person_may_change_and_an_import_may_not(pdf, tmp_path)
     pdf("update", "pdf", "--file", "SKILL.md=-", stdin=FROZEN)
     pdf.save(tmp_path / "theirs", "pdf", FROZEN.replace("three", "3"))
 
-    refused = pdf("import", tmp_path / "theirs", "--yes", "--replace", "--json", code=1).json
+    refused = pdf("import", tmp_path / "theirs", "--yes", "--replace", "--json", code=4).json
     changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--json").json
 
     assert "frozen" in refused["refused"][0]["problems"][0]
@@ -509,7 +509,7 @@ def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
     first = put(pdf, "csv", SKILL=b"one", session="s-1")
     put(pdf, "csv", SKILL=b"two")
 
-    ran = pdf("undo", first, code=1)
+    ran = pdf("undo", first, code=4)
 
     assert ran.out.startswith("skipped (conflict): skill:csv: operation ")
 
@@ -559,7 +559,7 @@ def test_directories_that_go_from_the_disk_are_named(run, tmp_path):
     assert f"removed from disk: {tmp_path / 'skills/csv'}\n" in run("remove", "csv").out
     run("restore", "csv@1")
     created = run("log", "--json").json["operations"][-1]["operation"]
-    undone = run("undo", created, code=1)
+    undone = run("undo", created, code=4)
 
     assert f"removed from disk: {tmp_path / 'skills/pdf'}\n" in undone.out
     assert (tmp_path / "skills/csv/SKILL.md").exists() and "skills/csv" not in undone.out
@@ -580,7 +580,7 @@ def test_an_undo_keeps_what_the_person_saved_on_disk_since_and_shows_both_sides_
     assert "taken back already" in run("undo", spoiled).out
     spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json["operation"]
     file.write_text(file.read_text().replace("spoiled", "mended"))
-    skipped = run("undo", spoiled, code=1).out
+    skipped = run("undo", spoiled, code=4).out
     assert "in the same place: SKILL.md (line 6)" in skipped
     assert "  -mended\n" in skipped and "  +one\n" in skipped
     assert "mended" in file.read_text()
@@ -949,7 +949,7 @@ def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path)
 def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_path):
     pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
 
-    ran = pdf("import", tmp_path / "theirs", "--yes", code=1)
+    ran = pdf("import", tmp_path / "theirs", "--yes", code=4)
     assert "refused: pdf\n  - it is here with other content (version 1); --replace does that\n" in ran.out
     assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--yes", "--replace").out
 
@@ -998,10 +998,10 @@ def test_fsck_finds_a_damaged_blob_and_ends_with_1(pdf):
     db.commit()
     db.close()
 
-    ran = pdf("fsck", code=1)
+    ran = pdf("fsck", code=4)
     assert ran.out.endswith("1 fault found.\n")
     assert ran.err.startswith("Warning: blob ")
-    assert len(pdf("fsck", "--json", code=1).json["faults"]) == 1
+    assert len(pdf("fsck", "--json", code=4).json["faults"]) == 1
 
 
 @pytest.mark.process
@@ -1060,7 +1060,7 @@ def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):
     pdf.save(skills, "huge", skill_text("huge", body="x" * MAX_FILE))
     pdf("init", skills)
 
-    (problem,) = pdf("doctor", "--json", code=1).json["problems"]
+    (problem,) = pdf("doctor", "--json", code=4).json["problems"]
 
     assert problem["what"].startswith(f"{skills / 'huge'} is not imported: SKILL.md: too large: ")
 
@@ -1075,14 +1075,14 @@ def test_the_doctor_names_all_that_is_wrong_and_ends_with_1(pdf, tmp_path):
     put(pdf, "csv", SKILL=skill_text("csv", body="newer").encode())
     pdf.save(skills, "anchor", "---\nname: anchor\ndescription: &a [*a]\n---\n")
 
-    ran = pdf("doctor", "--json", code=1)
+    ran = pdf("doctor", "--json", code=4)
 
     wrong = [problem["what"] for problem in ran.json["problems"]]
     assert wrong[0] == f"{gone} is watched and not there."
     assert wrong[1] == f"{skills} is behind in csv."
     assert wrong[2].startswith(f"{skills / 'anchor'} is not imported: SKILL.md: ")
     assert len(wrong) == 3
-    assert pdf("doctor", code=1).out.endswith("3 problems.\n")
+    assert pdf("doctor", code=4).out.endswith("3 problems.\n")
 
 
 @pytest.mark.process
@@ -1146,7 +1146,7 @@ def test_what_a_removal_left_of_the_persons_is_no_problem_to_the_doctor(run, tmp
 
 @pytest.mark.process
 def test_without_a_library_the_doctor_still_tells_about_the_program(run):
-    health = run("doctor", "--json", code=1).json
+    health = run("doctor", "--json", code=4).json
 
     assert health["library"] is None
     assert health["problems"] == [

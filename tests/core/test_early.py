@@ -384,7 +384,7 @@ def test_a_server_on_stdio_loads_no_plugin_of_pydantic(tmp_path: Path, looks: bo
 
 @pytest.mark.process
 @pytest.mark.parametrize("options", [(), ("--toolsets", "evolve")], ids=["as clients start it", "with options"])
-@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY", "EVOLVABLE_FITS"])
+@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY", "EVOLVABLE_APPROVE"])
 def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str, options: tuple[str, ...]) -> None:
     env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home"), variable: "bogus"}
     command = [sys.executable, "-m", "evolvable_server", "serve", *options]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from anyio import from_thread, to_thread
-from embedding_place import clients, cross_encoder, is_running, processes, worker
+from embedding_place import clients, is_running, processes, worker
 from mcp import Client
 from mcp_place import Place
 from processes import poll
@@ -37,11 +37,11 @@ class EmbeddingPlace(Place):
 
     def __init__(self, root: Path, spec: str) -> None:
         super().__init__(root)
-        self.spec, self.reranker = spec, "off"
+        self.spec = spec
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**super().environment, "EVOLVABLE_EMBEDDER": self.spec, "EVOLVABLE_RERANKER": self.reranker}
+        return {**super().environment, "EVOLVABLE_EMBEDDER": self.spec}
 
 
 @pytest.fixture
@@ -103,19 +103,6 @@ async def test_words_answer_at_once_and_the_meaning_joins_in_when_the_embedder_i
     assert (found["matches"][0]["ref"], found["matches"][0]["stage"]) == ("skill:pdf", "embedding")
 
 
-async def test_a_cross_encoder_that_is_named_orders_what_the_words_are_not_sure_of(
-    place: EmbeddingPlace, model: str, tmp_path: Path
-) -> None:
-    place.reranker = cross_encoder(model, tmp_path / "cross")
-    async with place.client("modern") as client:
-        found = await until(client, BY_MEANING, lambda found: embedding(found).endswith("; reranked"))
-        clear = await find(client, "fill a PDF form")
-
-    assert found["matches"][0]["ref"] == "skill:pdf"
-    assert embedding(clear) == "not waited for: the words are sure enough"
-    assert processes(place.home) == [worker(place.home)]
-
-
 async def test_what_is_written_while_the_server_runs_is_found_by_its_meaning(place: EmbeddingPlace) -> None:
     async with place.client("modern") as client:
         await until(client, BY_MEANING, knows_meanings)
@@ -167,19 +154,6 @@ async def test_the_process_ends_when_it_is_told_and_words_go_on_alone(place: Emb
         serving = worker(place.home)
         assert serving != ended
         await to_thread.run_sync(poll, lambda: processes(place.home) == [serving], "one process to remain", 10)
-
-
-@pytest.mark.nightly
-async def test_a_reranker_that_cannot_be_opened_changes_nothing_and_is_in_the_log(
-    place: EmbeddingPlace, tmp_path: Path
-) -> None:
-    (tmp_path / "empty").mkdir()
-    place.reranker = f"onnx:{tmp_path / 'empty'}"
-    async with place.client("modern") as client:
-        found = await until(client, BY_MEANING, knows_meanings)
-
-    assert found["matches"][0]["ref"] == "skill:pdf" and "reranked" not in embedding(found)
-    assert "holds no model" in (place.home / LOG).read_text(encoding="utf-8")
 
 
 async def test_a_model_that_is_not_there_is_said_and_words_answer(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ from embedding_place import (
     until,
 )
 from embedding_place import worker as worker_of
+from filelock import FileLock
+from library_trouble import TROUBLE, refusing
 from processes import PATIENCE, poll
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
@@ -48,6 +50,7 @@ from evolvable_store.search.vector_store import (
     forget_vectors,
     open_vectors,
 )
+from evolvable_store.storage.connection import dbapi
 from evolvable_store.storage.learned import LearnedTask, TaskSource
 from evolvable_store.store import Store
 from evolvable_tools.embedding import KEPT_TOKENS, Embedder, SimilarResources, ipc, parse_spec
@@ -414,7 +417,7 @@ def test_progress_is_seen_without_the_process(connect: Connect, model: str, home
 # One process
 
 
-def run(home: Path, spec: str, **options: bool) -> int:
+def run(home: Path, spec: str, **options: Any) -> int:
     """Returns the exit status of a process that is started beside one that serves."""
     return int(import_module(VECTOR_SERVICE).serve_vectors(home, spec, **options))
 
@@ -708,3 +711,56 @@ def test_nonsense_ends_only_the_line_it_came_on(
         with pytest.raises((EOFError, OSError)):
             ipc.receive(line)
     assert ask(client).available
+
+
+# Trouble that passes
+
+
+@pytest.mark.parametrize("trouble", sorted(TROUBLE.keys() - {"unreachable"}))  # then the file is made again
+def test_a_change_that_the_vectors_file_refused_is_embedded_once_when_the_trouble_is_over(
+    connect: Connect, model: str, home: Path, trouble: str
+) -> None:
+    client = connect(model)
+    until(client, complete)
+    serving = worker_of(home)
+    with refusing(home / FILE, "resource", trouble):
+        put(home, "excel", "Clean and sum up spreadsheets.")
+        poll(lambda: str(home / FILE) in (home / LOG).read_text(encoding="utf-8"), "the trouble to be met", 20)
+    new = identity(home, "excel")
+    answer = until(client, lambda answer: new in answer.nearest, task="add up the columns of a table")
+    assert answer.available and answer.nearest.count(new) == 1
+    assert worker_of(home) == serving
+
+
+def test_a_question_that_meets_a_defect_is_in_the_log_and_ends_only_its_line(
+    connect: Connect, model: str, home: Path
+) -> None:
+    client = connect(model)
+    until(client, complete)
+    announced = ipc.read_announcement(home)
+    assert announced is not None
+    line = ipc.dial(home, announced)
+    assert line is not None
+    with closing(dbapi.connect(str(home / FILE), isolation_level=None)) as db:
+        db.execute("DROP TABLE token")
+        db.execute("CREATE VIEW token AS SELECT model, hash, 'no bytes' AS data FROM vector")
+    with line:
+        ipc.send(line, {"op": "begin", "task": "merge", "number": 1})
+        asked = {"op": "similar", "number": 1, "kind": "skill", "scopes": None, "limit": 3}
+        ipc.send(line, asked | {"ids": [identity(home, "pdf")]})
+        assert line.poll(20)
+        with pytest.raises((EOFError, OSError)):
+            ipc.receive(line)
+    poll(lambda: "Traceback" in (home / LOG).read_text(encoding="utf-8"), "the defect in the log", 20)
+    assert ask(client).available
+
+
+def test_a_process_that_another_does_not_make_room_for_leaves_it_in_service(
+    model: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module(VECTOR_SERVICE), "HANDOVER_SECONDS", 0.05)
+    other = ipc.Announcement(os.getpid(), "onnx:another", str(home / "nobody-listens"))
+    with FileLock(home / ipc.LOCK, mode=0o600):
+        ipc.announce(home, other)
+        assert run(home, model, idle=0.1) == 0
+        assert ipc.read_announcement(home) == other

@@ -369,7 +369,7 @@ def test_an_agents_import_waits_as_one_group(tmp_path: Path) -> None:
     evolvable.person = False
     for name in ("a", "b"):
         evolvable.save(tmp_path / "theirs", name, skill_text(name))
-    evolvable("import", tmp_path / "theirs")
+    evolvable("import", tmp_path / "theirs", code=4)
     assert evolvable("list", "--json").json["resources"] == []
     proposals = evolvable("inbox", "--json").json["proposals"]
     assert len(proposals) == 2 and len({one["session"] for one in proposals}) == 1

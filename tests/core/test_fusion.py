@@ -31,7 +31,6 @@ class StandIn:
     by_id: Mapping[int, float] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
     learned: Mapping[str, float] = field(default_factory=dict)
-    cross: Mapping[str, float] = field(default_factory=dict)
     said: str = "stand-in, all embedded"
     available: bool = True
 
@@ -55,9 +54,6 @@ class StandIn:
         )
         known = {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}
         return SimilarResources(known, tuple(nearest), self.said, True, late, learned)
-
-    def rank(self, texts: Sequence[str]) -> list[float] | None:
-        return [self.cross.get(text.partition(".")[0], 0.0) for text in texts] if self.cross else None
 
     def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
         return NearestDescription(said=self.said)
@@ -340,20 +336,6 @@ def test_late_interaction_changes_the_order_and_no_confidence_of_a_place(sibling
     assert sorted(refs(after)) == sorted(refs(before))
 
 
-def test_a_reranker_orders_the_first_few_and_changes_no_confidence_of_a_place(siblings: Library) -> None:
-    cosines, late = dict.fromkeys(SIBLINGS, 0.5), {"ship-api": 0.9, "ship-app": 0.5, "ship-web": 0.4}
-    cross = {"ship web": 6.0, "ship api": -6.0}
-    plain, read = StandIn(siblings, cosines, late=late), StandIn(siblings, cosines, late=late, cross=cross)
-
-    before, after = (
-        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(one)) for one in (plain, read)
-    )
-
-    assert refs(after)[:3] == ["skill:ship-web", "skill:ship-app", "skill:ship-api"]
-    assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
-    assert "stand-in, all embedded; reranked" in [report.said for report in after.stages]
-
-
 def test_one_text_alone_is_not_reordered_and_a_text_without_tokens_keeps_its_place(siblings: Library) -> None:
     cosines = dict.fromkeys(SIBLINGS, 0.5)
     plain, one = StandIn(siblings, cosines), StandIn(siblings, cosines, late={"bake": 1.0})
@@ -399,19 +381,6 @@ def test_the_reason_says_that_a_learned_task_is_near_and_how_many_places_it_is_w
     assert of(found, "skill:ship-api").why.endswith("; learned task: near by 0.90, 2 places up")
     assert of(found, "skill:ship-web").why.endswith("; learned task: near by 0.31")
     assert "learned task" not in of(found, "skill:ship-app").why
-
-
-def test_a_learned_task_counts_beside_a_reranker_too(siblings: Library) -> None:
-    late, cross = dict.fromkeys(SIBLINGS, 0.5), {"ship web": 1.0, "ship app": 0.5, "ship api": 0.4}
-    plain, used = (StandIn(siblings, late, cross=cross, learned=its) for its in ({}, {"ship-api": 0.9}))
-
-    before, after = (
-        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, used)
-    )
-
-    assert refs(before)[:3] == ["skill:ship-web", "skill:ship-app", "skill:ship-api"]
-    assert refs(after)[:3] == ["skill:ship-api", "skill:ship-web", "skill:ship-app"]
-    assert of(after, "skill:ship-api").why.endswith("; learned task: near by 0.90, 2 places up")
 
 
 def test_the_reason_names_no_learned_task_that_took_no_part(siblings: Library) -> None:

@@ -169,6 +169,17 @@ def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(s
     assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
 
 
+def test_a_process_that_stops_waiting_ends_the_other_one_and_hears_why(store):
+    before = below()
+
+    def lost() -> None:
+        raise LibraryBusy("The folders are another's now.")
+
+    with pytest.raises(LibraryBusy):
+        index_elsewhere(store.home, WORTHWHILE, lost)
+    assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
+
+
 def begin(indexing: "subprocess.Popen[bytes]") -> None:
     assert indexing.stdin is not None
     indexing.stdin.write(b"\n")

@@ -1,21 +1,23 @@
 """What a session shows and teaches is kept once, also where the library refused it at first."""
 
 import json
-import resource
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
 from earned import LOAD, WORDS, client
 from labelled_sessions import labelled
+from library_trouble import Refusal, busy, no_room
 from powers import NO_POWERS, powerless
 from processes import poll
 from samples import teach
+from stdio_client import Server
 from talks import Talk
 from transcripts import LoadSkill, Run, User, session_id, write_claude_code
 
@@ -40,40 +42,6 @@ pytestmark = pytest.mark.process
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON)
 TASK = "merge the quarterly invoices of our suppliers into one pdf"
 SESSION = next(one for one in labelled() if one.name == "alembic")
-
-HOLD = """
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-Refusal = Callable[[Storage], AbstractContextManager[None]]
-
-
-@contextmanager
-def busy(backend: Storage) -> Iterator[None]:
-    """Another process writes for as long as the body runs."""
-    command = [sys.executable, "-c", HOLD, str(backend.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None and other.stdout.readline() == "held\n"
-        try:
-            yield
-        finally:
-            other.communicate()
-
-
-@contextmanager
-def no_room(backend: Storage) -> Iterator[None]:
-    """No file of this process may be written to."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
 
 refusals = pytest.mark.parametrize("refusal", [busy, no_room])
 
@@ -243,3 +211,71 @@ def test_a_session_whose_lesson_was_refused_teaches_it_to_the_next_process(libra
     assert [one.task for one in list_learned(library, PERSON)] == [TASK]
     taken = library.store.backend.observations.taken("s1")
     assert taken is not None and taken.digest == session.digest
+
+
+# The last rows of a process
+
+
+def ended_busy(store: Store, evolvable: CommandLine, ending: Callable[[Server], object]) -> float:
+    """Have a server show something, end while another process writes; return how long that took."""
+    server = Server(sys.executable, env=evolvable.environment | {"EVOLVABLE_EMBEDDER": "off"}, cwd=evolvable.project)
+    with busy(store.backend):
+        server.call("find_skill", task="merge PDF files")
+        begun = time.monotonic()
+        ending(server)
+        server.close()
+        return time.monotonic() - begun
+
+
+def shown(evolvable: CommandLine) -> list[int]:
+    return [line["shown"] for line in evolvable("stats", "--json").json["resources"]]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [Server.close, lambda server: server.process.terminate()],
+    ids=["stdin", "signal"],
+)
+def test_what_a_server_showed_right_before_its_end_is_counted_although_the_library_was_busy(
+    tmp_path: Path, ending: Callable[[Server], object]
+) -> None:
+    evolvable = CommandLine(tmp_path)
+    with Store.open(evolvable.home, create=True) as store:
+        teach(store, "pdf-merge", "Merge PDF files.", body="By hand.")
+        assert ended_busy(store, evolvable, ending) < 5
+    assert shown(evolvable) == [1]
+    assert shown(evolvable) == [1]
+    assert list((evolvable.home / "unwritten").iterdir()) == []
+
+
+@powerless
+def test_a_load_from_a_library_that_cannot_be_written_names_no_use_that_nobody_can_report_on(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    with Store.open(evolvable.home, create=True) as store:
+        teach(store, "pdf-merge", "Merge PDF files.", body="By hand.")
+    load_it = [*NO_POWERS, sys.executable, "-P", "-m", "evolvable_server", "load", "pdf-merge", "--json"]
+    for file in evolvable.home.glob("library.db*"):
+        file.chmod(0o400)
+    evolvable.home.chmod(0o500)
+    said = subprocess.run(load_it, env=evolvable.environment, capture_output=True, text=True, check=True).stdout
+    evolvable.home.chmod(0o700)
+    for file in evolvable.home.glob("library.db*"):
+        file.chmod(0o600)
+    assert "By hand." in said and json.loads(said).get("use_id") is None
+    assert evolvable("load", "pdf-merge", "--json").json["use_id"]
+
+
+def test_files_with_rows_that_are_damaged_or_hostile_keep_nobody_from_counting(library: Library) -> None:
+    find_skill(library, client("s1"), "merge PDF files", to_agent=True)
+    place = library.store.home / "unwritten"
+    place.mkdir()
+    rows = {
+        "damaged": "[[", "other": "{}", "numbers": "[[[1, 2, 3, 4, 5]], [[1, 2, 3]]]", "deep": "[" * 100_000,
+        "large": f'[[["s", {1 << 80}, 1, "t", null], ["s", true, 1, "t", null]], [["a\\u0000", "b", "c"]]]',
+    }  # fmt: skip
+    for name, text in rows.items():
+        (place / f"{name}.json").write_text(text, encoding="utf-8")
+    os.mkfifo(place / "pipe.json")
+    (line,) = stats(library, PERSON).resources
+    assert line.shown == 1
+    assert [file.name for file in place.iterdir()] == ["pipe.json"]

@@ -153,7 +153,7 @@ def test_a_read_only_folder_is_not_written_and_says_so(run):
         )
         assert "alpha is read-only, so skill:alpha is not written there" in said.out + said.err
         assert state(run) == "1 behind"
-        assert f"{skills} is read-only and behind in alpha." in run("doctor", code=1).out
+        assert f"{skills} is read-only and behind in alpha." in run("doctor", code=4).out
         assert sorted(path.name for path in skills.parent.iterdir()) == ["skills"]
         assert "old" in (skills / "alpha/SKILL.md").read_text()
     finally:
@@ -183,7 +183,7 @@ def test_status_folders_and_doctor_agree_on_a_folder_with_every_state(run):
     (skills / "linked").symlink_to("../other/linked")
 
     (folder,) = run("folders", "--json").json["folders"]
-    status, health = run("status", "--json").json, run("doctor", "--json", code=1).json
+    status, health = run("status", "--json").json, run("doctor", "--json", code=4).json
     table = run("folders").out
 
     assert [one["directory"] for one in folder["not_imported"]] == ["bad", "large", "linked", "nowhere"]

@@ -137,7 +137,7 @@ def test_doctor_says_which_model_answers_in_which_role_and_what_keeps_one_from_a
         '[models.unset]\nprotocol = "anthropic"\nmodel = "m"\nkey_env = "NOT_SET"\n'
         '[roles]\njudge = ["local", "far"]\nproposer = ["nobody"]\n'
     )
-    told = evolvable("doctor", "--json", code=1).json
+    told = evolvable("doctor", "--json", code=4).json
     settings = {one["name"]: one for one in told["settings"]}
     assert settings["judge"]["value"] == "local,far" and settings["judge"]["source"].endswith("config.toml")
     assert settings["role judge"]["value"] == "local, then far"
@@ -176,7 +176,9 @@ def test_a_lookup_is_judged_by_a_named_model_and_by_the_next_where_that_gives_no
         assert found["matches"][0]["ref"] == "skill:postgres-restore"
         assert "local:qwen" in json.dumps(found["stages"]) and "down:down" not in json.dumps(found["stages"])
         assert [one.body["model"] for one in api.asked] == ["down", "qwen"]
-        evolvable("find", "work on a dump of a postgres database", "--json", EVOLVABLE_JUDGE="off")
+        evolvable("model", "role", "judge", "off", "--yes")
+        evolvable("find", "work on a dump of a postgres database", "--json")
+        evolvable("model", "role", "judge", "down", "local", "--yes")
         theirs = {
             "OPENAI_BASE_URL": "http://127.0.0.1:9",
             "OPENAI_API_KEY": "sk-theirs",

@@ -49,7 +49,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("EVOLVABLE_PROGRESS", raising=False)
     return screen
 
 
@@ -74,7 +73,7 @@ def test_a_command_that_waits_shows_a_line_on_the_terminal_and_nothing_in_a_pipe
     with contextlib.closing(sqlite3.connect(machine.home / "library.db", isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         piped = machine.start("remove", "pdf")
-        shown = machine.talk("remove", "csv", EVOLVABLE_PROGRESS="")
+        shown = machine.talk("remove", "csv", progress=True)
         shown.until("evolvable remove  0:0")  # both wait for this writer
         writer.execute("ROLLBACK")
         out, err = piped.communicate(timeout=60)
@@ -116,9 +115,8 @@ def test_no_line_is_drawn_over_a_question_or_another_program(terminal):
         assert drawing()
 
 
-@pytest.mark.parametrize("name, value", [("EVOLVABLE_PROGRESS", "off"), ("_EVOLVABLE_COMPLETE", "bash_complete")])
-def test_nothing_is_drawn_where_it_is_not_wanted(terminal, monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
+def test_nothing_is_drawn_while_a_shell_completes(terminal, monkeypatch):
+    monkeypatch.setenv("_EVOLVABLE_COMPLETE", "bash_complete")
     with working(terminal) as show:
         show(1, 2)
         assert not drawing()

@@ -281,7 +281,7 @@ def test_a_proposal_is_merged_with_what_happened_since(library, agent, person, s
 
     text = load.get_resource(library, agent, PDF).text
     assert "ONE" in text and "THREE" in text
-    with pytest.raises(Conflict, match="in the same places: SKILL.md"):
+    with pytest.raises(Conflict, match=r"in the same places as proposal \d+: SKILL.md"):
         proposal_inbox.approve_together(library, person, [second.proposal_id], "fine")[0]
     assert proposal_inbox.reject(library, second.proposal_id, "overtaken").state == "rejected"
 

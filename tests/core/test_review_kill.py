@@ -68,8 +68,8 @@ class Place:
         self.store = Store.open(self.evolvable.home)
 
     def settings(self, api: ModelApi) -> dict[str, str]:
-        self.evolvable.configure(f'[models]\nanthropic = "{api.url}"\n')
-        return {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_API_KEY": "sk-ant-test"}
+        self.evolvable.configure(f'[models]\nanthropic = "{api.url}"\n[roles]\nreviewer = "anthropic"\n')
+        return {"ANTHROPIC_API_KEY": "sk-ant-test"}
 
     @contextmanager
     def reviewing(self, api: ModelApi, *words: object) -> Iterator["subprocess.Popen[str]"]:

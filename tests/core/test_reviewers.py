@@ -98,8 +98,8 @@ def test_a_command_that_thinks_is_marked_and_neither_its_hooks_nor_its_servers_r
     script.write_text(COMMAND, encoding="utf-8")
     path = SESSION.write(evolvable.project)
     command = [sys.executable, str(script), str(asked), str(path)]
-    evolvable.configure(f"[reviewers.mine]\ncommand = {json.dumps(command)}\n")
-    ran = evolvable.process("review", path, "--json", env={**evolvable.environment, "EVOLVABLE_REVIEW": "mine"})
+    evolvable.configure(f"[reviewers.mine]\ncommand = {json.dumps(command)}\n[roles]\nreviewer = 'mine'\n")
+    ran = evolvable.process("review", path, "--json")
 
     assert ran.code == 0, ran.out + ran.err
     done = ran.json

@@ -53,7 +53,7 @@ def test_what_waits_of_an_import_without_a_terminal_can_be_approved(evolvable: C
     second = {"EVOLVABLE_HOME": str(evolvable.root / "second")}
     evolvable("export", evolvable.root / "all.zip")
     evolvable.person = False
-    evolvable("import", evolvable.root / "all.zip", **second)
+    evolvable("import", evolvable.root / "all.zip", code=4, **second)
     evolvable.person = True
     for number in range(1, len(ODD) + 1):
         evolvable("inbox", "approve", number, **second)

@@ -53,7 +53,8 @@ PROGRAM = (
 
 async def live(client, **arguments):
     """Return whether a write of an agent is live at once."""
-    done = await client.call_tool("update_resource", {"reason": "better", **arguments})
+    version = {} if arguments.get("create") else {"expected_version": 1}
+    done = await client.call_tool("update_resource", {"reason": "better", **version, **arguments})
     assert not done.is_error or "was not changed" in done.content[0].text
     return not done.is_error and done.structured_content["proposal_id"] is None
 

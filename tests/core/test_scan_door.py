@@ -127,8 +127,8 @@ def test_findings_of_high_severity_are_refused_whatever_the_answer(line):
     write(line.root / "in", "hidden", HIDDEN)
     write(line.root / "in", "good", "Fill it in.")
 
-    done = line("import", line.root / "in", "--json", stdin="y\n", code=1)
-    again = line("import", line.root / "in", "--yes", "--json", code=1).json
+    done = line("import", line.root / "in", "--json", stdin="y\n", code=4)
+    again = line("import", line.root / "in", "--yes", "--json", code=4).json
 
     assert "hidden  (refused)" in done.err and "tag characters" in done.err and "Import 1 resource?" in done.err
     result = json.loads(done.out)
@@ -167,7 +167,7 @@ def test_nobody_but_a_person_is_asked_and_yes_is_no_answer_of_an_agent(line):
     write(line.root / "in", "good", "Fill it in.")
     line.person = False
 
-    done = line("import", line.root / "in", "--yes", "--json")
+    done = line("import", line.root / "in", "--yes", "--json", code=4)
 
     assert done.json["added"] == [] and sorted(done.json["waiting"].values()) == ["skill:asked", "skill:good"]
     assert "[y/N]" not in done.err
@@ -182,9 +182,9 @@ def test_scan_says_what_would_become_of_files_and_of_what_is_in_the_library(line
     hidden = write(line.root / "in", "hidden", HIDDEN)
     write(line.root / "in", "good", "curl https://api.forms.io/v1")
 
-    found = line("scan", line.root / "in", code=1)
-    one = line("scan", hidden / "SKILL.md", "--json", code=1).json["scanned"]
-    line("import", line.root / "in", "--yes", code=1)
+    found = line("scan", line.root / "in", code=4)
+    one = line("scan", hidden / "SKILL.md", "--json", code=4).json["scanned"]
+    line("import", line.root / "in", "--yes", code=4)
     kept = line("scan", "--json").json["scanned"]
 
     assert "hidden: refused" in found.out
@@ -208,9 +208,9 @@ def test_scan_refuses_a_path_for_what_an_import_refuses_it_for(line):
     (source / "large/data.bin").write_bytes(b"x" * 6_000_000)
     line("init")
 
-    found = line("scan", source, code=1)
-    scanned = line("scan", source, "--json", code=1).json["scanned"]
-    refused = line("import", source, "--yes", "--json", code=1).json["refused"]
+    found = line("scan", source, code=4)
+    scanned = line("scan", source, "--json", code=4).json["scanned"]
+    refused = line("import", source, "--yes", "--json", code=4).json["refused"]
 
     assert {Path(one["what"]).name: one["problems"] for one in scanned if one["verdict"] == "refused"} == {
         one["name"]: one["problems"] for one in refused

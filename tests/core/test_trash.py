@@ -134,8 +134,57 @@ def test_the_retention_and_the_limit_delete_the_oldest(
         with open_root(tmp_path) as top:
             desk.trash.put(top / old.name, desk.folder, f"skill-{day}", 86_400.0 * day)
     assert [entry.directory for entry in desk.trash.entries()] == ["skill-4", "skill-3"]
-    desk.trash.expire(86_400.0 * 34 - 1)
+    for day in range(5, 34):
+        desk.trash.expire(86_400.0 * day)
     assert [entry.directory for entry in desk.trash.entries()] == ["skill-4"]
+
+
+DAY, TODAY = 86_400.0, 20_000 * 86_400.0
+
+
+@pytest.mark.parametrize("jumps", [[31], [-31], [31, 0, 400, 0, -400], [10_000, 10_000.5, 10_000.9]])
+def test_a_clock_that_jumps_empties_no_trash(desk: Desk, jumps: list[float]) -> None:
+    desk.remove()
+    with open_root(desk.folder) as root:
+        (desk.folder / "more").mkdir()
+        (desk.folder / "more" / ".DS_Store").write_bytes(b"x")
+        desk.trash.put(root / "more", desk.folder, "more", TODAY)
+    kept = {entry.directory for entry in desk.trash.entries()}
+    assert "more" in kept
+    for days in jumps:
+        desk.trash.expire(TODAY + days * DAY)
+    assert {entry.directory for entry in desk.trash.entries()} == kept
+
+
+def test_an_entry_goes_after_thirty_days_of_use_whatever_the_clock_did_between(desk: Desk) -> None:
+    desk.trash.expire(TODAY)
+    (desk.folder / "more").mkdir()
+    (desk.folder / "more" / ".DS_Store").write_bytes(b"x")
+    with open_root(desk.folder) as root:
+        desk.trash.put(root / "more", desk.folder, "more", TODAY)
+    for day in range(1, 30):
+        desk.trash.expire(TODAY + day * DAY)
+    desk.trash.expire(TODAY - 300 * DAY)
+    assert [entry.directory for entry in desk.trash.entries()] == ["more"]
+    desk.trash.expire(TODAY - 299 * DAY)
+    assert desk.trash.entries() == []
+
+
+def test_an_entry_of_an_earlier_program_is_kept_thirty_days_of_use_from_now_on(desk: Desk) -> None:
+    (desk.folder / "more").mkdir()
+    (desk.folder / "more" / ".DS_Store").write_bytes(b"x")
+    for day in range(100):
+        desk.trash.expire(TODAY + day * DAY)
+    with open_root(desk.folder) as root:
+        entry = desk.trash.put(root / "more", desk.folder, "more", TODAY)
+    assert entry is not None
+    (desk.home / "trash" / entry.id / "day").unlink()
+    for day in range(101, 130):
+        desk.trash.expire(TODAY + day * DAY)
+    assert [one.directory for one in desk.trash.entries()] == ["more"]
+    for day in range(130, 132):
+        desk.trash.expire(TODAY + day * DAY)
+    assert desk.trash.entries() == []
 
 
 @pytest.mark.parametrize("name", ["../../skills", "x", "20260101T000000-0000000g", ""])

@@ -5,7 +5,6 @@ import random
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from library_trouble import linux_root, small_disk
 from processes import Children, Gate, poll
 from samples import skill
 from soundness import assert_sound
@@ -35,23 +35,6 @@ from evolvable_store.store import Store
 
 FILE = "library.db"
 PDF = Ref.parse("pdf")
-
-linux_root = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or os.geteuid() != 0, reason="needs root on Linux, to mount or to be nobody"
-)
-
-
-@contextmanager
-def small_disk(place: Path, size: str = "1m") -> Iterator[Path]:
-    """Mounts a disk of this size in memory, or skips the test where that is not allowed."""
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("this machine does not let us mount")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @contextmanager

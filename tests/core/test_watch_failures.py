@@ -111,7 +111,7 @@ def test_status_and_doctor_name_the_limit_and_its_remedy_for_as_long_as_the_fold
     remedy = "sudo sysctl fs.inotify.max_user_instances="
     assert "only scanned every 0.2 seconds" in run("status").out and remedy in run("status").out
     said = run("doctor")
-    assert said.code == 1 and remedy in said.out
+    assert said.code == 4 and remedy in said.out
 
     confined.tell("max_inotify_instances=1000")
     poll(lambda: confined.note() == "", "the end of the note", 20)

@@ -41,6 +41,7 @@ FORBIDDEN = [
     ("inbox", "approve", "1"),
     ("inbox", "reject", "1", "-m", "no"),
     ("inbox", "edit", "1"),
+    ("inbox", "take", "1"),
     ("publish",),
     ("channel", "policy", "live"),
     ("channel", "withdraw", "pdf"),
@@ -105,7 +106,7 @@ def test_an_undo_that_waits_says_so_and_waits_once_however_often_it_is_asked_for
 def test_an_undo_that_takes_nothing_back_names_no_operation_as_undone(evolvable: CommandLine) -> None:
     first = evolvable("update", "csv", "--edit", "SKILL.md", "one", "1", "--json").json["operation"]
     evolvable("update", "csv", "--edit", "SKILL.md", "1", "uno")
-    skipped = evolvable("undo", first, "--json", code=1).json
+    skipped = evolvable("undo", first, "--json", code=4).json
     assert (skipped["operation"], skipped["undid"], skipped["waiting"]) == (None, [], [])
     assert [one["ref"] for one in skipped["conflicts"]] == ["skill:csv"]
 
@@ -142,7 +143,7 @@ def test_an_agents_removal_of_others_work_waits_and_of_its_own_goes_until_the_si
 def test_a_person_may_all_of_it(evolvable: CommandLine) -> None:
     evolvable("inbox", "approve", "1")
     evolvable("remove", "csv")
-    assert evolvable("undo", "1", "--json", code=1).json["operation"]
+    assert evolvable("undo", "1", "--json", code=4).json["operation"]
 
 
 @pytest.mark.parametrize(("permission", "may"), [((), 0), (("--write",), 1), (("--write", "--approve"), 2)])
@@ -200,9 +201,11 @@ def test_a_command_line_is_refused_from_everybody(evolvable: CommandLine, line: 
             commands.get(line)
         assert f"evolvable {role.removesuffix('s')} add" in refusal.value.hint
     assert set(evolvable_commands) == {"executors", "scorers", "judges", "reviewers", "proposers"}
-    for variable in ("EVOLVABLE_REVIEW", "EVOLVABLE_JUDGE"):
-        ran = evolvable("review" if variable.endswith("REVIEW") else "list", "--json", code=1, **{variable: line})
-        assert variable in ran.json["error"]
+    for role, command in (("reviewer", "review"), ("judge", "list")):
+        evolvable(command, "--json", code=None, **{f"EVOLVABLE_{role.removesuffix('er').upper()}": line})
+        assert "No model is named" in evolvable("model", "role", role, line, "--json", code=1).json["error"]
+        evolvable.configure(f"[roles]\n{role} = {json.dumps([line])}\n")
+        assert f"The role {role}: " in evolvable(command, "--json", code=1).json["error"]
     assert not (evolvable.project / "owned").exists()
 
 

@@ -105,7 +105,7 @@ def test_the_warning_stays_in_doctor_until_somebody_decides(shop: CommandLine) -
     shop.save(skills(shop), "shop", skill_text("shop"))
     shop("sync")
 
-    seen = shop("doctor", code=1)
+    seen = shop("doctor", code=4)
     assert "shop@2 SKILL.md" in seen.out and "evolvable purge --secret" in seen.out and SECRET not in seen.out
 
     shop("purge", "--accept", secret_id(shop), "-m", "it is revoked")

@@ -281,9 +281,9 @@ def test_check_says_by_its_exit_code_whether_anything_may_be_spent(evolvable):
     path = written(evolvable, sums())
     assert "tasks may be used." in evolvable("taskset", "check", path).out
     path = written(evolvable, sums(split="test"))
-    ran = evolvable("taskset", "check", path, code=1)
+    ran = evolvable("taskset", "check", path, code=4)
     assert "refuse: There are no tasks in train" in ran.out
-    assert evolvable("taskset", "check", path, "--json", code=1).json["passes"] is False
+    assert evolvable("taskset", "check", path, "--json", code=4).json["passes"] is False
 
 
 def test_check_names_every_line_that_is_no_task(evolvable):

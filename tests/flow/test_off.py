@@ -127,8 +127,10 @@ def test_off_holds_in_processes_of_their_own(evolvable: CommandLine, words: tupl
 
 
 def test_no_call_in_a_budget_asks_nobody_and_the_review_waits(evolvable: CommandLine) -> None:
-    env = {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_API_KEY": "sk-ant-test", "EVOLVABLE_REVIEW_BUDGET": "calls=0"}
+    evolvable.configure('[roles]\nreviewer = "anthropic"\n')
+    env = {"ANTHROPIC_API_KEY": "sk-ant-test", "EVOLVABLE_REVIEW_BUDGET": "calls=0"}
     ran = evolvable("review", evolvable.project / f"{SESSION.session_id}.jsonl", code=None, **env)
+    evolvable.configure("")
     assert ran.code != 0
     assert "0 of 0 calls" in ran.err
 

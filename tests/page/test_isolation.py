@@ -68,7 +68,8 @@ def fill(home: Path) -> None:
         for number in range(5):
             files = main_file(payroll, f"Text {number}.")
             edit.update_resource(library, PERSON, payroll, f"changed {MARK}", files=files)
-        edit.update_resource(library, AGENT, payroll, MARK, files=main_file(payroll, "Mine."), propose=True)
+        mine = {"files": main_file(payroll, "Mine."), "expected_version": 6}
+        edit.update_resource(library, AGENT, payroll, MARK, **mine, propose=True)
         edit.remove_resource(library, PERSON, Ref.parse("mergers"), f"gone {MARK}")
 
 

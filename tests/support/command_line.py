@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -44,11 +45,18 @@ class _Screen(io.StringIO):
         return True
 
 
-class Talk:
-    """A command on a terminal: what it wrote so far, and a keyboard."""
+_ERASE = "\r\x1b[2K"
+_DRAWN = re.compile(re.escape(_ERASE) + r"[^\r\n\x1b]*  \d+:\d\d(?=[\r\n\x1b]|$)")
 
-    def __init__(self, process: "subprocess.Popen[str]", keyboard: int) -> None:
-        self._process, self._keyboard = process, keyboard
+
+class Talk:
+    """A command on a terminal: what it wrote so far, and a keyboard.
+
+    progress: whether the line that says how long it works is kept; a slow machine shows some that a fast one does not.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", keyboard: int, progress: bool = False) -> None:
+        self._process, self._keyboard, self._progress = process, keyboard, progress
         self.written = ""
         self._read = 0
 
@@ -89,7 +97,8 @@ class Talk:
             part = os.read(self._keyboard, 65536)
         except OSError:  # Linux says so when the other side is closed
             return False
-        self.written += part.decode("utf-8", "replace").replace("\r\n", "\n")
+        text = part.decode("utf-8", "replace").replace("\r\n", "\n")
+        self.written += text if self._progress else _DRAWN.sub("", text).replace(_ERASE, "")
         return bool(part)
 
 
@@ -154,7 +163,7 @@ class CommandLine:
         terminal.type(typed)
         return terminal.end()
 
-    def talk(self, *arguments: object, columns: int = 80, **env: str) -> "Talk":
+    def talk(self, *arguments: object, columns: int = 80, progress: bool = False, **env: str) -> "Talk":
         """Start a command on a terminal of this width, to be answered as it asks. POSIX only."""
         import fcntl
         import pty
@@ -164,13 +173,13 @@ class CommandLine:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         environment = {**self.environment, "TERM": "xterm-256color", "PAGER": "cat"}
-        environment |= {"EVOLVABLE_PROGRESS": "off", **env}  # else a slow machine shows lines that a fast one does not
+        environment |= env
         del environment["COLUMNS"]
         # A session of its own with this terminal, so that Ctrl-C reaches the command and nothing else.
         options = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
         process = self.start(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, **options)
         os.close(theirs)
-        return Talk(process, ours)
+        return Talk(process, ours, progress)
 
     def configure(self, text: str) -> None:
         """Write the person's configuration of this machine's account."""

@@ -82,49 +82,6 @@ def exported(folder: Path) -> str:
     return f"onnx:{folder}"
 
 
-def cross_encoder(model: str, folder: Path) -> str:
-    """Return the spec of a cross-encoder made from the exported model: the cosine of both texts, read together.
-
-    It is not trained to rerank; it shows that a model of this form is opened, asked and obeyed.
-    """
-    onnx = import_module("onnx")
-    helper = onnx.helper
-    source = Path(model.removeprefix("onnx:"))
-    graph = onnx.load(source / "model.onnx")
-    node = helper.make_node
-    added = [
-        node("Cast", ["token_type_ids"], ["second"], to=onnx.TensorProto.FLOAT),
-        node("Cast", ["attention_mask"], ["both"], to=onnx.TensorProto.FLOAT),
-        node("Sub", ["both", "second"], ["first"]),
-    ]
-    for part in ("first", "second"):
-        added += [
-            node("Unsqueeze", [part, "last"], [f"{part}_mask"]),
-            node("Mul", ["states", f"{part}_mask"], [f"{part}_states"]),
-            node("ReduceSum", [f"{part}_states", "tokens"], [f"{part}_sum"], keepdims=0),
-            node("Mul", [f"{part}_sum", f"{part}_sum"], [f"{part}_square"]),
-            node("ReduceSum", [f"{part}_square", "tokens"], [f"{part}_length"], keepdims=1),
-        ]
-    added += [
-        node("Mul", ["first_sum", "second_sum"], ["product"]),
-        node("ReduceSum", ["product", "tokens"], ["dot"], keepdims=1),
-        node("Mul", ["first_length", "second_length"], ["squares"]),
-        node("Sqrt", ["squares"], ["lengths"]),
-        node("Div", ["dot", "lengths"], ["cosine"]),
-        node("Mul", ["cosine", "twenty"], ["logits"]),
-    ]
-    graph.graph.node.extend(added)
-    for name, number in (("last", [-1]), ("tokens", [1])):
-        graph.graph.initializer.append(helper.make_tensor(name, onnx.TensorProto.INT64, [1], number))
-    graph.graph.initializer.append(helper.make_tensor("twenty", onnx.TensorProto.FLOAT, [1], [20.0]))
-    del graph.graph.output[:]
-    graph.graph.output.append(helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["texts", 1]))
-    folder.mkdir()
-    onnx.save(graph, folder / "model.onnx")
-    copy(source / "tokenizer.json", folder)
-    return f"onnx:{folder}"
-
-
 def put(home: Path, name: str, description: str) -> None:
     """Write one skill."""
     text = f"---\nname: {name}\ndescription: {description}\n---\n"

@@ -26,10 +26,10 @@ def main(gate: Path, number: str, *jobs: str) -> None:
     with ExitStack() as stack:
         ready = []
         for home, budget, address, folder in zip(*[iter(jobs)] * 4, strict=True):
-            settings = {"EVOLVABLE_HOME": home, "EVOLVABLE_REVIEW": "anthropic", "EVOLVABLE_REVIEW_BUDGET": budget}
+            settings = {"EVOLVABLE_HOME": home, "EVOLVABLE_REVIEW_BUDGET": budget}
             settings |= {"ANTHROPIC_API_KEY": "sk-ant-test"}
             person = PersonConfig(None, models={"anthropic": address})
-            config = replace(read_config(settings), person=person, api_url=address)
+            config = replace(read_config(settings), person=person, api_url=address, review="anthropic")
             library = stack.enter_context(Library.open(Path(home)))
             ready.append((library, stack.enter_context(review_settings(config)), Path(folder)))
         (gate / f"ready-{number}").touch()

@@ -25,6 +25,7 @@ from oidc_provider import Browser, Provider, fill_login
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_teams import joining
 from evolvable_teams.joining import Membership, ServedLibrary
+from evolvable_teams.membership_auth import MembershipAuth
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
@@ -282,7 +283,7 @@ def test_a_name_that_leaves_the_folder_is_refused(name):
 
 async def test_the_token_is_shown_to_no_other_host(joined, monkeypatch):
     monkeypatch.setattr(joining, "memberships", lambda: joined.tokens.parent)
-    auth = joining.MembershipAuth(joined.tokens.stem)
+    auth = MembershipAuth(joined.tokens.stem)
     for url in ("http://127.0.0.1:1/mcp", "https://evil.example.org/mcp"):
         request = httpx2.Request("POST", url)
         assert "authorization" not in (await anext(auth.async_auth_flow(request))).headers

@@ -1,5 +1,7 @@
 """Which session a call belongs to, in each way that a client may say it."""
 
+import os
+
 import pytest
 from http_place import http_server
 from mcp import Client
@@ -13,7 +15,7 @@ CODEX = {"x-codex-turn-metadata": {"session_id": "codex-1", "turn_id": "t"}, "th
 
 async def change(client, ref="pdf", **options):
     """Changes a resource and returns the session that its operation remembers."""
-    arguments = {"ref": ref, "reason": "x", "files": {"a.md": f"{options}"}}
+    arguments = {"ref": ref, "reason": "x", "files": {f"{os.urandom(8).hex()}.md": f"{options}"}}
     assert not (await client.call_tool("update_resource", arguments, **options)).is_error
     history = await client.call_tool("resource_history", {"ref": ref, "limit": 1})
     return history.structured_content["versions"][0]["session"]

@@ -115,6 +115,17 @@ def after_review(library: "Library", caller: "Caller") -> None:
 
 
 @hookimpl
+def remove_old_runs(library: "Library", before: str, dry_run: bool) -> tuple[list[str], dict[str, list[str]]]:
+    """Remove old runs of evolution that nothing refers to, after what a kill interrupted is finished."""
+    from evolvable_evolve.evolution import run_removal
+
+    if not dry_run:
+        run_removal.finish_removals(library.store.home)
+    runs = run_removal.remove_old_runs(library, before, dry_run=dry_run)
+    return runs.removed, runs.kept
+
+
+@hookimpl
 def served_environment(path: str, files: Mapping[str, bytes]) -> bytes:
     """Return a file of a task set as an agent is shown it."""
     from evolvable_evolve.evolution.tasks.holdout import redact_file

@@ -8,11 +8,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
-from evolvable_store.errors import EvolvableError, Refused
+from evolvable_store.errors import EvolvableError, Refused, TryAgain
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
-from evolvable_store.paths import FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
+from evolvable_store.paths import UNWRITTEN, FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.power_fields import HeldPowers
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
@@ -138,7 +138,7 @@ class Library:
         self._bulk = options.get("bulk")
         self.trials = options.get("trials")
         self._redactor = options.get("redactor") or built_in_redactor
-        self.shown = ImpressionLog(store.backend)
+        self.shown = ImpressionLog(store.backend, store.home / UNWRITTEN)
         self.served = ServedTexts()
 
     @classmethod
@@ -444,6 +444,8 @@ class AgentLocator:
     def _document(self, head: Head, version: int) -> Document:
         try:
             data = self._library.store.file(head, main_file(head.kind, head.name), version).data
+        except TryAgain:
+            raise
         except EvolvableError:
             data = b""
         return parse_document(data)

@@ -9,7 +9,10 @@ import dataclasses
 import gc
 import os
 import sys
+from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
+
+from evolvable_server.environment import hint_at_removed_variables
 
 if TYPE_CHECKING:
     from evolvable_server.config import Config
@@ -17,8 +20,38 @@ if TYPE_CHECKING:
 
 # Start time: every module of this package imports this one, and `serve` imports its server after it began to answer.
 
-INTERRUPTED = 130
-"""The exit code of a shell for a program that Ctrl-C ended."""
+
+class ExitCode(IntEnum):
+    """How a command ends; docs/cli.md has the same table.
+
+    A hook always ends with DONE: a client takes another code of a hook for an order to stop.
+    """
+
+    DONE = 0
+    """All that was asked for was done. A change that waits in the inbox counts as done, except where FOUND says so."""
+
+    ERROR = 1
+    """An error; or a resource with a secret was left out of `export`, `push`, `checkout` or `publish`, an entry of
+    `rspl load-contract` drifted, or a model gave `model test` no answer."""
+
+    USAGE = 2
+    """The command line is wrong; click's own code for it."""
+
+    NONE_FITS = 3
+    """`find`: the library holds nothing for the task."""
+
+    FOUND = 4
+    """`scan`, `doctor`, `fsck`, `taskset check`, `audit --verify` or `diff` found something, or a part of an `import`,
+    `pull`, `clone` or `undo` waits for a person or was refused. What else was asked for was done."""
+
+    INTERRUPTED = 130
+    """Ctrl-C, as a shell says it."""
+
+
+def found_code(*found: object) -> ExitCode:
+    """Return FOUND where any of these holds something, else DONE."""
+    return ExitCode.FOUND if any(found) else ExitCode.DONE
+
 
 LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
 """Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""
@@ -32,6 +65,7 @@ def main() -> NoReturn:
     guard_imports()
     try:
         if sys.argv[1:] == ["serve"] and not _person_types():
+            hint_at_removed_variables(os.environ)
             sys.exit(_serve_client())
         from evolvable_server.cli.command_line import cli  # a module of this package: at the top it would be a cycle
 
@@ -46,10 +80,10 @@ def main() -> NoReturn:
         sys.exit(report_homeless())
     except ProgramReplaced as error:  # what says errors may not be loaded either
         print(f"Error: {error}\nHint: {error.hint}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(ExitCode.ERROR)
     except KeyboardInterrupt:
         # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
-        os._exit(INTERRUPTED)
+        os._exit(ExitCode.INTERRUPTED)
     raise AssertionError
 
 
@@ -111,14 +145,10 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
         Store.open(config.home, create=True, registered=registered_homes).close()
     else:
         open_library(config.home / LIBRARY_FILE)[0].close()
-    return FastStart.begin() if can_start_fast() and not config.toolsets else None
+    return FastStart.begin() if can_start_fast() and not (config.toolsets or config.tool_prefix) else None
 
 
 def _has_settings_to_check(config: "Config") -> bool:
     """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
-    models = (
-        config.embedder not in ("auto", "off")
-        or config.reranker != "off"
-        or config.judge not in ("auto", "off", "caller")
-    )
+    models = config.embedder not in ("auto", "off") or config.judge not in ("auto", "off", "caller")
     return models or bool(config.review_policy or config.person.review_policy)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from evolvable_server import plugins
+from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
@@ -154,7 +155,7 @@ def import_command(
 
     SOURCE is a JSON archive with all its versions, a zip (.zip or .skill), or a folder; it is not watched. Resources
     from elsewhere are scanned. At a terminal you see what comes and what the scan found, and are asked once;
-    findings of high severity are refused. Exit code 1: something was refused.
+    findings of high severity are refused. Exit code 4: something was refused or waits in the inbox.
     """
     form = form or _format_of(source)
     if form == "json" and (kind or scope or replace):
@@ -190,7 +191,7 @@ def import_command(
         looks=looks,
     )
     removed = {*result.added} - {str(ref) for ref in living}
-    return Output(result, lambda _: _show_imported(result, removed), 1 if result.refused else 0)
+    return Output(result, lambda _: _show_imported(result, removed), found_code(result.refused, result.waiting))
 
 
 def _format_of(path: Path) -> str:
@@ -270,7 +271,7 @@ def export_command(
         if not store.read_only:
             note_copy(store.home, target)
     result = {"target": str(target.absolute()), "format": form, "resources": list(map(str, written)), "left_out": held}
-    return Output(result, _show_exported, 1 if held else 0)
+    return Output(result, _show_exported, ExitCode.ERROR if held else ExitCode.DONE)
 
 
 def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:

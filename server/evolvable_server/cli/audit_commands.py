@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import one_line, say
 from evolvable_store.errors import InvalidArgument
@@ -27,7 +28,7 @@ def audit_command(
     """Show the log of decisions: who approved, rejected, adopted, trusted or took back what, from where and when.
 
     Each row holds the hash of the row before it. Keep the head that --verify prints on another machine: without it,
-    rows that are missing at the end are not noticed. Exit code 1 when --verify finds something.
+    rows that are missing at the end are not noticed. Exit code 4 when --verify finds something.
     """
     if (head or source) and not verify:
         raise click.UsageError("--head and --from go with --verify.")
@@ -53,7 +54,7 @@ def _verified(report: AuditReport) -> Output[object]:
         state = "intact" if report.intact else "NOT intact"
         say(f"The chain of {report.entries} rows is {state}." + (f" Head: {report.head}" if report.head else ""))
 
-    return Output(asdict(report) | {"intact": report.intact}, show, 0 if report.intact else 1)
+    return Output(asdict(report) | {"intact": report.intact}, show, found_code(not report.intact))
 
 
 def _show(found: list[AuditEntry]) -> None:

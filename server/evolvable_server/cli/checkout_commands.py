@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChooser, check_work_tree, open_project
 from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
@@ -88,7 +89,7 @@ def checkout_command(
     left_out = [*held.values()]
     shown = partial(_show_checkout, results, left_out, [*withheld, *remarks, *twice], verbose)
     given = {"folders": results, "left_out": left_out, "out_of_force": withheld}
-    return Output(given, lambda _: shown(), 1 if left_out else 0)
+    return Output(given, lambda _: shown(), ExitCode.ERROR if left_out else ExitCode.DONE)
 
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."

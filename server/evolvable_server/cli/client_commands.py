@@ -28,7 +28,7 @@ from evolvable_server.clients.registration import (
     strict_json_warnings,
 )
 from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall, all_clients, read_client_log
-from evolvable_server.config import Config, Machine, read_config, read_machine
+from evolvable_server.config import TOOL_PREFIX, Config, Machine, read_config, read_machine, tool_prefix_of
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.paths import holds_library
@@ -338,8 +338,11 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--env", "env", multiple=True, metavar="KEY=VALUE", help="Set in the server's environment; may be repeated."
 )
+@click.option(
+    "--prefix", metavar="TEXT", help="Before the names of the tools, for a client that adds none, such as evolvable_."
+)
 def connect_command(
-    state: CommandContext, client: str, scope: str, name: str, dry_run: bool, env: tuple[str, ...]
+    state: CommandContext, client: str, scope: str, name: str, dry_run: bool, env: tuple[str, ...], prefix: str | None
 ) -> Output[ClientConnection]:
     """Connect a client to the server.
 
@@ -347,7 +350,10 @@ def connect_command(
     in there stays as it is, and a copy of the file as it was is kept beside it. Run again, it changes nothing, or
     brings the entry up to date.
     """
-    start = server_start(state.config().home, dict(map(_variable, env)))
+    variables = dict(map(_variable, env))
+    if prefix is not None:
+        variables[TOOL_PREFIX] = tool_prefix_of(prefix)
+    start = server_start(state.config().home, variables)
     result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run)
     return Output(result, lambda _: _show_connection(result, dry_run))
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 import click
 
 from evolvable_server import plugins
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.terminal import ask, progress, remark, show_error, warn
 from evolvable_server.config import (
     NO_TERMINAL,
@@ -199,7 +200,7 @@ class Output(NamedTuple, Generic[Result]):
 
     result: Result
     render: Callable[[Result], None]
-    code: int = 0
+    code: ExitCode = ExitCode.DONE
 
 
 class CommandContext:
@@ -417,7 +418,7 @@ def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Co
             with progress(f"evolvable {_verb_name(ctx)}"):
                 output = function(state, *arguments, **options)
             if output is None:
-                return 0
+                return ExitCode.DONE
             state.show(output.result, output.render)
             return output.code
 

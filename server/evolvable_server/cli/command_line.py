@@ -1,8 +1,5 @@
 """The `evolvable` program: import the module of the named command, run it, and turn errors into exit codes.
 
-Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 4 `undo`: it waits for a person;
-130 interrupted.
-
 The command `serve` is here too, so that a client does not wait for modules of other commands. `serve` without options
 does not come here.
 """
@@ -20,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from evolvable_server import plugins
-from evolvable_server.cli import INTERRUPTED, serve_on_stdio
+from evolvable_server.cli import ExitCode, serve_on_stdio
 from evolvable_server.cli.command_context import (
     CommandContext,
     home_option,
@@ -32,7 +29,7 @@ from evolvable_server.cli.command_context import (
 )
 from evolvable_server.cli.terminal import remark, show_usage_error
 from evolvable_server.config import Config, toolsets_of
-from evolvable_server.environment import NO_ACCOUNT_HOME
+from evolvable_server.environment import NO_ACCOUNT_HOME, hint_at_removed_variables
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
 from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, VERBS
@@ -116,13 +113,15 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run one command line and raise SystemExit with its exit code."""
+        if "_EVOLVABLE_COMPLETE" not in os.environ:
+            hint_at_removed_variables(os.environ)
         state = CommandContext()
         extra = {**extra, "standalone_mode": False, "obj": state}
         try:
             code = super().main(args, prog_name or "evolvable", **extra)
         except EvolvableError as error:
             state.fail(error)
-            code = 1
+            code = ExitCode.ERROR
         except click.ClickException as error:
             show_usage_error(error)
             code = error.exit_code
@@ -131,17 +130,17 @@ class LazyGroup(click.Group):
         except OSError as error:
             state.json = _stdout_works() and state.json
             state.fail(_as_ours(error))
-            code = 1
-        sys.exit(code if isinstance(code, int) else 0)
+            code = ExitCode.ERROR
+        sys.exit(code if isinstance(code, int) else ExitCode.DONE)
 
 
 def _aborted(state: CommandContext, abort: click.Abort) -> int:
     if not isinstance(abort.__cause__ or abort.__context__, EOFError):
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     click.echo(err=True)
     hint = "--yes answers it." if state.has_yes else "A person answers it at a terminal."
     state.fail(InvalidArgument("A question was asked, and there was nobody to answer it.", hint))
-    return 1
+    return ExitCode.ERROR
 
 
 def _stdout_works() -> bool:
@@ -157,13 +156,13 @@ def _stdout_works() -> bool:
 def report_failure(error: EvolvableError | OSError) -> int:
     """Write the error of a command that ran without click; return the exit code."""
     CommandContext().fail(error if isinstance(error, EvolvableError) else _as_ours(error))
-    return 1
+    return ExitCode.ERROR
 
 
 def report_homeless() -> int:
     """Write that this account has no home directory; return the exit code. pathlib raises a RuntimeError for it."""
     CommandContext().fail(LibraryError(NO_ACCOUNT_HOME, "Set HOME to a directory of this account."))
-    return 1
+    return ExitCode.ERROR
 
 
 def _as_ours(error: OSError) -> LibraryError:

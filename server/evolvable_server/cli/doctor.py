@@ -13,6 +13,7 @@ import click
 
 from evolvable_server import plugins
 from evolvable_server.app import ListedFolders, approvals_lock
+from evolvable_server.cli import found_code
 from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.effective_settings import effective_settings
@@ -24,15 +25,15 @@ from evolvable_server.cli.terminal import count, local_time, progress, safe, say
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
 from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
-from evolvable_server.config import EMBEDDER, RERANKER, Config, Machine, read_machine
-from evolvable_server.model_setup import Redaction, check_model_folders, own_patterns
+from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
+from evolvable_server.model_setup import Redaction, check_model_folder, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, is_plugins
-from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash
 from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
-from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, join_reranker, parse_spec, split_reranker
+from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 from evolvable_tools.library import Library
 
 try:
@@ -74,28 +75,17 @@ def permission_problems(home: Path) -> Iterator[HealthProblem]:
 def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
     """Return what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
     spec = installed_spec() if config.embedder == "auto" else config.embedder
-    reranks = config.reranker != "off"
     if spec is None or spec == "off":
-        lost = f"{RERANKER} is set, and no embedder runs, whose process would rerank."
-        return ([HealthProblem(lost, "pip install '.[onnx]' in your clone")] if reranks else []), []
+        return [], []
     try:
-        check_model_folders(config, spec, config.reranker if reranks else None)
+        check_model_folder(config, spec)
     except EvolvableError as error:
         return [HealthProblem(str(error), error.hint)], []
-    problems, notes = _check_model(EMBEDDER, spec)
-    more = _check_model(RERANKER, config.reranker) if reranks else ([], [])
-    return problems + more[0], notes + more[1]
-
-
-def _check_model(variable: str, spec: str) -> tuple[list[HealthProblem], list[str]]:
-    try:
-        kind, name = parse_spec(spec if variable == EMBEDDER else split_reranker(join_reranker("onnx", spec))[1] or "")
-    except EvolvableError as error:
-        return [HealthProblem(f"{variable}: {error}", error.hint)], []
+    kind, name = parse_spec(spec)
     if find_spec(PACKAGES[kind]) is None:
         return [
             HealthProblem(
-                f"{variable} is {spec}, and its packages are missing.", f"pip install '.[{kind}]' in your clone"
+                f"{EMBEDDER} is {spec}, and its packages are missing.", f"pip install '.[{kind}]' in your clone"
             )
         ], []
     folder = Path(name).expanduser()
@@ -103,7 +93,7 @@ def _check_model(variable: str, spec: str) -> tuple[list[HealthProblem], list[st
         has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
         return ([] if has else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]), []
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        return [HealthProblem(f"The model {name} is not there.", f"Correct {variable}.")], []
+        return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
     if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
         return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
     return [], []
@@ -228,8 +218,7 @@ def _trash(home: Path) -> list[str]:
     if not entries:
         return []
     size = sum(entry.size for entry in entries)
-    days = RETENTION_SECONDS / 86_400
-    limit = f"kept for {days:.0f} days, at most {MAX_BYTES:,} bytes"
+    limit = f"kept for {RETENTION_DAYS} days of use, at most {MAX_BYTES:,} bytes"
     return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
 
 
@@ -313,7 +302,7 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     """Look for what is wrong.
 
     Shows the program, its SQLite, the library, the folders and the clients that are connected, and says what is wrong
-    with them. A server that a client is told to start is started once, and timed. Exit code 1: something is wrong.
+    with them. A server that a client is told to start is started once, and timed. Exit code 4: something is wrong.
     `evolvable fsck` checks every byte.
     """
     config = state.config()
@@ -323,7 +312,7 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     with progress("Trying the sandbox"):
         health.sandbox = plugins.hooks().describe_sandbox(config=config) or ""
     health.settings = effective_settings(config, home=state.home)
-    return Output(health, lambda _: _show_health(health, verbose), 1 if health.problems else 0)
+    return Output(health, lambda _: _show_health(health, verbose), found_code(health.problems))
 
 
 def _show_health(health: Health, verbose: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from evolvable_server import config as settings
 from evolvable_server.cli.model_health import model_rows
 from evolvable_server.config import Config, names_address
-from evolvable_server.environment import CONFIG, HOME, REVIEW
+from evolvable_server.environment import CONFIG, HOME, REVIEW, reviews_on
 from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_server.person_config import ROLES, Command, PersonConfig
 from evolvable_server.second_config import FLOORS, NAMES
@@ -45,10 +45,9 @@ def effective_settings(
         *_authors(config),
         _memories(config, env),
         _budget(config, env),
-        _role(config, "reviewer", _plain("review", config.review, env, REVIEW, "handoff")),
-        _role(config, "judge", _plain("judge", config.judge, env, settings.JUDGE, "auto")),
+        _role(config, "reviewer", _review(config, env)),
+        _role(config, "judge", Setting("judge", config.judge, DEFAULT)),
         _plain("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
-        *([_plain("reranker", config.reranker, env, settings.RERANKER, "off")] if config.reranker != "off" else []),
         _plain("toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"),
         *_models(config, env),
         *_commands(config),
@@ -146,6 +145,10 @@ def _budget(config: Config, env: Mapping[str, str]) -> Setting:
 
 def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
     return Setting(name, value, variable if env.get(variable) and value != usual else DEFAULT)
+
+
+def _review(config: Config, env: Mapping[str, str]) -> Setting:
+    return Setting("review", config.review, DEFAULT if reviews_on(env) else REVIEW)
 
 
 def _role(config: Config, role: str, setting: Setting) -> Setting:

@@ -76,7 +76,8 @@ class SyncResult:
     """What a sync of one folder did; directories are relative to it.
 
     missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
-    has. held: directories whose content waits in the inbox and is not served. untrusted: what a repository brought.
+    has. held: directories whose content waits in the inbox and is not served. replaced: those whose files another
+    program replaced, with what puts back what was learned. untrusted: what a repository brought.
     unchanged: how many directories hold what the library has, those in in_step too. waiting_for_git: directories that
     are imported when git has finished, each with what git is doing. approved: what others brought and the person's yes
     to the folder approved.
@@ -94,6 +95,7 @@ class SyncResult:
     conflicts: list[DirectoryIssue]
     warnings: list[DirectoryIssue]
     held: list[Waits] = field(default_factory=list)
+    replaced: list[Waits] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
     unchanged: int = 0
     waiting_for_git: list[str] = field(default_factory=list)
@@ -116,6 +118,7 @@ def sync_result(sync: SyncReport) -> SyncResult:
         conflicts=sync.conflicts,
         warnings=sync.warnings,
         held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
+        replaced=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.replaced],
         unchanged=len(sync.unchanged),
         waiting_for_git=[f"{directory} ({why})" for directory, why in sync.waiting_for_git.items()],
         untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
@@ -158,6 +161,8 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
     for waiting in one.waiting_for_git:
         say(f"\nwaits until git has finished: {waiting}")
     _show_remarks("Refused", one.path, one.refused)
+    for waits in one.replaced:
+        say(f"\n{waits.ref}: its files were replaced; {waits.why}: evolvable inbox show {waits.proposal}")
     _show_remarks("Conflicts", one.path, one.conflicts)
     if verbose:
         _show_remarks("Warnings", one.path, one.warnings)

@@ -261,7 +261,7 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
             yield HealthProblem(f"{facts.path} cannot be written.", "Check its permissions and those of its folder.")
         if facts.network:
             yield HealthProblem(
-                f"{facts.path} lies on a network file system, where locks are not reliable.",
+                f"{facts.path} lies on a network file system, or on FUSE that may hide one: locks are not reliable.",
                 "Move the folder to a local disk and set EVOLVABLE_HOME.",
             )
         for setting in facts.unsafe:

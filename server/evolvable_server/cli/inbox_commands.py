@@ -6,6 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import edit_proposed
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
@@ -13,6 +14,7 @@ from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more
 from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal, show_unseen
 from evolvable_server.cli.terminal import (
+    ask_yes,
     count,
     local_time,
     remark,
@@ -36,7 +38,9 @@ from evolvable_tools.verbs.unseen_changes import UnseenChange, list_unseen
 
 @command("inbox")
 @click.argument(
-    "action", type=click.Choice(["list", "decide", "show", "approve", "edit", "reject", "reopen"]), default="list"
+    "action",
+    type=click.Choice(["list", "decide", "show", "approve", "edit", "take", "reject", "reopen"]),
+    default="list",
 )
 @click.argument("proposals", type=click.IntRange(min=1), nargs=-1, metavar="[PROPOSAL]...")
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
@@ -63,8 +67,9 @@ def inbox_command(
     At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and asks. `list` lists
     those that wait, and what agents changed or created since you last looked: `evolvable approve REF` ends that. The
     other actions show, approve, edit or reject those with the numbers PROPOSAL. Several that are approved together are
-    one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you save. `reopen`
-    takes a rejection back.
+    one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you save. `take`
+    approves a proposal with its own lines where the resource changed since in the same place. `reopen` takes a
+    rejection back.
     """
     with state.library() as (library, caller):
         if action == "decide" or _may_ask(state, proposals):
@@ -93,7 +98,39 @@ def inbox_command(
             return _decisions([proposal_inbox.reopen(library, caller, identity) for identity in ids])
         if action == "edit":
             return _decisions(_edited(library, caller, ids, reason))
-        return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=_given(files)))
+        taken = _taken(library, caller, ids) if action == "take" else {}
+        seen = None if files else _look_at_merged(state, library, caller, ids)
+        edited = {**taken, **_given(files)}
+        return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
+
+
+def _taken(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
+    """Return the files of a proposal that is in conflict, with its lines. Raise InvalidArgument without one."""
+    if len(ids) != 1:
+        raise click.UsageError("Take one proposal at a time.")
+    library.authorise(caller, "Approving a proposal")
+    return proposal_inbox.proposed_lines(library, ids[0])
+
+
+def _look_at_merged(
+    state: CommandContext, library: Library, caller: Caller, ids: list[int]
+) -> dict[int, int | None] | None:
+    """Show at a person's terminal what is merged with a newer version, and ask; return the versions that were seen.
+
+    None where nothing is merged, and where nobody can be asked. Raise click.Abort for a no.
+    """
+    if not caller.decides or state.json or not can_ask():
+        return None
+    library.take_in([library.store.backend.proposals.get(identity).ref for identity in ids])
+    shown = [proposal_inbox.show_proposal(library, identity) for identity in ids]
+    merged = [one for one in shown if one.head != (one.base or None)]
+    if not merged:
+        return None
+    for one in merged:
+        show_proposal(one)
+    if not ask_yes(f"Approve {'it' if len(merged) == 1 else 'them'} as merged?", default=False):
+        raise click.Abort
+    return {one.proposal_id: one.head for one in shown}
 
 
 def _list(
@@ -147,11 +184,12 @@ def _edited(library: Library, caller: Caller, ids: list[int], reason: str) -> li
     """Approve a proposal with the texts that a person saves in an editor. Raise InvalidArgument for none."""
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
-    texts = proposal_inbox.proposed_texts(library, ids[0])
+    library.take_in([library.store.backend.proposals.get(ids[0]).ref])
+    texts, seen = proposal_inbox.proposed_texts(library, ids[0]), proposal_inbox.seen_versions(library, ids)
     # As bytes, so that line ends and a byte order mark come back as they were.
     decided = edit_proposed(
         {path: text.encode("utf-8") for path, text in texts.items()},
-        lambda edited: proposal_inbox.approve_together(library, caller, ids, reason, edited=edited),
+        lambda edited: proposal_inbox.approve_together(library, caller, ids, reason, edited=edited, seen=seen),
     )
     if decided is None:
         raise InvalidArgument("Nothing was changed in the editor.", "`evolvable inbox approve` takes it as it is.")
@@ -242,7 +280,7 @@ def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool,
     """
     with state.library() as (library, caller):
         done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
-    return Output(done, _show_published, 1 if done.left_out else 0)
+    return Output(done, _show_published, ExitCode.ERROR if done.left_out else ExitCode.DONE)
 
 
 def _show_published(done: Published) -> None:

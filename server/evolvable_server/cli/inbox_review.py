@@ -33,7 +33,7 @@ from evolvable_server.cli.terminal import (
     styled,
     warn,
 )
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
 from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox
@@ -49,6 +49,7 @@ y - approve this proposal
 n - reject it; you are asked why
 s - skip it: it goes on waiting
 e - edit the proposed text, and approve what you save
+t - take the lines of the proposal where the resource changed since in the same place, and approve it
 v - view the whole difference in the pager
 q - quit; what is not decided goes on waiting
 ys, ns, ss - the same for all that its session led to, after a question
@@ -56,6 +57,7 @@ yr, nr, sr - the same for all about this resource, after a question
 ? - show this help"""
 
 KEYS = "y,n,s,e,v,q,?"
+KEYS_IN_CONFLICT = "n,e,t,s,v,q,?"
 
 
 @dataclass
@@ -111,7 +113,8 @@ class InboxReview:
         self.tally.seen.add(identity)
         shown = self._show(identity)
         while shown is not None:
-            answer = self._answer(f"({place}) Decide on proposal {identity} [{KEYS}]?")
+            keys = KEYS_IN_CONFLICT if shown.sides else KEYS
+            answer = self._answer(f"({place}) Decide on proposal {identity} [{keys}]?")
             if answer == "q":
                 raise Quit
             if answer == "v":
@@ -120,7 +123,7 @@ class InboxReview:
                     show_diff(whole.diff or "")
                 self._viewed.add(identity)
                 continue
-            if answer == "y" and _is_cut(shown) and identity not in self._viewed:
+            if answer in ("y", "t") and _is_cut(shown) and identity not in self._viewed:
                 warn("You have not seen the end of this difference; `v` shows all of it.")
                 if not ask_yes("Approve it all the same?", default=False):
                     continue
@@ -128,7 +131,7 @@ class InboxReview:
                 click.echo(styled(HELP, "bold red" if answer not in ("", "?") else "bold"))
                 continue
             now = self._state(identity)
-            if now is None or (answer[0] in "ye" and now.head != shown.head):
+            if now is None or (answer[0] in "yet" and now.head != shown.head):
                 if now is not None:
                     warn(f"{shown.ref} changed while you were reading. Here is the proposal as it is now.")
                 shown = self._show(identity) if now is not None else None
@@ -138,7 +141,7 @@ class InboxReview:
                     return
             except EvolvableError as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
-                shown = self._state(identity)
+                shown = self._show(identity) if isinstance(error, Conflict) else self._state(identity)
 
     def _answer(self, question: str) -> str:
         """Return what the person types, in small letters. What was typed before the question was asked is discarded."""
@@ -178,6 +181,10 @@ class InboxReview:
         """Do what the person answered; return whether the proposal is dealt with."""
         if answer == "e":
             return self._edit(shown)
+        if answer == "t":
+            lines = proposal_inbox.proposed_lines(self._library, shown.proposal_id)
+            self._approve([shown.proposal_id], lines, seen={shown.proposal_id: shown.head})
+            return True
         ids, what = self._meant(shown, answer)
         if what and not self._confirmed(ids, answer[0], what):
             return False
@@ -186,7 +193,7 @@ class InboxReview:
             self.tally.seen.update(ids)
             return True
         if answer[0] == "y":
-            self._approve(ids)
+            self._approve(ids, seen=None if what else {shown.proposal_id: shown.head})
             return True
         why = ask("Why? Enter for no reason", default="", show_default=False)
         with self._undisturbed():
@@ -232,9 +239,15 @@ class InboxReview:
         discard_typed()
         return ask_yes(f"{verb} {count(len(ids), 'proposal')}{aware} {what}?", default=False)
 
-    def _approve(self, ids: Sequence[int], edited: Mapping[str, bytes] | None = None) -> list[Decided]:
+    def _approve(
+        self,
+        ids: Sequence[int],
+        edited: Mapping[str, bytes | None] | None = None,
+        *,
+        seen: Mapping[int, int | None] | None,
+    ) -> list[Decided]:
         with self._undisturbed():
-            decided = proposal_inbox.approve_together(self._library, self._caller, ids, "", edited=edited)
+            decided = proposal_inbox.approve_together(self._library, self._caller, ids, "", edited=edited, seen=seen)
         self._done(decided)
         return decided
 
@@ -245,9 +258,10 @@ class InboxReview:
 
     def _edit(self, shown: WaitingProposal) -> bool:
         """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
-        texts = proposal_inbox.proposed_texts(self._library, shown.proposal_id)
+        number = shown.proposal_id
+        texts = proposal_inbox.proposed_texts(self._library, number)
         contents = {path: text.encode("utf-8") for path, text in texts.items()}
-        if edit_proposed(contents, lambda edited: self._approve([shown.proposal_id], edited)) is None:
+        if edit_proposed(contents, lambda edited: self._approve([number], edited, seen={number: shown.head})) is None:
             say("Nothing was changed in the editor. `y` approves it as it is.")
             return False
         return True
@@ -270,7 +284,7 @@ class InboxReview:
                 raise KeyboardInterrupt
 
 
-_ANSWERS = frozenset(("y", "n", "s", "e", "ys", "ns", "ss", "yr", "nr", "sr"))
+_ANSWERS = frozenset(("y", "n", "s", "e", "t", "ys", "ns", "ss", "yr", "nr", "sr"))
 
 
 def _findings(one: WaitingProposal) -> str:

@@ -36,8 +36,10 @@ from evolvable_store.paths import (
     FOLDER_NAMES,
     GIT_POSITIONS,
     HELD_POWERS,
+    INSTALLED_SKILLS,
     LIBRARY_FILE,
     PLACES_FILE,
+    UNWRITTEN,
     check_home,
     holds_library,
     open_elsewhere,
@@ -68,6 +70,7 @@ _OURS = (
         HELD_POWERS,
         "histories",
         "hooks",
+        INSTALLED_SKILLS,
         "locks",
         "memory-copies.json",
         project_map.FILE,
@@ -83,6 +86,7 @@ _OURS = (
         "state.key",
         "tokens.*",
         "trash",
+        UNWRITTEN,
     ),
 )
 """What the product writes into a library's home."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.read_commands import show_document, version_range
 from evolvable_server.cli.terminal import (
@@ -136,6 +137,8 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
     diff REF@3..5      from version 3 to version 5; 3.. to the newest
     diff REF@5         what version 5 changed
     diff REF REF       two resources, or two versions
+
+    Exit code 4: something differs.
     """
     if len(refs) > 2:
         raise click.UsageError("Name two refs at most.")
@@ -148,7 +151,7 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
         else:
             found = overview.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
         folders = len(library.folders())
-    return Output(found, lambda _: _show_comparison(found, folders, refs))
+    return Output(found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences))
 
 
 def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]) -> None:

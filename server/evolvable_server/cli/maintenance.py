@@ -7,16 +7,18 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
 from evolvable_server.missing_parts import left_by_missing_parts
+from evolvable_server.upkeep import FoldedLibrary, fold_library
 from evolvable_store import fsck
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.fsck import FsckReport
-from evolvable_store.gc import CollectedBlobs, collect
+from evolvable_store.gc import collect
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
-from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash, TrashEntry
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
 from evolvable_store.workingcopy.staging_dir import open_root
 from evolvable_tools import secret_leaks
 from evolvable_tools.library import Caller, Library
@@ -178,7 +180,7 @@ RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`; `evo
 def fsck_command(state: CommandContext) -> Output[FsckReport]:
     """Check every stored byte.
 
-    Every hash, every history, the log and the index are checked, while others may go on working. Exit code 1:
+    Every hash, every history, the log and the index are checked, while others may go on working. Exit code 4:
     something is wrong.
     """
     try:
@@ -188,7 +190,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
         raise
-    return Output(report, _show_report, 1 if report.faults else 0)
+    return Output(report, _show_report, found_code(report.faults))
 
 
 def _show_report(report: FsckReport) -> None:
@@ -203,18 +205,51 @@ def _show_report(report: FsckReport) -> None:
     say(f"{count(len(report.faults), 'fault')} found." if report.faults else "All is well.")
 
 
+class _Days(click.ParamType[int]):
+    """An age in days, such as 90d."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = str(value).removesuffix("d")
+        if not (number.isascii() and number.isdecimal() and LEAST_DAYS <= int(number[:6]) <= MAX_DAYS):
+            self.fail(f"{value!r} is no age of {LEAST_DAYS}d to {MAX_DAYS}d, such as 90d.", param, ctx)
+        return int(number)
+
+
+LEAST_DAYS, MAX_DAYS = 30, 36_500
+
+
 @command("gc")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--shrink", is_flag=True, help="Give the space back to the disk; writers wait for that long.")
-def gc_command(state: CommandContext, dry_run: bool, shrink: bool) -> Output[CollectedBlobs]:
+@click.option("--older", type=_Days(), metavar="DAYS", help="Also make coarser what is older, such as 90d.")
+def gc_command(state: CommandContext, dry_run: bool, shrink: bool, older: int | None) -> Output[Any]:
     """Remove bytes that nothing refers to.
 
-    Versions are never removed, nor what they refer to.
+    Versions are never removed, nor what they refer to. With --older, impressions become counts of a day, refused
+    proposals lose their files, and runs of evolution that nothing refers to lose their folders.
     """
+    if older is not None and not dry_run:
+        state.require_person("`gc --older`")
     with state.library() as (library, _):
+        if older is not None:
+            folded = fold_library(library, older, dry_run=dry_run, shrink=shrink)
+            return Output(folded, lambda _: _show_folded(folded, "would be" if dry_run else "were"))
         collected = collect(library.store, dry_run, shrink=shrink)
     done = "would be removed" if dry_run else "removed"
     return Output(collected, lambda _: say(f"{count(collected.blobs, 'blob')} {done}, {collected.bytes:,} bytes."))
+
+
+def _show_folded(folded: FoldedLibrary, done: str) -> None:
+    say(
+        f"Older than {folded.older_than_days} days:",
+        f"  {count(folded.impressions, 'impression')} {done} made counts of a day.",
+        f"  {count(folded.proposals, 'refused proposal')} {done} left without files.",
+        f"  {count(len(folded.runs), 'run')} of evolution {done} removed.",
+        f"  {count(folded.blobs, 'blob')} {done} removed, {folded.bytes:,} bytes.",
+        *(f"Run {run} is kept: {'; '.join(why)}." for run, why in folded.kept.items()),
+    )
 
 
 @command("trash")
@@ -232,7 +267,7 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
     with state.library() as (library, _):
         trash = Trash(library.store.home)
         if entry is None:
-            kept_for = {"retention_days": RETENTION_SECONDS / 86_400, "max_bytes": MAX_BYTES}
+            kept_for = {"retention_days": RETENTION_DAYS, "max_bytes": MAX_BYTES}
             return Output({"entries": trash.entries(), **kept_for}, _show_trash)
         found = next((one for one in trash.entries() if one.id == entry), None)
         if found is None:
@@ -271,7 +306,7 @@ def _show_trash(listing: dict[str, Any]) -> None:
         names=("entry", "from"),
         spare=("when", "files"),
     )
-    say(f"\nKept for {listing['retention_days']:.0f} days, at most {file_size(MAX_BYTES)} in all.")
+    say(f"\nKept for {listing['retention_days']} days of use, at most {file_size(MAX_BYTES)} in all.")
     say("Put one back: evolvable trash restore ENTRY")
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.setup_commands import NAME, RESERVED
 from evolvable_server.cli.terminal import confirm_replacement, say, show_table, warn
 from evolvable_server.config_edits import add_model, remove_model, set_model_role
 from evolvable_server.model_setup import ANSWER_SECONDS, named_models
-from evolvable_server.person_config import PersonConfig
+from evolvable_server.person_config import NOBODY, PersonConfig
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.llm import ModelAttempt, ProviderError, Request
@@ -124,6 +125,8 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
         raise InvalidArgument(f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}.")
     for name in names:
         _check_known(person, role, name)
+    if len(names) > 1 and (alone := next((name for name in names if name in NOBODY), None)):
+        raise InvalidArgument(f"{alone} stands alone in the role {role}.", "Name it without others.")
     answered = f"answered by {', then '.join(names)}" if names else "as usual"
     there = person.edited.model_roles.get(role, ())
     if names and there and there != names:
@@ -138,7 +141,8 @@ def _check_known(person: PersonConfig, role: str, name: str) -> None:
     commands = {one for each in of_role for one in person.commands.get(each, {})}
     provider, _, model = name.partition(":")
     client = name in ("claude", "codex") if role != "executor" else provider in ("claude", "codex") and model
-    if name in person.endpoints or name in commands or client or provider == "anthropic":
+    nobody = role == "judge" and name in NOBODY
+    if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:
         return
     known = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
     raise InvalidArgument(
@@ -214,7 +218,7 @@ def _test(named: NamedModels, name: str) -> Output[Any]:
     warning = f"asked for {endpoint.model}, answered by {told}" if told and not told.startswith(endpoint.model) else ""
     found = {"name": name, "works": not failure, "failure": failure, "warning": warning}
     found["attempts"] = [asdict(one) for one in attempts]
-    return Output(found, _show_test, code=1 if failure else 0)
+    return Output(found, _show_test, ExitCode.ERROR if failure else ExitCode.DONE)
 
 
 def _show_test(found: dict[str, Any]) -> None:

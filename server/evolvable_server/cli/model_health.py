@@ -45,9 +45,9 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
             yield HealthProblem(str(error), error.hint)
         if warning := check_plain_http(one):
             yield HealthProblem(f"{warning[0].upper()}{warning[1:]}.", "Use https, or a tunnel from this machine.")
-    for role, names in person.model_roles.items():
+    for role in person.model_roles:
         commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
-        for name in names:
+        for name in person.models_of_role(role):
             if name not in person.endpoints and name not in commands and name.partition(":")[0] not in _PROVIDERS:
                 hint = f"Name it by `evolvable model add`, or others by `evolvable model role {role}`."
                 yield HealthProblem(f"The role {role} names {name}, and nothing has that name.", hint)

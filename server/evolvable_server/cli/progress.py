@@ -20,9 +20,6 @@ Progress = Callable[[int, int], None]
 DELAY_SECONDS = 1.0
 """How long a command works before it says so."""
 
-SWITCH = "EVOLVABLE_PROGRESS"
-"""`off`: nothing is shown."""
-
 _REDRAW_SECONDS = 0.2
 
 _LINE_SECONDS = 10.0
@@ -172,7 +169,7 @@ def announced_progress(label: str) -> contextlib.AbstractContextManager[None]:
 
 
 def _is_wanted() -> bool:
-    if os.environ.get(SWITCH) == "off" or "_EVOLVABLE_COMPLETE" in os.environ:
+    if "_EVOLVABLE_COMPLETE" in os.environ:
         return False
     with contextlib.suppress(ValueError, AttributeError):  # it is closed, or there is none
         return sys.stderr.isatty()

@@ -41,10 +41,13 @@ def show_proposal(proposal: WaitingProposal) -> None:
         *(f"scan: {one_line(str(finding))}" for finding in proposal.findings),
         *(f"it gains: {one_line(gain)}" for gain in proposal.gains),
     )
+    if proposal.sides:
+        say("Both sides of each conflict:")
+        show_diff(proposal.sides)
     if proposal.blocked:
         warn(proposal.blocked)
     elif proposal.head not in (proposal.base, None) and not proposal.removes:
-        warn(f"{proposal.ref} is at version {proposal.head} now; approving merges the two.")
+        warn(f"{proposal.ref} is at version {proposal.head} now; the difference shows the two merged.")
     if proposal.expires:
         say(f"It expires on {local_time(proposal.expires)}.")
 

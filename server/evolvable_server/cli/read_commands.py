@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.options import KIND, REF, page_option, say_more
 from evolvable_server.cli.terminal import (
@@ -33,9 +34,6 @@ from evolvable_tools.library import Library
 from evolvable_tools.metrics import ENOUGH, format_success
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
-
-NONE_FITS = 3
-"""The exit code of `find` when the library holds nothing for the task."""
 
 NOISE = 0.05
 """Where nothing fits, what is less sure than this is not shown to a person."""
@@ -64,7 +62,7 @@ def find_command(
         found = search.find_skill(
             library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, to_agent=to_agent, **given
         )
-    return Output(found, show_found, NONE_FITS if found.none_fits else 0)
+    return Output(found, show_found, ExitCode.NONE_FITS if found.none_fits else ExitCode.DONE)
 
 
 AUTHOR_COLOURS = {"agent": "cyan", "member": "cyan", "import": "yellow", "repository": "yellow"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, progress, say
 from evolvable_store.operation import Principal
@@ -22,7 +23,7 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
 
     Scans what is named, or everything you see in the library, as if an agent brought it: what would be refused, what
     would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
-    whose name is also a skill's. Exit code 1: something would be refused.
+    whose name is also a skill's. Exit code 4: something would be refused or wait.
     """
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
@@ -38,7 +39,7 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
     return Output(
         {"scanned": scanned, "notice": marks.notice},
         lambda _: _show_scan(scanned, everything or len(scanned) == 1),
-        1 if any(one.verdict == "refused" for one in scanned) else 0,
+        found_code(*(one.verdict != "passes" for one in scanned)),
     )
 
 

@@ -102,8 +102,8 @@ def review_command(
 ) -> Output[Any]:
     """Learn from finished sessions.
 
-    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. EVOLVABLE_REVIEW
-    names the reviewer model; without one, a review request is written for an agent to answer.
+    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. `evolvable model role
+    reviewer` names the reviewer model; without one, a review request is written for an agent to answer.
     """
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
@@ -192,7 +192,7 @@ def _show_review(one: "Reviewed") -> None:
     elif one.packet is not None:
         say(f"It needs an answer: of an agent by review_session, or yours by `evolvable review --json {one.session}`")
         say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
-        alone = "For a model that answers by itself, set EVOLVABLE_REVIEW to claude, codex or anthropic."
+        alone = "For a model that answers by itself: `evolvable model role reviewer claude` (or codex, anthropic)."
         say(one.why if one.refused else alone)
     elif one.why:
         say(one.why)

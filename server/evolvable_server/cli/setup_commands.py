@@ -164,8 +164,8 @@ def _show_all(found: dict[str, Any]) -> None:
 
 executor_command = _group("executors", "`evolve start --executor`")
 scorer_command = _group("scorers", "the tasks of a task set: a `command` scorer with the argument `name`")
-judge_command = _group("judges", "`evolve start --judge` and EVOLVABLE_JUDGE")
-reviewer_command = _group("reviewers", "EVOLVABLE_REVIEW")
+judge_command = _group("judges", "`evolve start --judge` and `model role judge`")
+reviewer_command = _group("reviewers", "`model role reviewer`")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
 assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}

@@ -113,11 +113,13 @@ def _show_status(found: LibraryStatus) -> None:
         rows.append((("out of force", "bold"), (some(found.out_of_force, MOST), "yellow")))
     rows += _rows("to look at", _unseen(found))
     rows += _rows("held files", [one.text for one in found.held_files])
+    rows += _rows("put back", found.put_back)
     rows += _rows("folder", found.folders)
     if found.windows is not None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable review --queue"))
+    rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
     more = f" ({found.problems - 1} more)" if found.problems > 1 else ""
     worst = (f"{found.worst}{more} `evolvable doctor` says what to do.", "red")
     rows.append((("doctor", "bold"), worst if found.worst else "the quick checks found nothing"))

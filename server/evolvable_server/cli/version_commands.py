@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
 from evolvable_server.cli.maintenance import warn_of_secrets
@@ -154,9 +155,6 @@ def whole_session(store: Store, text: str) -> str:
 MAX_SHOWN = 20
 """Directories that the question before an undo names."""
 
-WAITS = 4
-"""The exit code of `undo` where a person has to decide first."""
-
 
 @command("restore")
 @click.argument("ref", type=REF)
@@ -210,8 +208,8 @@ def undo_command(
     """Take an operation back.
 
     OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since stays. A
-    resource where both changed the same lines is left alone and listed; the exit code is then 1. Where it waits for a
-    person, it is 4. `evolvable log` shows operations. What they created goes from the watched folders too; at a
+    resource where both changed the same lines is left alone and listed, and so is one that waits for a person; the
+    exit code is then 4. `evolvable log` shows operations. What they created goes from the watched folders too; at a
     terminal that is asked first.
     """
     if (operation is None) == (session is None):
@@ -224,8 +222,7 @@ def undo_command(
         there = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
         undone = proposal_inbox.revert_or_propose(library, caller, why, operation=operation, session=session)
-    code = WAITS if undone.waiting else 1 if undone.conflicts else 0
-    return Output(undone, lambda _: _show_undone(undone, there), code)
+    return Output(undone, lambda _: _show_undone(undone, there), found_code(undone.waiting, undone.conflicts))
 
 
 def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:

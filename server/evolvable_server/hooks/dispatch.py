@@ -13,22 +13,25 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.app import ListedFolders, client_connection, make_caller, scopes_seen
+from evolvable_server.app import ListedFolders, make_caller, scopes_seen
+from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
+from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, LibraryReadOnly, TryAgain
 from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
 from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.transaction import format_time
 from evolvable_store.workingcopy.late_origin import record_maker
 from evolvable_tools.authors import AuthorKind, author_words
 from evolvable_tools.library import AgentLocator, Caller, Library, SkillLocator
@@ -40,27 +43,6 @@ from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, re
 
 MAX_TEXT = 200_000
 """Characters of one field that are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class HookEvent:
-    """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or SessionEnd.
-
-    skill, file_path, command, subagent_type: what a tool was given, by the names that the clients' tools use.
-    """
-
-    event: str = ""
-    client: str = ""
-    session_id: str = ""
-    transcript_path: str = ""
-    cwd: str = ""
-    prompt: str = ""
-    tool_name: str = ""
-    tool_use_id: str = ""
-    skill: str = ""
-    file_path: str = ""
-    command: str = ""
-    subagent_type: str = ""
 
 
 _NAMES = tuple(field.name for field in fields(HookEvent))
@@ -107,8 +89,9 @@ class OfferLog:
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
             if sum(1 for _ in os.scandir(place)) >= SKILLS:
                 return False
-            with open(place / str(resource), "x", encoding="utf-8") as file:
+            with open(place / str(resource), "x", encoding="utf-8") as file, _unless_written(place / str(resource)):
                 file.write(json.dumps({"search_id": search_id}))
+                file.flush()
             return True
         except OSError:
             return False
@@ -138,6 +121,17 @@ class OfferLog:
                 shutil.rmtree(place, ignore_errors=True)
 
 
+@contextmanager
+def _unless_written(place: Path) -> Iterator[None]:
+    """Remove a file that the body could not write whole: on a full disk, the skill was not offered."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            place.unlink()
+        raise
+
+
 LIMIT = 600
 """Characters that a prompt gets at most."""
 
@@ -158,8 +152,7 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
     # A client shows what a hook offers beside every prompt: only what fits in a large library too.
-    fits = FITS if means.fits is None else means.fits
-    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=fits)
+    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=FITS)
     found = find_skill(library, caller, task[:MAX_TASK], means=alone)
     fresh = [match for match in found.fitting[:MOST] if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
@@ -217,15 +210,22 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
     if event.tool_name in SUBAGENT_TOOLS:
         agent = AgentLocator(library, event.cwd).by_name(event.subagent_type)
         if agent is not None:
+            _check_writable(library)
             note_load(library, caller, agent.id, agent.latest)
         return noted
     for binding in _opened(library, event):
         if binding.version is None or caller.session is None:
             continue
+        _check_writable(library)
         search = offered.search_of(caller.session, binding.resource)
         if note_load(library, caller, binding.resource, binding.version, search_id=search):
             noted.append(binding.directory)
     return noted
+
+
+def _check_writable(library: Library) -> None:
+    if library.store.read_only:
+        raise LibraryReadOnly(f"{library.store.home} cannot be written.", "The hook's event waits until it can.")
 
 
 def _opened(library: Library, event: HookEvent) -> list[Binding]:
@@ -256,20 +256,26 @@ LATE_SECONDS = 120.0
 _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Move to): (.+?)\s*$", re.MULTILINE)
 
 
-def record_writes(library: Library, event: HookEvent) -> list[str]:
-    """Import what this use of a tool wrote on behalf of the agent; return the directories it wrote in."""
-    if event.tool_name not in TOOLS or library.store.read_only:
+def record_writes(library: Library, event: HookEvent, at: str | None = None) -> list[str]:
+    """Import what this use of a tool wrote on behalf of the agent; return the directories it wrote in.
+
+    at: when that was, by default now. What was saved since then is not imported: it may be somebody else's.
+    """
+    if event.tool_name not in TOOLS:
         return []
     paths = [event.file_path] if event.file_path else _PATCHED.findall(event.command)[:MAX_WRITTEN_PATHS]
+    if at is not None:
+        paths = [path for path in paths if _is_older(os.path.join(event.cwd, path), datetime.fromisoformat(at))]
     identity = Identity(Principal.AGENT, f"hook:{event.client[:40] or 'client'}")
     noted = []
     for folder in library.folders():
         inside = list(_inside(folder, paths, event.cwd))
         directories = library.working_copies.copy(folder).directories_at(inside) if inside else set()
         if directories:
+            _check_writable(library)
             sync = library.working_copies.sync_as(folder, directories, identity)
             done = {taken.directory for taken in sync.taken} | {held.directory for held in sync.held}
-            _attribute(library, folder, directories - done, identity)
+            _attribute(library, folder, directories - done, identity, at or library.store.now())
             _note_own(library, folder, directories, event.session_id)
         noted += sorted(directories)
     return noted
@@ -283,13 +289,19 @@ def _inside(folder: WatchedFolder, paths: Iterable[str], cwd: str) -> Iterable[s
                 yield real.relative_to(folder.path).as_posix()
 
 
-def _attribute(library: Library, folder: WatchedFolder, directories: set[str], identity: Identity) -> None:
-    """Say of versions that a server imported a moment ago, before the hook's word, that the agent made them."""
+def _is_older(path: str, at: datetime) -> bool:
+    with suppress(OSError, ValueError):
+        return os.stat(path).st_mtime <= at.timestamp() + 1  # the time is in whole seconds
+    return False
+
+
+def _attribute(library: Library, folder: WatchedFolder, directories: set[str], identity: Identity, at: str) -> None:
+    """Say of versions that a server imported a moment before this time that the agent made them."""
     bindings = library.working_copies.bindings.of_directories(folder, directories)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bindings.values()})
     for binding in bindings.values():
         head = heads.get(binding.resource)
-        if head is None or head.version is None or not _is_fresh(library, head):
+        if head is None or head.version is None or not _is_fresh(library, head, at):
             continue
         record_maker(library.store, folder, binding.directory, head, identity, gate=library.gate, via="hook")
 
@@ -303,11 +315,11 @@ def _note_own(library: Library, folder: WatchedFolder, directories: set[str], se
         library.note_made(session, authors.made.operation)
 
 
-def _is_fresh(library: Library, head: Head) -> bool:
+def _is_fresh(library: Library, head: Head, at: str) -> bool:
     made = library.store.operation(library.store.version(head).operation)
     if made.principal is not Principal.UNKNOWN or made.intent.via != "file":
         return False
-    age = datetime.fromisoformat(library.store.now()) - datetime.fromisoformat(made.at)
+    age = datetime.fromisoformat(at) - datetime.fromisoformat(made.at)
     return abs(age.total_seconds()) <= LATE_SECONDS
 
 
@@ -328,8 +340,13 @@ class HookDispatcher:
         """Return the JSON text that a client reads as the hook's output. Raise nothing: work goes on without it."""
         if not self._config.hooks:
             return EMPTY_ANSWER
+        event = parse_event(payload)
         try:
-            return self._answered(parse_event(payload))
+            return self._answered(event)
+        except TryAgain as error:
+            log.warning("A hook waits: %s", error.text)
+            keep_event(self._config.home, event, self._library.store.now())
+            return EMPTY_ANSWER
         except EvolvableError as error:
             log.warning("A hook did nothing: %s", error.text)
             return EMPTY_ANSWER
@@ -344,12 +361,28 @@ class HookDispatcher:
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
             output = {"hookEventName": event.event, "additionalContext": text}
             return json.dumps({"hookSpecificOutput": output}) if text else EMPTY_ANSWER
-        if event.event == "PostToolUse":
+        if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
+            self._record_waiting()  # last: a prompt is not kept waiting, and this event shows that the library records
         elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
             enqueue(str(self._config.home), asdict(event))
         return EMPTY_ANSWER
+
+    def _record_waiting(self) -> None:
+        """Record the uses of tools that the library refused at first; what it refuses again waits on."""
+        for waiting in waiting_events(self._config.home):
+            event = parse_event({**waiting.payload, "hook_event_name": USED_TOOL})
+            try:
+                who = replace(self._who(event), connection=None)  # that client may be another one
+                record_loads(self._library, who, event, self._offered)
+                record_writes(self._library, event, waiting.at)
+            except TryAgain as error:
+                log.debug("a hook waits on: %s", error)
+                return
+            except Exception:
+                log.exception("a hook that waited failed")
+            waiting.remove()
 
     def _who(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
@@ -363,10 +396,15 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
-    means = SearchDependencies(fits=config.fits)
+    means = SearchDependencies()
     listed = ListedFolders(config.home)
-    with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
-        who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
-        one = replace(who, session=None, connection=client_connection())
-        answer = HookDispatcher(config, library, one).answer(payload)
+    try:
+        with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
+            who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
+            one = replace(who, session=None, connection=client_connection())
+            answer = HookDispatcher(config, library, one).answer(payload)
+    except TryAgain:  # it could not even be opened
+        if config.hooks:
+            keep_event(config.home, parse_event(payload), format_time(datetime.now(UTC)))
+        raise
     return "" if answer == EMPTY_ANSWER else answer

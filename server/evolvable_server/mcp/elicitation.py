@@ -14,6 +14,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,10 @@ def _is_client(client: Client, context: Context[Any, Any]) -> bool:
     return params is not None and params.client_info.name.lower().startswith(tuple(client.called))
 
 
+asked_about: ContextVar[str] = ContextVar("asked_about", default="")
+"""What the question showed whose yes the running call follows; '' without one."""
+
+
 class ConfirmationGate(ABC):
     """A decision that needs a person's yes before the call; over HTTP the bearer's permission replaces the person."""
 
@@ -151,6 +156,10 @@ class ConfirmationGate(ABC):
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call needs a yes."""
 
+    def shown(self, arguments: Mapping[str, Any]) -> str:
+        """Return what the call can check after a yes, so that the yes is for what the question showed."""
+        return self.key
+
     @abstractmethod
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question. Raise EvolvableError when the call could not succeed."""
@@ -166,13 +175,19 @@ class ConfirmationGate(ABC):
                 return await call(tool, arguments, context)
             return self._refuse("No person can be asked through this client")
         try:
-            answer = await confirm(context, self.key, partial(self.question, arguments), self.key)
+            # So that a yes is for nothing else. In the modern protocol the client hands it back.
+            shown = context.request_state if has_answer(context) else await run_sync(self.shown, arguments)
+            answer = await confirm(context, self.key, partial(self.question, arguments), shown or "")
         except EvolvableError as error:
             return error_result(error.text)
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
-            return await call(tool, arguments, context)
+            token = asked_about.set(shown or "")
+            try:
+                return await call(tool, arguments, context)
+            finally:
+                asked_about.reset(token)
         return self._refuse(_why_not(answer))
 
     def bearer_decides(self, context: Context[Any, Any]) -> bool:
@@ -214,6 +229,14 @@ class ProposalGate(ConfirmationGate):
 
         return super().bearer_decides(context) and not client_supports_apps(context)
 
+    def shown(self, arguments: Mapping[str, Any]) -> str:
+        """Return the versions that the question shows the proposals with, as JSON."""
+        from evolvable_tools.verbs import proposal_inbox  # start time, as below
+
+        ids = _proposal_ids(arguments)
+        self._library.take_in([self._library.store.backend.proposals.get(identity).ref for identity in ids])
+        return json.dumps(proposal_inbox.seen_versions(self._library, ids))
+
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question. Text of others is cut, and has lines of its own."""
         from evolvable_tools.verbs import proposal_inbox  # start time: a server answers before anybody decides
@@ -226,6 +249,10 @@ class ProposalGate(ConfirmationGate):
             if one.grounds is not None:
                 lines += [f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
             lines += [f"   scan: {cut_line(str(finding), 200)}" for finding in one.findings[:3]]
+            lines += [f"   {cut_line(one.blocked, 400)}"] * bool(one.blocked and not arguments.get("files"))
+            lines += [f"   It is merged with version {one.head}."] * (
+                one.head != (one.base or None) and not one.blocked
+            )
             lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if arguments.get("files"):
             lines.append(f"With other files than proposed: {cut_line(', '.join(arguments['files']), 200)}")

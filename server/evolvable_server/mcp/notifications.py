@@ -29,6 +29,7 @@ from mcp.server.subscriptions import (
 
 from evolvable_server.mcp.resources import uri_of
 from evolvable_server.mcp.server import LibraryServer
+from evolvable_store.errors import TryAgain
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
@@ -66,6 +67,9 @@ log = logging.getLogger(__name__)
 MAX_POSTED = 10_000
 """Changes that wait to be published."""
 
+AGAIN_SECONDS = 0.5
+"""How long changes wait for the next try while the library cannot say which files they concern."""
+
 SEND_SECONDS = 1.0
 """How long one client may take to accept a notification."""
 
@@ -94,16 +98,27 @@ class Notifier:
         while True:
             changes = await self._posted.taken()
             try:
-                await self.publish(changes)
+                while not await self._published(changes):
+                    await asyncio.sleep(AGAIN_SECONDS)
             except Exception:
                 # Clients find the change with their next question; serving must not end with a notification.
                 log.exception("telling clients of changes failed")
 
+    async def _published(self, changes: Sequence[Change]) -> bool:
+        """Notify all clients; return whether that was possible; else nothing was sent."""
+        try:
+            await self.publish(changes)
+        except TryAgain as error:
+            log.debug("clients are notified later: %s", error)
+            return False
+        return True
+
     async def publish(self, changes: Sequence[Change]) -> None:
-        """Notify all clients of these changes."""
+        """Notify all clients of these changes. Raises TryAgain, before anything is sent."""
         if changes:
+            uris = await anyio.to_thread.run_sync(self._uris, changes) if self._has_subscribers() else ()
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
-            for uri in await anyio.to_thread.run_sync(self._uris, changes) if self._has_subscribers() else ():
+            for uri in uris:
                 await self.bus.publish(ResourceUpdated(uri=uri))
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):

@@ -52,9 +52,10 @@ class LibraryPrompts:
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
             text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+        report = f" When you are done, call report_outcome with use_id {loaded.use_id}." if loaded.use_id else ""
         return (
             f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
-            f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{text}"
+            f"{report}\n\n{text}"
         )
 
     def memory(self) -> str:

@@ -4,6 +4,7 @@ A person decides. An agent that calls review_inbox to approve or reject has the 
 nobody can be asked, the error says how a person does it. Over HTTP a token with the permission to approve decides.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from evolvable_server.mcp.elicitation import DECIDING
+from evolvable_server.mcp.elicitation import DECIDING, asked_about
 from evolvable_server.mcp.resources import redact_proposals
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, caller_of, decider_of
@@ -38,6 +39,12 @@ class InboxAnswer:
 
     proposals: list[WaitingProposal] = field(default_factory=list)
     decided: list[proposal_inbox.Decided] = field(default_factory=list)
+
+
+def _seen() -> dict[int, int | None] | None:
+    """Return by proposal the version that the person at the client was shown it with, None where nobody was asked."""
+    shown = asked_about.get()
+    return {int(identity): version for identity, version in json.loads(shown).items()} if shown else None
 
 
 class ReviewTools:
@@ -115,8 +122,9 @@ class ReviewTools:
         if action == "reject":
             rejected = [proposal_inbox.reject(self._library, identity, reason, decider) for identity in ids]
             return InboxAnswer(decided=rejected)
-        how = "approved in the client"
-        return InboxAnswer(decided=proposal_inbox.approve_together(self._library, decider, ids, reason, how, files))
+        how, seen = "approved in the client", _seen()
+        decided = proposal_inbox.approve_together(self._library, decider, ids, reason, how, files, seen=seen)
+        return InboxAnswer(decided=decided)
 
     def compress_history(
         self,

@@ -34,6 +34,7 @@ from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, clie
 from evolvable_server.grants import SCOPE
 from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result
 from evolvable_server.mcp.sdk_import import hidden_modules
+from evolvable_server.mcp.small_tools import SMALL_TOOLS, small_tool
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.operation import Actor, Principal
@@ -301,6 +302,8 @@ class LibraryServer(MCPServer[Any]):
 
     live_prompts: "LibraryPrompts | None" = None
     approved_tools: ToolSource | None = None
+    prefix = ""
+    """What stands before the name of each listed tool; a call may leave it out."""
 
     def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
         """tools_change: the list of tools changes while the server runs, as the library's own are in it."""
@@ -334,14 +337,15 @@ class LibraryServer(MCPServer[Any]):
         # No known client reads an output schema, and together they would double the list. docs/mcp.md has the fields.
         made = (tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools())
         approved = await self.approved_tools.listed() if self.approved_tools else []
-        return [*late, *(tool for tool in made if tool.name not in names), *approved]
+        tools = [*late, *(tool for tool in made if tool.name not in names), *approved]
+        return [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools] if self.prefix else tools
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         try:
-            return await self._gated(name, arguments, context)
+            return await self._gated(name.removeprefix(self.prefix), arguments, context)
         except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
             return error_result(error.text)
 
@@ -355,9 +359,9 @@ class LibraryServer(MCPServer[Any]):
         schema = self.late_tools.schemas.get(name) if self.late_tools else None
         if schema is None:
             tools = {tool.name: tool for tool in await self.list_tools()}
-            if name not in tools:
+            if self.prefix + name not in tools:
                 return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
-            schema = tools[name].input_schema
+            schema = tools[self.prefix + name].input_schema
         known = schema.get("properties", {})
         if unknown := sorted(set(arguments) - set(known)):
             return error_result(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
@@ -437,12 +441,19 @@ TOOLS_FILE = Path(__file__).with_name("tools.json")
 
 
 class LazyTools:
-    """What is listed of some tools, and how they are made. declared: yields them in the list's order."""
+    """What is listed of some tools, and how they are made. declared: yields them in the list's order.
 
-    def __init__(self, server: LibraryServer, declared: Callable[[], "Iterator[ToolSpec]"]) -> None:
+    small: only those of SMALL_TOOLS are there, and listed with the arguments that it names. They take the others too.
+    """
+
+    def __init__(
+        self, server: LibraryServer, declared: Callable[[], "Iterator[ToolSpec]"], *, small: bool = False
+    ) -> None:
         self._server, self.declared = server, declared
-        self._tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
-        self.schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in self._tools}
+        tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
+        tools = [tool for tool in tools if tool["name"] in SMALL_TOOLS] if small else tools
+        self.schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in tools}
+        self._tools = [small_tool(tool) for tool in tools] if small else tools
         self._waiting = set(self.schemas)
 
     @cached_property
@@ -468,10 +479,11 @@ def add_lazy_tools(
     settings: "SettingsFactory",
     *,
     delegates: bool = False,
+    small: bool = False,
 ) -> None:
     """Add the tools over a library and those around reviews.
 
-    settings: made when they are first needed. delegates: the server has `delegate_skill` too.
+    settings: made when they are first needed. delegates: the server has `delegate_skill` too. small: the small group.
     """
 
     def declared() -> "Iterator[ToolSpec]":
@@ -482,7 +494,7 @@ def add_lazy_tools(
 
         yield from declare_tools(ReviewTools(library, caller, sessions, settings), "review")
 
-    server.late_tools = LazyTools(server, declared)
+    server.late_tools = LazyTools(server, declared, small=small)
 
 
 def add_hook_event(

@@ -34,10 +34,10 @@ from evolvable_server.mcp.fast_start import (
 from evolvable_server.transport.json_rpc import JsonRpcRefusal, Lines, LongLine, read_frame
 
 GRACE = 0.6
-"""Seconds from the first reason to end until the process ends, whatever still runs."""
+"""Seconds from the first reason to end until cleanup begins, whatever still runs."""
 
 CLEANUP = 0.25
-"""Seconds that all cleanup callbacks get together."""
+"""Seconds that all cleanup callbacks get together, and what is left of GRACE when it begins."""
 
 PARENT_WATCH = 2.0
 """Seconds between two looks at the parent."""
@@ -94,7 +94,7 @@ class Lifecycle:
         try:
             cleaner = threading.Thread(target=self._clean_up, daemon=True)
             cleaner.start()
-            cleaner.join(CLEANUP)
+            cleaner.join(CLEANUP + min(GRACE, max(0.0, self.deadline - time.monotonic())))
         finally:
             os._exit(self._code)
 

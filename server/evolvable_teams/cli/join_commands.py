@@ -32,7 +32,8 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import check_scope
 from evolvable_teams import joining
 from evolvable_teams.http.bridge import run_bridge
-from evolvable_teams.joining import MembershipAuth, ServedLibrary
+from evolvable_teams.joining import ServedLibrary
+from evolvable_teams.membership_auth import MembershipAuth
 from evolvable_teams.oidc import new_client
 
 WAIT_SECONDS = 600.0

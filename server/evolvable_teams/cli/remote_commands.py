@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from evolvable_server import plugins
+from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
@@ -279,7 +280,7 @@ def push_command(state: CommandContext, name: str) -> Output[PushResult]:
     remote = _find(state, name)
     with state.library() as (library, caller), _at_work("Pushing to", remote):
         result = remotes.push(library, caller, remote)
-    return Output(result, _show_push, 1 if result.left_out else 0)
+    return Output(result, _show_push, ExitCode.ERROR if result.left_out else ExitCode.DONE)
 
 
 def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
@@ -311,14 +312,14 @@ def pull_command(
 
     At a terminal you see what comes and what the scan found, and are asked once; findings of high severity wait in the
     inbox. A conflict keeps what is here and waits in the inbox. Without a person, and with --watch, everything waits;
-    with --watch and --yes, what the scan finds nothing in is imported. Exit code 1: something was refused.
+    with --watch and --yes, what the scan finds nothing in is imported. Exit code 4: something was refused or waits.
     """
     remote = _find(state, name)
     if watch is None:
         with state.library() as (library, caller):
             result = _pull(state, library, caller, remote, yes=yes, attended=True)
-            _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
-        return Output(result, _show_pull, 1 if result.refused else 0)
+            kept = _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
+        return Output(result, _show_pull, found_code(result.refused, result.proposals, kept))
     _watch(state, remote, watch, yes=yes)
     return None
 
@@ -374,10 +375,13 @@ def _pull(
 
 def _purge(
     state: CommandContext, library: Library, caller: Caller, remote: Remote, found: list[str], *, purge: bool, yes: bool
-) -> None:
-    """Purge here what others purged, after the person agreed; bytes that are gone do not come back."""
+) -> bool:
+    """Purge here what others purged, after the person agreed; bytes that are gone do not come back.
+
+    Return whether they wait for the person.
+    """
     if not found:
-        return
+        return False
     places = plan_blobs(library, found).versions
     remark(f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:", *places[:MAX_LISTED])
     if len(places) > MAX_LISTED:
@@ -386,8 +390,9 @@ def _purge(
     if purge or (asked and ask_yes("Purge them here too, for good?", err=True)):
         done = purge_as_elsewhere(library, caller, remote, found)
         warn(*(f"still there: {one}" for one in done.remains))
-    else:
-        remark(f"They stay here. `evolvable pull {remote.name} --purge` purges them.")
+        return False
+    remark(f"They stay here. `evolvable pull {remote.name} --purge` purges them.")
+    return True
 
 
 def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
@@ -451,4 +456,4 @@ def clone_command(
     remote = _find(state, name)
     with state.library() as (library, caller):
         result = _pull(state, library, caller, remote, yes=yes, attended=True)
-    return Output(result, _show_pull, 1 if result.refused else 0)
+    return Output(result, _show_pull, found_code(result.refused, result.proposals))

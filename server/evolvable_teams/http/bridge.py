@@ -17,7 +17,8 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from evolvable_server.environment import PROJECTS
 from evolvable_store.errors import EvolvableError
-from evolvable_teams.joining import MembershipAuth, projects_at
+from evolvable_teams.joining import projects_at
+from evolvable_teams.membership_auth import MembershipAuth
 from evolvable_teams.oidc import new_client
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"

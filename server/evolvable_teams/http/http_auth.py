@@ -41,9 +41,11 @@ from evolvable_store.errors import (
     LibraryBusy,
     LibraryCorrupt,
     LibraryReadOnly,
+    LibraryUnreachable,
     NoLibrary,
     NotFound,
     Refused,
+    TryAgain,
 )
 from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import regular_file
@@ -248,7 +250,7 @@ class Tokens:
             return
         self._noted[token.digest] = now
         with (
-            contextlib.suppress(LibraryBusy, LibraryReadOnly, LibraryCorrupt, Refused),
+            contextlib.suppress(TryAgain, LibraryCorrupt, Refused),
             self._changing(patience=1.0) as tokens,
         ):
             tokens[:] = [replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens]
@@ -266,6 +268,8 @@ class Tokens:
             raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
         except PermissionError:
             raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask the owner of the folder.") from None
+        except OSError as error:
+            raise LibraryUnreachable(f"{self._home} cannot be written: {error.strerror}.", "Nothing changed.") from None
 
 
 _REPAIR_HINT = "Nobody is let in until it is fixed; delete it to begin again, with new tokens."

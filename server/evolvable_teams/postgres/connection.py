@@ -19,6 +19,7 @@ from evolvable_store.errors import (
     LibraryError,
     LibraryFull,
     LibraryReadOnly,
+    LibraryUnreachable,
 )
 from evolvable_store.storage import migrations
 from evolvable_store.storage.address import PostgresHome
@@ -308,7 +309,7 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], 
     ),
     (
         (psycopg.OperationalError, psycopg.InterfaceError),
-        LibraryError,
+        LibraryUnreachable,
         "{where} cannot be reached: {text}.",
         "Check the server, the address and the password; try again.",
     ),

@@ -53,6 +53,7 @@ _ROW_ERRORS = (psycopg.Error, ValueError, TypeError, OverflowError)
 class PostgresStorage(SqlStorage):
     """A library whose address stands in the folder `home`. Safe to share between threads, and across a fork."""
 
+    shared = True
     journal = "postgresql"
 
     notifies: str

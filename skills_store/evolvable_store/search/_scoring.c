@@ -1,5 +1,6 @@
-/* The loops of a search over postings and of indexing. posting_loops.py and analyzer.py do the same without a compiler, and
-   say what each is for; both give the same results to the last bit, and one test suite tries both. */
+/* The loops of a search over postings, of indexing and of the scan. posting_loops.py, analyzer.py and the scan's
+   text_loops.py do the same without a compiler, and say what each is for; both give the same results to the last bit, and
+   one test suite tries both. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -1033,6 +1034,356 @@ static PyObject *read_entries(PyObject *module, PyObject *args) {
     return found;
 }
 
+/* The scan */
+
+typedef struct {
+    const char *letters; /* of a text in `parts` */
+    Py_ssize_t length;
+    uint16_t next; /* the number, plus one, of another part that begins like it; 0: there is none */
+} Part;
+
+/* Texts that are looked for, all in one pass. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *parts;
+    Part *each;
+    Py_ssize_t count;
+    uint16_t first[1 << 16]; /* by two bytes: the number, plus one, of a part that begins with them; 0: none does */
+    uint16_t single; /* the same for the parts of one byte */
+} PartFinder;
+
+static unsigned begin_of(const char *letters) {
+    return (unsigned char)letters[0] << 8 | (unsigned char)letters[1];
+}
+
+static int add_part(PartFinder *self, Py_ssize_t number) {
+    Part *part = &self->each[number];
+    part->letters = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(self->parts, number), &part->length);
+    if (part->letters == NULL) return -1;
+    if (part->length == 0) return PyErr_SetString(PyExc_ValueError, "a part is not empty"), -1;
+    uint16_t *first = part->length == 1 ? &self->single : &self->first[begin_of(part->letters)];
+    part->next = *first;
+    *first = (uint16_t)(number + 1);
+    return 0;
+}
+
+static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *options) {
+    static char *names[] = {"parts", NULL};
+    PyObject *parts;
+    if (!PyArg_ParseTupleAndKeywords(args, options, "O!", names, &PyTuple_Type, &parts)) return NULL;
+    Py_ssize_t count = PyTuple_Size(parts);
+    if (count >= 1 << 16) {
+        PyErr_SetString(PyExc_ValueError, "at most 65535 parts are looked for");
+        return NULL;
+    }
+    PartFinder *self = (PartFinder *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) return NULL;
+    self->parts = Py_NewRef(parts);
+    self->count = count;
+    self->each = calloc(count + 1, sizeof *self->each);
+    if (self->each == NULL) PyErr_NoMemory();
+    for (Py_ssize_t number = 0; self->each != NULL && number < count; number++)
+        if (add_part(self, number) < 0) break;
+    if (PyErr_Occurred()) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void finder_dealloc(PyObject *object) {
+    PartFinder *self = (PartFinder *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->parts);
+    free(self->each);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *finder_find(PyObject *object, PyObject *text) {
+    PartFinder *self = (PartFinder *)object;
+    Py_ssize_t length;
+    const char *letters = PyUnicode_AsUTF8AndSize(text, &length);
+    if (letters == NULL) return NULL;
+    PyObject *found = PyList_New(0);
+    for (uint16_t one = self->single; found != NULL && one; one = self->each[one - 1].next) {
+        if (memchr(letters, self->each[one - 1].letters[0], length) == NULL) continue;
+        if (PyList_Append(found, PyTuple_GetItem(self->parts, one - 1)) < 0) Py_CLEAR(found);
+    }
+    uint8_t *there = NULL; /* most texts have none */
+    for (Py_ssize_t at = 0; found != NULL && at + 1 < length; at++) {
+        for (uint16_t one = self->first[begin_of(letters + at)]; one; one = self->each[one - 1].next) {
+            const Part *part = &self->each[one - 1];
+            if (part->length > length - at || (there != NULL && there[one - 1])) continue;
+            if (memcmp(letters + at, part->letters, part->length)) continue;
+            if (there == NULL && (there = calloc(self->count, 1)) == NULL) PyErr_NoMemory();
+            if (there == NULL || PyList_Append(found, PyTuple_GetItem(self->parts, one - 1)) < 0) {
+                Py_CLEAR(found);
+                break;
+            }
+            there[one - 1] = 1;
+        }
+    }
+    free(there);
+    return found;
+}
+
+static PyMethodDef finder_methods[] = {
+    {"find", finder_find, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot finder_slots[] = {
+    {Py_tp_new, finder_new},
+    {Py_tp_dealloc, finder_dealloc},
+    {Py_tp_methods, finder_methods},
+    {0, NULL},
+};
+
+static PyType_Spec finder_spec = {
+    "evolvable_store._scoring.PartFinder", sizeof(PartFinder), 0, Py_TPFLAGS_DEFAULT, finder_slots};
+
+/* A word of a sentence in lower case, as a reader was given it, and what it is known as. */
+typedef struct {
+    char *letters; /* NULL in an empty place */
+    Py_ssize_t length;
+    uint64_t hash;
+    PyObject *known;
+} Word;
+
+/* Reads sentences as the words that were met before. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *know;
+    Word *words; /* a hash table; at most half of it is full */
+    Py_ssize_t used, room;
+} WordReader;
+
+static void forget_words(WordReader *self) {
+    for (Py_ssize_t at = 0; at < self->room; at++) {
+        if (self->words[at].letters == NULL) continue;
+        free(self->words[at].letters);
+        Py_DECREF(self->words[at].known);
+        self->words[at].letters = NULL;
+    }
+    self->used = 0;
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *options) {
+    static char *names[] = {"know", "most", NULL};
+    PyObject *know;
+    Py_ssize_t most, room = 1024;
+    if (!PyArg_ParseTupleAndKeywords(args, options, "On", names, &know, &most)) return NULL;
+    while (room < 2 * most && room < 1 << 24) room *= 2;
+    WordReader *self = (WordReader *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) return NULL;
+    self->know = Py_NewRef(know);
+    self->words = calloc(room, sizeof *self->words);
+    if (self->words == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    self->room = room;
+    return (PyObject *)self;
+}
+
+static void reader_dealloc(PyObject *object) {
+    WordReader *self = (WordReader *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    forget_words(self);
+    free(self->words);
+    Py_XDECREF(self->know);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* Returns what a word is known as, a new reference. */
+static PyObject *known_word(WordReader *self, const char *start, Py_ssize_t length) {
+    uint64_t hash = hash_seed;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        hash = (hash ^ (unsigned char)start[i]) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    Py_ssize_t at = (Py_ssize_t)(hash >> 32) & (self->room - 1);
+    for (; self->words[at].letters != NULL; at = (at + 1) & (self->room - 1)) {
+        const Word *word = &self->words[at];
+        if (word->hash == hash && word->length == length && !memcmp(word->letters, start, length))
+            return Py_NewRef(word->known);
+    }
+    PyObject *known = PyObject_CallFunction(self->know, "s#", start, length);
+    if (known == NULL) return NULL;
+    char *letters = malloc(length);
+    if (letters == NULL) return known; /* it is asked for again */
+    if (2 * self->used >= self->room) forget_words(self);
+    at = (Py_ssize_t)(hash >> 32) & (self->room - 1); /* the call may have added words */
+    while (self->words[at].letters != NULL) at = (at + 1) & (self->room - 1);
+    memcpy(letters, start, length);
+    self->words[at] = (Word){letters, length, hash, Py_NewRef(known)};
+    self->used++;
+    return known;
+}
+
+static int is_small(char c) { return c >= 'a' && c <= 'z'; }
+
+static int is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Decodes the character of a text in UTF-8 that is not ASCII. length: set to its bytes. */
+static uint32_t wide_character(const unsigned char *at, Py_ssize_t *length) {
+    *length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
+    uint32_t code = at[0] & (0xFF >> (*length + 1));
+    for (Py_ssize_t i = 1; i < *length; i++) code = code << 6 | (at[i] & 0x3F);
+    return code;
+}
+
+/* Returns the bytes of a letter that begins a word and may follow in one, 0 for another sign. */
+static Py_ssize_t letter_at(const char *at, const char *end) {
+    if (at >= end) return 0;
+    if (is_small(*at)) return 1;
+    if (!(*at & 0x80)) return 0;
+    Py_ssize_t length;
+    uint32_t code = wide_character((const unsigned char *)at, &length);
+    return (code >= 0xC0 && code <= 0x24F) || (code >= 0x370 && code <= 0x52F) ? length : 0;
+}
+
+/* Returns whether a character is a sign that is a word by itself: 1, one of no word: 0, and -1 for one that may be a
+   digit, of which Python knows. */
+static int wide_sign(uint32_t code) {
+    if ((code >= 0x3040 && code <= 0x30FF) || (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0xAC00 && code <= 0xD7AF))
+        return 1;
+    int plain = code <= 0x36F || (code >= 0x2000 && code <= 0xA4CF) || (code >= 0x1F300 && code <= 0x1FAFF);
+    return plain ? 0 : -1;
+}
+
+/* Returns the end of the word that begins at a place, that place where none does, NULL where Python has to look. step:
+   set to the bytes to go on by then. */
+static const char *end_of_word(const char *at, const char *end, Py_ssize_t *step) {
+    *step = 1;
+    if (*at & 0x80 && !letter_at(at, end)) {
+        int sign = wide_sign(wide_character((const unsigned char *)at, step));
+        return sign < 0 ? NULL : sign ? at + *step : at;
+    }
+    Py_ssize_t length = letter_at(at + (*at == '.'), end);
+    if (length) {
+        for (const char *here = at + (*at == '.') + length;; here += length) {
+            length = here < end && (is_digit(*here) || *here == '_' || *here == '\'' || *here == '-')
+                ? 1 : letter_at(here, end);
+            if (!length) return here;
+        }
+    }
+    if (*at == '-') {
+        const char *here = at + 1 + (at + 1 < end && at[1] == '-'), *first = here + 1;
+        if (here >= end || !is_small(*here)) return at;
+        for (here++; here < end && (is_small(*here) || *here == '-'); here++) {}
+        return here > first ? here : at;
+    }
+    if (is_digit(*at)) {
+        const char *here = at;
+        while (here < end && is_digit(*here)) here++;
+        return here < end && *here & 0x80 && !letter_at(here, end)
+            && wide_sign(wide_character((const unsigned char *)here, step)) < 0 ? NULL : here;
+    }
+    return strchr("@~$|*<>", *at) != NULL && *at ? at + 1 : at;
+}
+
+static PyObject *reader_read(PyObject *object, PyObject *text) {
+    WordReader *self = (WordReader *)object;
+    Py_ssize_t length, step;
+    const char *at = PyUnicode_AsUTF8AndSize(text, &length), *end = at + length;
+    if (at == NULL) return NULL;
+    PyObject *found = PyList_New(0);
+    while (found != NULL && at < end) {
+        const char *next = end_of_word(at, end, &step);
+        if (next == NULL) {
+            Py_DECREF(found);
+            Py_RETURN_NONE;
+        }
+        if (next > at) {
+            PyObject *known = known_word(self, at, next - at);
+            if (known == NULL || PyList_Append(found, known) < 0) Py_CLEAR(found);
+            Py_XDECREF(known);
+        }
+        at = next > at ? next : at + step;
+    }
+    return found;
+}
+
+static PyMethodDef reader_methods[] = {
+    {"read", reader_read, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_new, reader_new},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_methods, reader_methods},
+    {0, NULL},
+};
+
+static PyType_Spec reader_spec = {
+    "evolvable_store._scoring.WordReader", sizeof(WordReader), 0, Py_TPFLAGS_DEFAULT, reader_slots};
+
+enum { PLACES = 1 << 17 };
+
+/* Appends the places of a tuple to others. Returns -1 with an error. */
+static int gather_places(PyObject *its, uint32_t **places, Py_ssize_t *count, Py_ssize_t *room) {
+    Py_ssize_t more = PyTuple_Size(its);
+    if (more < 0) return -1;
+    if (*count + more + 3 > *room) { /* and the pairs of a word */
+        Py_ssize_t wider = 2 * (*count + more + 3);
+        uint32_t *longer = realloc(*places, wider * sizeof *longer);
+        if (longer == NULL) return PyErr_NoMemory(), -1;
+        *places = longer;
+        *room = wider;
+    }
+    for (Py_ssize_t i = 0; i < more; i++) {
+        unsigned long place = PyLong_AsUnsignedLong(PyTuple_GetItem(its, i));
+        if (place == (unsigned long)-1 && PyErr_Occurred()) return -1;
+        (*places)[(*count)++] = (uint32_t)place;
+    }
+    return 0;
+}
+
+static PyObject *sum_places(PyObject *module, PyObject *args) {
+    PyObject *words, *others;
+    Py_buffer weights;
+    unsigned int edge, pair, gap;
+    if (!PyArg_ParseTuple(
+            args, "O!O!y*III:sum_places", &PyList_Type, &words, &PyTuple_Type, &others, &weights, &edge, &pair, &gap))
+        return NULL;
+    uint32_t *places = NULL, before = edge, last = edge;
+    Py_ssize_t count = 0, room = 0;
+    int failed = weights.len != PLACES;
+    if (failed) PyErr_SetString(PyExc_ValueError, "there are not 131072 weights");
+    failed = failed || gather_places(others, &places, &count, &room) < 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_Size(words); i++) {
+        PyObject *word = PyList_GetItem(words, i), *its = PyTuple_GetItem(word, 1);
+        failed = its == NULL || gather_places(its, &places, &count, &room) < 0;
+        if (failed) break;
+        uint32_t hash = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GetItem(word, 0));
+        failed = PyErr_Occurred() != NULL;
+        places[count++] = last * pair + hash;
+        places[count++] = before * gap + hash;
+        before = last;
+        last = hash;
+    }
+    long sum = 0;
+    if (!failed) {
+        static uint8_t counted[PLACES / 8]; /* all 0 between two calls; nothing below runs another thread */
+        const signed char *weight = weights.buf;
+        places[count++] = last * pair + edge;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            uint32_t place = places[i] & (PLACES - 1);
+            if (counted[place >> 3] >> (place & 7) & 1) continue;
+            counted[place >> 3] |= (uint8_t)(1 << (place & 7));
+            sum += weight[place];
+        }
+        for (Py_ssize_t i = 0; i < count; i++) counted[(places[i] & (PLACES - 1)) >> 3] = 0;
+    }
+    free(places);
+    PyBuffer_Release(&weights);
+    return failed ? NULL : PyLong_FromLong(sum);
+}
+
 static int add_type(PyObject *module, const char *name, PyType_Spec *spec) {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL) return -1;
@@ -1046,13 +1397,16 @@ static int executed(PyObject *module) {
     if (some == NULL) return -1;
     hash_seed = (uint64_t)PyObject_Hash(some) * 0x9E3779B97F4A7C15u | 1;
     Py_DECREF(some);
-    return add_type(module, "Sums", &sums_spec) < 0 ? -1 : add_type(module, "TermCounter", &counter_spec);
+    if (add_type(module, "Sums", &sums_spec) < 0 || add_type(module, "PartFinder", &finder_spec) < 0) return -1;
+    if (add_type(module, "WordReader", &reader_spec) < 0) return -1;
+    return add_type(module, "TermCounter", &counter_spec);
 }
 
 static PyMethodDef methods[] = {
     {"weights_at", weights_at, METH_VARARGS, NULL},
     {"gather_postings", gather_postings, METH_VARARGS, NULL},
     {"read_entries", read_entries, METH_VARARGS, NULL},
+    {"sum_places", sum_places, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -196,6 +196,14 @@ class Attestations(SqliteRepository):
         rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
         return {_effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
 
+    def learned_candidates(self, resource: int) -> dict[int, tuple[bool, list[str]]]:
+        """Return the versions of a resource that may have been learned.
+
+        By number: whether an agent, a review or a run made it, and else the reason and the evidence that tell.
+        """
+        rows = self._rows(QUERIES["learned"], resource)
+        return {version: (bool(own), [reason, *json.loads(evidence)]) for version, own, reason, evidence in rows}
+
     def signed_operations(self, operations: Iterable[int]) -> set[int]:
         """Return those of these operations that have a signature, valid or not."""
         query = """SELECT DISTINCT operation FROM signature

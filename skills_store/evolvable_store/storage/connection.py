@@ -22,7 +22,9 @@ from evolvable_store.errors import (
     LibraryError,
     LibraryFull,
     LibraryReadOnly,
+    LibraryUnreachable,
 )
+from evolvable_store.storage.network_disk import on_network
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -41,8 +43,6 @@ SAFE_VERSION = (3, 51, 3)
 
 GIVE_UP_SECONDS = 10.0
 """How long a write waits for other writers before LibraryBusy."""
-
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"}
 
 MAX_IDLE = 4
 """Connections to one file that are kept open while nobody uses them: each keeps its pages in memory."""
@@ -67,23 +67,6 @@ Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
 def wal_is_safe() -> bool:
     """Return whether this SQLite may use a write-ahead log with several processes."""
     return bool(dbapi.sqlite_version_info >= SAFE_VERSION)
-
-
-def on_network(folder: Path) -> bool:
-    """Return whether the folder lies on a network file system, as far as the system tells (Linux only)."""
-    try:
-        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-    place = str(folder.resolve())
-    best = ("", "")
-    for line in lines:
-        _, mount, kind, *_ = line.split(" ")
-        mount = mount.replace("\\040", " ")
-        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best[0]):
-            best = (mount, kind)
-    return best[1] in _NETWORK
 
 
 Access = Literal["create", "write", "read", "immutable"]
@@ -267,7 +250,7 @@ _BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
         f"{RESTORE} Or name another folder.",
     ),
     "disk i/o error": (
-        LibraryError,
+        LibraryUnreachable,
         "The disk that holds {path} reports an error.",
         "Check the disk, then `evolvable fsck`.",
     ),
@@ -401,7 +384,8 @@ def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
 
 
 def _is_about_content(error: EvolvableError) -> bool:
-    return type(error) in (LibraryError, LibraryCorrupt)
+    # An error of the disk too: a file that can be made again is made in another place of the disk.
+    return type(error) in (LibraryError, LibraryCorrupt, LibraryUnreachable)
 
 
 def set_aside(path: Path) -> None:

@@ -351,10 +351,10 @@ class EvidenceLog(SqliteRepository):
     def count_impressions(self, since: str) -> dict[int, ImpressionCount]:
         """Return by resource how often it was shown to agents; since: ISO 8601 in UTC.
 
-        What an archive brought, and searches of earlier versions that may have been a review's, do not count.
+        What an archive brought, and searches of earlier versions that may have been a review's, do not count. Of a day
+        whose impressions are folded all count as the last of them.
         """
-        query = "SELECT resource, count(*), sum(at >= ?), max(at) FROM shown WHERE origin IS NULL GROUP BY resource"
-        return {row[0]: ImpressionCount(*row[1:]) for row in self._rows(query, since)}
+        return {row[0]: ImpressionCount(*row[1:]) for row in self._rows(QUERIES["impressions"], since)}
 
     def baseline_successes(self) -> SuccessCounts:
         """Return how the sessions that the server saw ended, as far as is known, in which no resource was loaded."""

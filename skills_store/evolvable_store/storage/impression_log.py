@@ -1,9 +1,19 @@
-"""Writes what searches showed, and which sessions the server saw, a moment later and many in one commit."""
+"""Writes what searches showed, and which sessions the server saw, a moment later and many in one commit.
 
+What a library refuses until the process ends is kept in a file beside it, and written by the next process.
+"""
+
+import json
 import logging
-import queue
+import secrets
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
 
+from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import regular_file
 from evolvable_store.storage.observations import ClientSession, Impression
 from evolvable_store.storage.protocol import Storage
 
@@ -16,20 +26,48 @@ _END_SECONDS = 5.0
 MAX_KNOWN = 10_000
 """Sessions that are remembered as noted, and rows that wait at most; the oldest of them give way."""
 
+_MAX_BYTES = 16_000_000
+"""Of a file with rows that were not written."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What waits to be written."""
+
+    shown: list[Impression]
+    sessions: list[ClientSession]
+
+    def __bool__(self) -> bool:
+        return bool(self.shown or self.sessions)
+
+    def copy(self) -> "_Rows":
+        return _Rows(list(self.shown), list(self.sessions))
+
+    def add(self, other: "_Rows") -> None:
+        self.shown += other.shown
+        self.sessions += other.sessions
+        del self.shown[:-MAX_KNOWN], self.sessions[:-MAX_KNOWN]
+
+    def remove(self, other: "_Rows") -> None:
+        shown, sessions = set(other.shown), set(other.sessions)
+        self.shown = [row for row in self.shown if row not in shown]
+        self.sessions = [row for row in self.sessions if row not in sessions]
 
 
 class ImpressionLog:
     """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost.
 
-    What the library refuses, such as a busy or a full one, waits and is written later.
+    What the library refuses, such as a busy or a full one, waits and is written later: by this process, or from a file
+    by the next one. All rows may be written twice, and count once.
     """
 
-    def __init__(self, backend: Storage) -> None:
-        self._backend = backend
-        self._waiting: queue.SimpleQueue[Impression | ClientSession] = queue.SimpleQueue()
-        self._rows: list[Impression] = []
-        self._sessions: list[ClientSession] = []
+    def __init__(self, backend: Storage, place: Path | None = None) -> None:
+        """place: the folder of the files; without one, what is not written at the end is lost."""
+        self._backend, self._place = backend, place
+        self._waiting = _Rows([], [])
+        self._kept: list[Path] = []
         self._known: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
@@ -40,9 +78,7 @@ class ImpressionLog:
         """Has the rows written soon, each search and resource once. A library that cannot be written notes nothing."""
         if self._backend.read_only or not rows:
             return
-        for row in rows:
-            self._waiting.put(row)
-        self._start()
+        self._add(_Rows(rows, []))
 
     def note_session(self, session: str, connection: str, at: str) -> None:
         """Have it written soon that the server saw a session over this connection; each pair is written once."""
@@ -51,28 +87,52 @@ class ImpressionLog:
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known.add((session, connection))
-        self._waiting.put(ClientSession(session, connection, at))
-        self._start()
+        self._add(_Rows([], [ClientSession(session, connection, at)]))
 
     def flush(self) -> None:
-        """Write what is waiting. Raises LibraryBusy and the like; what was not written waits on."""
+        """Write what is waiting, here or in files. Raises LibraryBusy and the like; what was not written waits on."""
         with self._writing:
-            self._collect()
-            if self._sessions:
+            with self._lock:
+                mine = self._waiting.copy()
+            every, left = mine.copy(), {} if self._backend.read_only else dict(self._left_rows())
+            for rows in left.values():
+                every.add(rows)
+            if every.sessions:
                 # A hook is a new process each time: most of its sessions are stored, and that needs no write lock.
-                self._sessions = self._backend.observations.unknown_sessions(self._sessions)
-            if self._rows or self._sessions:
-                self._backend.observations.add_impressions(self._rows, self._sessions)
-            self._rows, self._sessions = [], []
+                every.sessions = self._backend.observations.unknown_sessions(every.sessions)
+            if every:
+                self._backend.observations.add_impressions(every.shown, every.sessions)
+            with self._lock:
+                self._waiting.remove(mine)
+            _remove(left)
 
-    def _collect(self) -> None:
-        while not self._waiting.empty():
-            row = self._waiting.get()
-            if isinstance(row, Impression):
-                self._rows.append(row)
-            else:
-                self._sessions.append(row)
-        del self._rows[:-MAX_KNOWN], self._sessions[:-MAX_KNOWN]
+    def _left_rows(self) -> Iterator[tuple[Path, _Rows]]:
+        """Yield the files that other processes left, each with its rows."""
+        for file in self._place.glob("*.json") if self._place else ():
+            with suppress(OSError):
+                yield file, _read_rows(file)
+
+    def _add(self, rows: _Rows) -> None:
+        with self._lock:
+            self._waiting.add(rows)
+        if self._closing.is_set():
+            self._keep()  # the process may end before they are written
+        self._start()
+
+    def _keep(self) -> None:
+        """Write what waits to a file, so that the end of the process loses nothing."""
+        with self._lock:
+            rows = self._waiting.copy()
+        if self._place is None or not rows:
+            return
+        text = json.dumps([[astuple(row) for row in rows.shown], [astuple(row) for row in rows.sessions]])
+        try:
+            self._place.mkdir(mode=0o700, exist_ok=True)
+            file = self._place / f"{secrets.token_hex(8)}.json"
+            write_private(file, text, durable=False)
+            self._kept.append(file)
+        except OSError as error:
+            _log.warning("What searches showed at the end is lost: %s", error)
 
     def _start(self) -> None:
         with self._lock:
@@ -81,10 +141,14 @@ class ImpressionLog:
                 self._writer.start()
 
     def close(self) -> None:
-        """Write what is waiting, as far as that is possible."""
+        """Write what is waiting; what the library does not take now is kept in a file at once, for the next process."""
         self._closing.set()
-        if self._writer is not None:
-            self._writer.join(_END_SECONDS)
+        self._keep()
+        writer = self._writer
+        if writer is not None:
+            writer.join(_END_SECONDS)
+        if not self._waiting:
+            _remove(self._kept)
 
     def _write_on(self) -> None:
         """Write what comes until nothing is left; `note` starts another thread when something comes again."""
@@ -99,6 +163,38 @@ class ImpressionLog:
             else:
                 refused, pause = False, COLLECT_SECONDS
             with self._lock:
-                if last or (not refused and self._waiting.empty()):
+                if last or (not refused and not self._waiting):
                     self._writer = None
                     return
+
+
+def _read_rows(file: Path) -> _Rows:
+    """Return the rows of a file that a process left; none where it is damaged. Raise OSError."""
+    with open(file, "rb", opener=regular_file) as stream:
+        data = stream.read(_MAX_BYTES)
+    try:
+        shown, sessions = json.loads(data)
+        rows = _Rows([Impression(*row) for row in shown], [ClientSession(*row) for row in sessions])
+        return _Rows(list(filter(_fits, rows.shown)), list(filter(_fits, rows.sessions)))
+    except (ValueError, TypeError, RecursionError) as error:
+        _log.debug("%s was not read: %s", file, error)
+        return _Rows([], [])
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _fits(row: Impression | ClientSession) -> bool:
+    """Return whether every value is of the type that the library stores."""
+    if isinstance(row, ClientSession):
+        return _are_texts(row.session, row.connection, row.at)
+    numbers: Iterable[object] = (row.resource, row.version)
+    whole = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
+    return whole and _are_texts(row.search, row.at, row.session or "")
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) and value.isprintable() and len(value) < 1000 for value in values)

@@ -13,11 +13,13 @@ from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombston
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
 from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.network_disk import on_network
 
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
     WHERE change.manifest IS NOT NULL AND change.sequence > ?
-    UNION ALL SELECT file.value ->> 0 FROM proposal, json_each(proposal.manifest) AS file"""
+    UNION ALL SELECT file.value ->> 0 FROM proposal, json_each(proposal.manifest) AS file
+    WHERE proposal.files_removed_at IS NULL"""
 _UNREFERENCED = f"SELECT id, sha256, length(data) FROM blob WHERE sha256 NOT IN ({_REFERENCED}) ORDER BY id"
 
 _CHAINED = ("change", "operation", "blob", "purging")
@@ -61,8 +63,8 @@ def describe_sqlite(journal: str, home: Path) -> SqliteFacts:
         why = (
             f"before {safe} a write-ahead log can lose data when several processes write; pysqlite3 brings a newer one"
         )
-    elif connection.on_network(home if home.exists() else home.parent):
-        why = "a write-ahead log does not work on a network file system"
+    elif on_network(home if home.exists() else home.parent):
+        why = "a write-ahead log does not work on a network file system, and FUSE may hide one"
     elif journal in ("wal", ""):
         why = f"from {safe} on a write-ahead log is safe with several processes"
     else:
@@ -75,8 +77,8 @@ class Maintenance(SqliteRepository):
     """Checks, deletion of unreferenced blobs, copies."""
 
     def on_network(self) -> bool:
-        """Return whether the library lies on a network file system."""
-        return connection.on_network(self._backend.path.parent)
+        """Return whether the library lies on a disk that several machines may share."""
+        return on_network(self._backend.path.parent)
 
     def schema_version(self) -> int:
         """Return the number of the schema."""

@@ -39,7 +39,8 @@ class Proposal:
     """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource.
 
     times: how often the same was proposed while it waited; reason and session are those of the last time.
-    An empty manifest proposes to remove the resource: none can be without a file.
+    An empty manifest proposes to remove the resource: none can be without a file. files_removed_at: when the files of
+    one that was turned down were removed; None while they are kept.
     """
 
     id: int
@@ -60,6 +61,7 @@ class Proposal:
     expires: str | None = None
     findings: str | None = None
     times: int = 1
+    files_removed_at: str | None = None
 
     @property
     def removes(self) -> bool:
@@ -155,8 +157,11 @@ class Proposals(SqliteRepository):
         return closed
 
     def reopen(self, identity: int, *audited: Decision) -> bool:
-        """Let a rejected proposal wait again; returns False when it is not rejected. audited: as for `reject`."""
-        query = "UPDATE proposal SET state = ?, decision = NULL WHERE id = ? AND state = ?"
+        """Let a rejected proposal wait again; returns False when it is not rejected, or its files were removed.
+
+        audited: as for `reject`.
+        """
+        query = "UPDATE proposal SET state = ?, decision = NULL WHERE id = ? AND state = ? AND files_removed_at IS NULL"
         with self._backend.writing() as db:
             reopened = db.execute(query, (OPEN, identity, REJECTED)).rowcount > 0
             if reopened:
@@ -191,7 +196,7 @@ _SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND
     AND actor = ? AND state = ? AND grounds IS NULL ORDER BY id LIMIT 1"""
 _AGAIN = "UPDATE proposal SET times = times + 1, reason = ?, session = ? WHERE id = ?"
 _PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, session, state, decision, operation,
-    grounds, fingerprint, expires, findings, times FROM proposal"""
+    grounds, fingerprint, expires, findings, times, files_removed_at FROM proposal"""
 
 
 def _as_proposal(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
     from evolvable_store.storage.collection_store import Collections
     from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.storage.folding import Folding
     from evolvable_store.storage.learned import LearnedTasks
     from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
     from evolvable_store.storage.observations import Observations
@@ -158,6 +159,10 @@ class Storage(Protocol):
     remotes: Remotes
     audit: AuditLog
     maintenance: Maintenance
+    folding: Folding
+
+    shared: bool
+    """Whether homes of several people use one library, so that no home alone may make it coarser by itself."""
 
     @property
     def read_only(self) -> bool:

@@ -27,6 +27,7 @@ from evolvable_store.storage.carried_places import carried_places, forget_carrie
 from evolvable_store.storage.collection_store import Collections
 from evolvable_store.storage.connection import RESTORE, Connection, Lender, SqliteRepository
 from evolvable_store.storage.evidence import EvidenceLog
+from evolvable_store.storage.folding import Folding
 from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
@@ -144,6 +145,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
     """A library in a database. A subclass opens it, and lends connections for reading and for writing."""
 
     where: str
+    shared = False
 
     def __init__(self, path: Path, places: Lender | None = None) -> None:
         """places: of the tables that name paths of this machine, where they are not beside the others."""
@@ -170,6 +172,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.remotes = Remotes(self)
         self.audit = AuditLog(self)
         self.maintenance = Maintenance(self)
+        self.folding = Folding(self)
 
     def follow_forks(self) -> None:
         """Have `before_fork` and `after_fork` called from now on."""

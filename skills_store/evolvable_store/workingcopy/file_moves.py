@@ -21,6 +21,8 @@ from pathlib import Path, PurePosixPath
 from evolvable_store.errors import InvalidArgument, NotFound
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, File, Files
 from evolvable_store.paths import is_disposable
+from evolvable_store.private_files import write_private
+from evolvable_store.used_days import count_day
 from evolvable_store.workingcopy.openat import (
     BY_DESCRIPTOR,
     PathAt,
@@ -347,11 +349,14 @@ def sync_tree(target: PathAt) -> None:
         sync_folder(target)
 
 
-RETENTION_SECONDS = 30 * 86_400.0
-"""How long an entry is kept."""
+RETENTION_DAYS = 30
+"""Days of use, see `count_day`, for which an entry is kept."""
 
 MAX_BYTES = 2 * 2**30
 """What all entries together may hold; the oldest go first, the newest stays whatever its size."""
+
+_DAY = "day"
+"""The file of an entry that says on which day of use it came. Older programs refuse another field."""
 
 _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 
@@ -375,7 +380,7 @@ class Trash:
     """The trash of one library's home. Several processes may use it at once."""
 
     def __init__(self, home: Path) -> None:
-        self._place = home / "trash"
+        self._home, self._place = home, home / "trash"
 
     def put(self, old: PathAt, folder: Path, directory: str, now: float) -> TrashEntry | None:
         """Move a directory that was taken away into the trash; return the entry, None when versions hold all of it.
@@ -391,6 +396,7 @@ class Trash:
         files, size = _extent(old)
         made = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
         try:
+            (entry / _DAY).write_text(str(count_day(self._home, now)), encoding="utf-8")
             (entry / "entry.json").write_text(json.dumps(asdict(made)), encoding="utf-8")
             with open_real(entry.resolve()) as place:
                 move(old, place / "content")
@@ -440,12 +446,25 @@ class Trash:
         shutil.rmtree(self._place / identity, ignore_errors=True)
 
     def expire(self, now: float) -> None:
-        """Delete entries over the retention, and the oldest while all together are over the limit."""
-        kept = 0
+        """Delete entries over the retention, and the oldest while all together are over the limit.
+
+        now: seconds of the clock. It only counts as one more day of use: a clock that jumps empties no trash.
+        """
+        kept, today = 0, count_day(self._home, now)
         for position, entry in enumerate(self.entries()):
             kept += entry.size
-            if abs(now - entry.at) > RETENTION_SECONDS or (position and kept > MAX_BYTES):
+            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (position and kept > MAX_BYTES):
                 self.delete(entry.id)
+
+    def _day_of(self, identity: str, today: int) -> int:
+        """Return the day of use on which an entry came. That of another program's entry counts from now on."""
+        place = self._place / identity / _DAY
+        try:
+            return int(place.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            with suppress(OSError):
+                write_private(place, str(today), durable=False)
+            return today
 
     def _read(self, name: str) -> TrashEntry | None:
         if not _ID.fullmatch(name):

@@ -74,13 +74,16 @@ def _acquire(path: Path, deadline: float) -> int:
     return _Waiting(descriptor).result(deadline)
 
 
-def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file, and return whether that was possible at once. Raise OSError."""
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Take the lock of an open file, and return whether that was possible at once. Raise OSError.
+
+    shared: several may hold it so; Windows knows no such lock, and takes the usual one.
+    """
     try:
         if os.name == "posix":
             import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         else:
             import msvcrt
 
@@ -92,6 +95,18 @@ def try_lock(descriptor: int) -> bool:
             return False
         raise
     return True
+
+
+def is_held(path: Path) -> bool:
+    """Return whether somebody holds the lock of a file now."""
+    try:
+        descriptor = os.open(path, _FLAGS & ~os.O_CREAT)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(descriptor, shared=True)
+    finally:
+        os.close(descriptor)
 
 
 class _Waiting:

@@ -7,7 +7,7 @@ regular file, and is read up to a limit.
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +106,11 @@ class Repository:
             return found | {one for one in wanted if one in self._index.entry_ids(place) or objects.holds(one)}
         except DAMAGE:
             return None
+
+    def was_committed(self, commits: Iterable[bytes | None], place: str, data: bytes) -> bool:
+        """Return whether one of these commits has these bytes at a path. Raise what DAMAGE lists."""
+        wanted = _ids(data, self.open_objects()[1])
+        return any(self.blob_at(commit, place) in wanted for commit in commits)
 
     def is_tracked(self, place: str) -> bool:
         """Return whether the index has a path, with whatever content. A damaged index counts as having it."""

@@ -51,7 +51,9 @@ class SyncReport:
     stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
     was touched. missing: directories that vanished so recently that they may come back; sync again soon. held:
     directories whose content is not served until a person decides. unchanged: those that hold what the library has.
-    waiting_for_git: directories whose content waits until git has finished, each with what git is doing.
+    waiting_for_git: directories whose content waits until git has finished, each with what git is doing. again: those
+    of `refused` that only trouble of the moment stopped (see `may_pass`); sync them again. replaced: those whose files
+    another program replaced, with the proposal that puts back what was learned.
     """
 
     folder: WatchedFolder
@@ -67,13 +69,19 @@ class SyncReport:
     unsettled: set[str] = field(default_factory=set)
     unchanged: set[str] = field(default_factory=set)
     waiting_for_git: dict[str, str] = field(default_factory=dict)
+    again: set[str] = field(default_factory=set)
+    replaced: list[HeldContent] = field(default_factory=list)
     stale: bool = False
 
     def add(self, other: "SyncReport") -> None:
         """Add what another sync of the same folder did."""
-        for name in ("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"):
+        for name in (
+            *("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"),
+            "replaced",
+        ):
             getattr(self, name).extend(getattr(other, name))
         self.unchanged |= other.unchanged
+        self.again |= other.again
         self.waiting_for_git |= other.waiting_for_git
         self.stale = self.stale or other.stale
 
@@ -96,6 +104,8 @@ def _describe_result(sync: SyncReport) -> Iterator[str]:
         yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
     for held in sync.held:
         yield f"{place}/{held.directory} waits in the inbox (proposal {held.proposal}) and is left as it is"
+    for lost in sync.replaced:
+        yield f"{place}/{lost.directory}: its files were replaced; {lost.why} waits as proposal {lost.proposal}"
     for directory, why in sync.waiting_for_git.items():
         yield f"{place}/{directory} waits: {why}"
     for directory in sync.missing:

@@ -143,6 +143,23 @@ class OriginResolver:
         who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
         return FileOrigin(who, self._waits(directory, "" if settled else busy))
 
+    def was_committed(self, directory: str, files: Files, disk: Files) -> bool:
+        """Return whether commits of HEAD's log had all of a version's files that differ from those on disk now."""
+        differ = [path for path in files if path not in disk or files[path].data != disk[path].data]
+        return bool(differ) and all(self._had(self._place(directory, path, {}), files[path].data) for path in differ)
+
+    def _had(self, place: Path, data: bytes) -> bool:
+        for repository in self.repositories(place.parent):
+            inside, position = repository.place_of(place), self._positions.of(repository)
+            try:
+                lines = (repository.log_since(position) or [])[-MAX_LINES:] if position is not None else []
+                commits = dict.fromkeys(commit for line in lines for commit in (line.before, line.after))
+                if repository.was_committed(commits, inside, data):
+                    return True
+            except DAMAGE:
+                continue
+        return False
+
     def _waits(self, directory: str, why: str) -> str:
         """Return for what a directory waits; nothing waits longer than a lock counts."""
         if not why:

@@ -1,6 +1,7 @@
 """All folders of a library together: a change in one place reaches every other."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, is_plugins
 from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import make_durable, still_holds, unknown_entries
+from evolvable_store.workingcopy.discovery import single_name
 from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.git_positions import GitPositions
 from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
@@ -279,9 +281,19 @@ class WorkingCopies:
             return [f"The folders could not be written ({error}); the library is right."]
         return describe_results(syncs)
 
+    def free_places(self, ref: Ref) -> list[tuple[int, str]]:
+        """Return the folders and directories that a new resource of this name is to lie in; none where one is taken."""
+        if self._store.read_only:
+            return []
+        named = [(one, single_name(ref.kind, ref.name, one.path)) for one in self._folders_of(ref.kind, ref.scope)]
+        return [(one.id, name) for one, name in named if not os.path.lexists(one.path / name)]
+
+    def _folders_of(self, kind: Kind, scope: str | None) -> list[WatchedFolder]:
+        wanted = (scope or USER_SCOPE, kind)
+        return [one for one in self.folders() if (one.scope, one.kind) == wanted and not one.is_plugins]
+
     def _place(self, head: Head) -> list[SyncReport]:
-        folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind) and not f.is_plugins]
-        return [self.copy(folder).place(head) for folder in folders]
+        return [self.copy(folder).place(head) for folder in self._folders_of(head.kind, head.scope)]
 
 
 def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:

@@ -187,8 +187,10 @@ class StatusReader:
             head = heads[binding.resource] if binding else None
             if now is not None:
                 self.missing.pop(directory, None)
+            if now is None or self.refused.get(directory) != now.digest:
+                self.refused.pop(directory, None)  # the same again is a new fault
             if directory not in self.with_powers and self._unchanged(directory, binding, head, now):
-                if unchanged is not None and now is not None and self.refused.get(directory) != now.digest:
+                if unchanged is not None and now is not None and directory not in self.refused:
                     unchanged.add(directory)
                 continue
             name = head.name if head else names[directory]

@@ -7,16 +7,18 @@ are compared by hash: the writes of every process are recognised, and the next s
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict
+from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConflict, may_pass
 from evolvable_store.objects import Files
 from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Principal
 from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import main_file
 from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.proposals import Proposal
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
 from evolvable_store.validation import blocking_problems, find_problems
@@ -37,12 +39,14 @@ from evolvable_store.workingcopy.atomic_dir import (
 )
 from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.file_moves import Trash
-from evolvable_store.workingcopy.folder_lock import exclusive
+from evolvable_store.workingcopy.folder_lock import exclusive, is_held
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
 from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
-from evolvable_store.workingcopy.incoming import DirectoryIssue, HoldPolicy, ImportedDirectory, SyncReport
+from evolvable_store.workingcopy.incoming import DirectoryIssue, HeldContent, HoldPolicy, ImportedDirectory, SyncReport
 from evolvable_store.workingcopy.late_origin import record_maker
+from evolvable_store.workingcopy.learned_changes import MERGED, REPLACED, LostChanges, SourceKind
 from evolvable_store.workingcopy.openat import PathAt, first_link
+from evolvable_store.workingcopy.put_back import PutBack
 from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
@@ -89,6 +93,7 @@ class WorkingCopy:
         given.
         """
         self.store, self.folder, self.grace = store, folder, grace
+        self._answers = identity is not None
         given = identity or Identity(Principal.UNKNOWN, "file")
         self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
         self._gate = gate
@@ -98,6 +103,7 @@ class WorkingCopy:
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder, powers)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
+        self._put_back = PutBack(store, folder, gate, self._transaction)
         self._removals = True
         self._swept: dict[str, float] = {}
         self._found: StagingDirectory | None = None
@@ -119,34 +125,84 @@ class WorkingCopy:
         otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
         longer than LOCK_SECONDS, and the library's own errors; a directory that cannot be read or written is
         reported, not raised.
+
+        The folder's lock is given back after each BATCH: others wait for one batch, not for an import of thousands.
         """
         sync = SyncReport(self.folder)
-        self._removals = removals
-        obstacle = self.obstacle()
-        if obstacle is not None or not os.path.isdir(self.folder.path):
-            sync.stale = True
-            sync.refused += [DirectoryIssue(".", (str(obstacle),))] if obstacle else []
-            self.status.missing.clear()
-            return sync
-        with self.locked():
-            if not self._allowed() or not self._bindings.is_watched(self.folder):
-                sync.stale = True
-                return sync
-            self.status.with_powers = self.status.powers.directories()
-            self._recover(sync)
-            self._plan.begin()
-            self._judge_again(sync)
-            self._plan.held = self._held_files.of_folder(self.folder)
-            if directories is None:
-                survey = self.status.everything()
-                directories, sync.stale = survey.directories, survey.gone
-                sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
-            wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
-            for start in range(0, len(wanted), BATCH):
-                self._sync_batch(wanted[start : start + BATCH], sync)
+        with self._importing(directories is None) as imports:
+            for done, count in self._take_turns(directories, sync, removals, imports):
                 if progress:
-                    progress(min(start + BATCH, len(wanted)), len(wanted))
+                    progress(done, count)
         return sync
+
+    def _take_turns(
+        self, directories: Iterable[str] | None, sync: SyncReport, removals: bool, imports: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Sync one batch after the other, each with the folder's lock; yield how many directories are done, of all."""
+        wanted: list[str] | None = None
+        done, is_new = 0, False
+        while wanted is None or done < len(wanted):
+            if self._is_stale(sync):
+                return
+            with self.locked():
+                if not self._allowed() or not self._bindings.is_watched(self.folder):
+                    sync.stale = True
+                    return
+                # Another thread may have had a turn of its own in between, with other values.
+                self._removals = removals
+                self.status.with_powers = self.status.powers.directories()
+                if wanted is None:
+                    self._recover(sync)
+                    is_new = self._plan.begin()
+                    self._judge_again(sync)
+                    wanted = self._wanted(directories, sync)
+                self._plan.is_new = is_new
+                self._plan.held = self._held_files.of_folder(self.folder)
+                batch = wanted[done : done + BATCH]
+                if batch:
+                    self._sync_batch(batch if imports or self._answers else self._without_imported(batch), sync)
+                is_last = done + len(batch) >= len(wanted)
+                if is_last and not sync.stale and (directories is None or self._plan.has_read_locks):
+                    self._settle_installed(wanted, sync)
+            done += len(batch)
+            if batch:
+                yield done, len(wanted)
+
+    def _is_stale(self, sync: SyncReport) -> bool:
+        """Return whether the folder cannot be synchronised now, and note so."""
+        obstacle = self.obstacle()
+        if obstacle is None and os.path.isdir(self.folder.path):
+            return False
+        sync.stale = True
+        sync.refused += [DirectoryIssue(".", (str(obstacle),))] if obstacle else []
+        self.status.missing.clear()
+        return True
+
+    def _wanted(self, directories: Iterable[str] | None, sync: SyncReport) -> list[str]:
+        if directories is None:
+            survey = self.status.everything()
+            directories, sync.stale = survey.directories, survey.gone
+            sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
+        return sorted(self._without_links(set(directories))) if not sync.stale else []
+
+    @contextlib.contextmanager
+    def _importing(self, everything: bool) -> Iterator[bool]:
+        """Hold the lock of an import for the body, where this is one; yield whether it is.
+
+        An import is the first look at a folder, or is on somebody's behalf: what it has not come to yet is left to it.
+        """
+        imports = everything and (self._answers or self._plan.origins.is_new)
+        with contextlib.ExitStack() as held:
+            if imports:
+                held.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
+            yield imports
+
+    def _without_imported(self, directories: Sequence[str]) -> Sequence[str]:
+        """Return the directories without those that the import of another process still comes to."""
+        if not is_held(self._lock_file("import")):
+            return directories
+        bound = self._bindings.of_directories(self.folder, directories)
+        return [directory for directory in directories if directory in bound]
 
     def obstacle(self) -> FolderObstacle | None:
         """Return what keeps the folder from being read and written, None for nothing."""
@@ -222,10 +278,13 @@ class WorkingCopy:
 
     def locked(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of the folder for the body. Raise LibraryBusy."""
+        return exclusive(self._lock_file("folder"), seconds, str(self.folder.path))
+
+    def _lock_file(self, what: str) -> Path:
         place = self.store.home / "locks"
         if not place.is_dir():
             place.mkdir(mode=0o700, exist_ok=True)
-        return exclusive(place / f"folder-{self.folder.id}.lock", seconds, str(self.folder.path))
+        return place / f"{what}-{self.folder.id}.lock"
 
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):
@@ -238,6 +297,7 @@ class WorkingCopy:
             directories = again
         why = "other processes change it all the time; it is looked at again"
         sync.refused += [DirectoryIssue(directory, (why,)) for directory in directories]
+        sync.again |= set(directories)
 
     def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
         """Take one step for each directory; return those that have to be looked at again after the others."""
@@ -272,8 +332,12 @@ class WorkingCopy:
             elif step is not SyncStep.NOTHING:
                 later.append((look, step))
         self._bindings.bind(bound)
-        for identity in dict.fromkeys(edit.identity for edit in edits):
-            self._snapshot([edit for edit in edits if edit.identity == identity], sync)
+        plain = [edit for edit in edits if edit.lost is None]
+        for identity in dict.fromkeys(edit.identity for edit in plain):
+            self._snapshot([edit for edit in plain if edit.identity == identity], sync)
+        for edit in edits:
+            if edit.lost is not None:
+                self._take_replaced(edit, edit.lost, sync)
         for look, step in later:
             self._one(look, step, sync)
         return again
@@ -282,7 +346,8 @@ class WorkingCopy:
         if not edits:
             return
         try:
-            with self._transaction(change_reason(self._place, edits), identity=edits[0].identity) as tx:
+            replaced = [f"{REPLACED}: version {edit.expected}" for edit in edits if edit.lost is not None]
+            with self._transaction(change_reason(self._place, edits), replaced, edits[0].identity) as tx:
                 for edit in edits:
                     assert edit.look.reading is not None
                     self.status.note_edit(edit.look)
@@ -303,6 +368,54 @@ class WorkingCopy:
             self._note_taken(edit.look.directory, written.version, who)
             if edit.ref.name != edit.look.name:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
+
+    def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
+        """Make a version of files that replaced those of the library, and put back what was learned or propose it."""
+        look = edit.look
+        assert look.reading is not None
+        number = self._put_back.propose(look.directory, lost, look.reading.files)
+        self._snapshot([edit], sync)
+        head, proposals = self.store.head(edit.ref), self.store.backend.proposals
+        if head.latest == lost.head.latest:
+            proposals.reject(number, "the files were not imported, so nothing is lost")
+            return
+        proposal = proposals.get(number)
+        if lost.source is SourceKind.NONE or not self._merge_back(look, head, proposal, edit.identity, sync):
+            sync.replaced.append(HeldContent(look.directory, edit.ref, number, lost.reason))
+
+    def _merge_back(
+        self, look: DirectoryState, head: Head, proposal: Proposal, identity: Identity, sync: SyncReport
+    ) -> bool:
+        """Put learned lines back into a directory that holds the head; return whether no person has to decide."""
+        try:
+            new = self._put_back.merge(look.directory, head, proposal, identity)
+        except VersionConflict:
+            return False
+        except EvolvableError as error:
+            sync.warnings.append(DirectoryIssue(look.directory, (error.text,)))
+            return False
+        if new is None or new.version is None:
+            return False
+        sync.taken.append(ImportedDirectory(look.directory, new.ref, new.version, "merged", identity.principal))
+        self._one(replace(look, head=new), SyncStep.CHECKOUT, sync)
+        return True
+
+    def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
+        """Put back what waits where an installer's lock file now says that it replaced a skill, and note the file."""
+        changed = {one for one in directories if self._plan.installed.is_replaced(one)}
+        bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
+        heads = self.store.backend.heads_by_id({binding.resource for binding in bound.values()}) if bound else {}
+        for directory, binding in bound.items():
+            head = heads[binding.resource]
+            proposal = self._put_back.waiting(head.ref) if binding.version == head.version is not None else None
+            if proposal is not None and directory not in self._plan.held:
+                mark = self.status.signature(directory)
+                look = self.status.look(directory, binding, head, head.name, mark, time.time_ns())
+                if look.tree == head.tree and self._merge_back(look, head, proposal, self._identity, sync):
+                    sync.replaced = [one for one in sync.replaced if one.proposal != proposal.id]
+        unread = {one.directory for one in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
+        with contextlib.suppress(OSError):
+            self._plan.installed.note(set(directories) - unread)
 
     def _note_taken(self, directory: str, version: int, who: Principal) -> None:
         if who is Principal.UNKNOWN and self._plan.origins.repositories(self.folder.path / directory):
@@ -354,13 +467,12 @@ class WorkingCopy:
                 self._write(look, look.head, self.store.files(look.head), sync)
             elif step is SyncStep.MERGE:
                 self._merge(look, sync)
-        except OSError as error:
-            why = f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"
-            sync.refused.append(DirectoryIssue(look.directory, (why,)))
         except VersionConflict:
             raise
-        except EvolvableError as error:
-            sync.refused.append(DirectoryIssue(look.directory, (error.text,)))
+        except (EvolvableError, OSError) as error:
+            why = error.text if isinstance(error, EvolvableError) else _not_written(error)
+            sync.refused.append(DirectoryIssue(look.directory, (why,)))
+            sync.again |= {look.directory} if may_pass(error) else set()
 
     def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
         since = self.status.missing.setdefault(look.directory, time.monotonic())
@@ -446,7 +558,9 @@ class WorkingCopy:
             return
         if self._plan.hold(Edit(look, look.head.ref, "merged", origin.identity), sync):
             return
-        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=origin.identity)
+        lost = self._plan.lost(look, look.head.ref, origin)
+        base = lost.base if lost is not None and lost.source is not SourceKind.NONE else look.binding.version
+        self._merge_in(look, look.head, base, look.reading.files, sync, identity=origin.identity)
 
     def _merge_in(
         self,
@@ -473,7 +587,8 @@ class WorkingCopy:
             )
             outcome = f"conflict in {paths}, {dropped}"
         reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
-        with self._transaction(reason, [f"conflict: {conflict}"] if conflict else [], identity) as tx:
+        evidence = [f"{MERGED}, version {head.version}", *([f"conflict: {conflict}"] if conflict else [])]
+        with self._transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
             discard(kept, self.staging())
@@ -506,7 +621,7 @@ class WorkingCopy:
         self._swept = known
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
-            with contextlib.suppress(EvolvableError, OSError, ValueError):
+            with contextlib.suppress(EvolvableError, OSError, ValueError):  # it is kept, and the next sweep finds it
                 directory = late.target.relative_to(self.folder.path).as_posix()
                 binding = bindings.get(directory)
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
@@ -584,3 +699,7 @@ class WorkingCopy:
 
     def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
+
+
+def _not_written(error: OSError) -> str:
+    return f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"

@@ -31,6 +31,8 @@ from evolvable_store.workingcopy.incoming import (
     IncomingDirectory,
     SyncReport,
 )
+from evolvable_store.workingcopy.installer_locks import InstalledSkills
+from evolvable_store.workingcopy.learned_changes import LostChanges, SourceKind, lost_changes
 from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.origins import FileOrigin, OriginResolver
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader
@@ -208,7 +210,8 @@ def _without_directory(binding: Binding | None, known: int | None, living: bool)
 class Edit:
     """A directory whose content is to become a version of `ref`.
 
-    how: as in ImportedDirectory. identity: who answers for it. waits: for what it waits, '' for nothing.
+    how: as in ImportedDirectory. identity: who answers for it. waits: for what it waits, '' for nothing. lost: what was
+    learned and is not in it, where it replaced the files and is no edit of them.
     """
 
     look: DirectoryState
@@ -216,6 +219,7 @@ class Edit:
     how: str
     identity: Identity
     waits: str = ""
+    lost: LostChanges | None = None
 
     @property
     def expected(self) -> int:
@@ -224,7 +228,10 @@ class Edit:
 
 
 class SyncPlan:
-    """The decisions of one working copy. held: the directories that are held, by path."""
+    """The decisions of one working copy.
+
+    held: the directories that are held, by path. is_new: whether the folder is just imported.
+    """
 
     def __init__(
         self, store: Store, folder: WatchedFolder, looker: StatusReader, identity: Identity, gate: HoldPolicy | None
@@ -232,15 +239,18 @@ class SyncPlan:
         self._store, self._folder, self._looker = store, folder, looker
         self._identity, self._gate = identity, gate
         self.origins = OriginResolver(folder, store.home, self._makers)
-        self._is_new = False
+        self._installed: InstalledSkills | None = None
+        self.is_new = False
         self._judged: tuple[int, int] | None = None  # a version that does not count as known
         self._held_files, self._bindings = store.backend.held, store.backend.bindings
         self.held: dict[str, HeldDirectory] = {}
 
-    def begin(self) -> None:
-        """Note whether the folder is just imported, before anything is read."""
-        self._is_new = self.origins.is_new
+    def begin(self) -> bool:
+        """Note whether the folder is just imported, before anything is read, and return it."""
+        self.is_new = self.origins.is_new
         self.origins.take_in()
+        self._installed = None
+        return self.is_new
 
     def _makers(self, data: bytes) -> set[Principal]:
         return self._store.backend.attestations.makers(blob_hash(data), self._judged)
@@ -312,7 +322,7 @@ class SyncPlan:
     def _origin(self, look: DirectoryState, known: Manifest) -> FileOrigin:
         assert look.reading is not None
         content = known, look.reading.files, self._identity, look.reading.links
-        return self.origins.origin(look.directory, *content, is_new=self._is_new, follows=self._follows(look.directory))
+        return self.origins.origin(look.directory, *content, is_new=self.is_new, follows=self._follows(look.directory))
 
     def _follows(self, directory: str) -> str:
         """Return the folder around a directory whose pulls the person follows, '' for none."""
@@ -324,7 +334,39 @@ class SyncPlan:
         """Return the edit of a directory that becomes a version of `ref`."""
         how = "new" if step is SyncStep.RENAME else look.edit_kind
         origin = self.origin(look, ref)
-        return Edit(look, ref, how, origin.identity, origin.waits)
+        lost = self.lost(look, ref, origin) if step is SyncStep.SNAPSHOT else None
+        return Edit(look, ref, how, origin.identity, origin.waits, lost)
+
+    @property
+    def has_read_locks(self) -> bool:
+        """Whether this sync asked the lock files of installers."""
+        return self._installed is not None
+
+    @property
+    def installed(self) -> InstalledSkills:
+        """What the lock files of installers say, read once in a sync."""
+        if self._installed is None:
+            self._installed = InstalledSkills(self._store.home, self._folder)
+        return self._installed
+
+    def lost(self, look: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
+        """Return what was learned and is lost in what a directory holds, where its files were replaced."""
+        head, who = look.head, origin.identity.principal
+        if origin.waits or head is None or head.ref != ref or head.latest < 2 or who is Principal.AGENT:
+            return None
+        learned = self._store.backend.attestations.learned_candidates(head.id)
+        if not learned or self._folder.is_plugins or look.reading is None:
+            return None
+        disk, by_git = look.reading.files, who is Principal.REPOSITORY
+
+        def source() -> SourceKind:
+            by_installer = not by_git and self.installed.is_replaced(look.directory)
+            return SourceKind.GIT if by_git else SourceKind.INSTALLER if by_installer else SourceKind.NONE
+
+        def was_in_source(files: Files) -> bool:
+            return by_git and self.origins.was_committed(look.directory, files, disk)
+
+        return lost_changes(self._store, head, disk, source, was_in_source)
 
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
@@ -350,7 +392,10 @@ class SyncPlan:
             holding = holding or HoldDecision("a person froze it")
         if holding is None:
             return False
-        self._hold_back(arrival, edit.expected, look.tree, holding, sync)
+        is_update = edit.lost is not None and edit.lost.source is not SourceKind.NONE
+        # Made from the version that it updates, it is merged with what was learned since when a person approves it.
+        base = edit.lost.base if edit.lost is not None and is_update else edit.expected
+        self._hold_back(arrival, base, look.tree, holding, sync)
         return True
 
     def _is_unclaimed_elsewhere(self, edit: Edit) -> bool:

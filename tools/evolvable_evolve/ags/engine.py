@@ -22,7 +22,7 @@ from evolvable_evolve.evolution.run_context import QUESTION_TOKENS, RunStopped
 from evolvable_evolve.evolution.task import ModelUsage
 from evolvable_evolve.evolution.trials.budget import BudgetSpent, ConcurrencyLimit, Reservation, RunBudget
 from evolvable_evolve.evolution.trials.trial import TrialBackend
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_tools.redaction.redactor import Redactor
 
 _NOTHING = ModelUsage()
@@ -178,6 +178,8 @@ class AgsRun:
             dispatch = f"{item.id}.{attempt + 1}"
             try:
                 work = self.workers.prepare(item, attempt, self._needed(item))
+            except TryAgain:  # the run stops, and continues here
+                raise
             except EvolvableError as error:  # the agent may not run, or is gone: the planner hears why
                 self._refuse(item, dispatch, error)
                 continue

@@ -16,6 +16,7 @@ from evolvable_evolve.evolution.report.render import write_report
 from evolvable_evolve.evolution.report.run_facts import changed_test_tasks
 from evolvable_evolve.evolution.report.tolerance_grid import GridRow, tolerance_grid
 from evolvable_evolve.evolution.run_control import decide_held_candidate, get_held_candidate
+from evolvable_evolve.evolution.run_removal import RemovedRun, remove_run
 from evolvable_evolve.evolution.start import find_opportunities
 from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.tasks.look_transfer import record_shown_test
@@ -43,6 +44,21 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
             _show_change(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", shown, state)
             confirm("Make this live?", err=state.json)
         return Output(deploy.adopt(library, caller, run, reason, unproven=unproven), _show_adopted)
+
+
+@command("remove")
+@click.argument("run", metavar="RUN")
+def remove_command(state: CommandContext, run: str) -> Output[RemovedRun]:
+    """Remove the folder of a run; its report and the head of its ledger stay.
+
+    A run is kept while it runs, while what it found is live, and while another run or a proposal refers to it.
+    """
+    with state.library() as (library, _):
+        if is_person():
+            confirm(f"Remove run {find_run(library.store.home, run).id} for good?", err=state.json)
+        removed = remove_run(library, run)
+    said = f"Removed run {removed.run}, {removed.freed:,} bytes. Its report stays: {removed.report}"
+    return Output(removed, lambda _: say(said))
 
 
 @command("allow")

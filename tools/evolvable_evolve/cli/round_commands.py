@@ -28,7 +28,7 @@ def round_command(state: CommandContext, brain: str | None, run: str | None, ags
     The failed items of your runs of agents are read beside them. Retains what failed again, nearly succeeded, or can be
     used again; has the model name the causes, within the day's budget of reviews; puts small changes of skills on
     trial; and proposes the rest, as it does skills that are to go. By default the reviewer model is asked
-    (EVOLVABLE_REVIEW); without one the round counts, prunes and looks at trials.
+    (`evolvable model role reviewer`); without one the round counts, prunes and looks at trials.
     """
     with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
         source: RoundSource | None = TrialSource.of(library, caller, run) if run is not None else None

@@ -13,6 +13,7 @@ import click
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.rspl import OPERATORS, RsplOperator
 from evolvable_evolve.run_launcher import choose_sandbox
+from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.editor_commands import show_updated
 from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
@@ -158,7 +159,7 @@ def load_contract_command(state: CommandContext, version: int | None) -> Output[
     """
     with state.library() as (library, caller):
         found = contracts.load_contract(library, caller, version)
-    return Output(found, _show_contract, 1 if found.drifted or found.unknown else 0)
+    return Output(found, _show_contract, ExitCode.ERROR if found.drifted or found.unknown else ExitCode.DONE)
 
 
 def _show_contract(found: contracts.LoadedContract) -> None:

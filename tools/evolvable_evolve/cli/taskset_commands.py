@@ -18,6 +18,7 @@ from evolvable_evolve.evolution.tasks.locate import registered_scorers
 from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet
 from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_evolve.sandbox.probe import sandbox_of
+from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
 from evolvable_server.config import is_person
@@ -64,7 +65,7 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
     trials where there is one, and never before a person approved them: at a terminal you are asked. A scorer that a
     task only names is your own command, see `evolvable scorer`. Says the smallest difference that the test could show.
-    Exit code 1: nothing should be spent on it.
+    Exit code 4: nothing should be spent on it.
     """
     taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
@@ -74,7 +75,7 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
     scoring = TaskSetScorer(host=host, registered=registered)
     found = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring))
-    return Output(found, _show_check, 0 if found.passes else 1)
+    return Output(found, _show_check, found_code(not found.passes))
 
 
 @command("list")

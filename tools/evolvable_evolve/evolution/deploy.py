@@ -226,6 +226,7 @@ def _publish_puts(
                     tx.remove(put.ref, expected_version=put.version)
                 else:
                     tx.put(put.ref, put.files, expected_version=put.version)
+                    tx.bind_new([] if put.version else library.working_copies.free_places(put.ref))
                 tx.approve(proposal, why)
     except BaseException:
         for one in ids:

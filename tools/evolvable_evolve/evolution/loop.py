@@ -27,7 +27,7 @@ from evolvable_evolve.evolution.staged_final import run_staged_test
 from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_evolve.evolution.trials.budget import BudgetSpent
 from evolvable_evolve.evolution.trials.measurement import TrialsFailing
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, TryAgain
 
 
 def is_staged(run: RunContext) -> bool:
@@ -130,7 +130,17 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await step(evidence, parent)
-    except (BudgetSpent, RunStopped, NeedsAnswer, NeedsPerson, NoAnswer, TrialsFailing, RunTampered, LedgerError):
+    except (
+        BudgetSpent,
+        RunStopped,
+        NeedsAnswer,
+        NeedsPerson,
+        NoAnswer,
+        TrialsFailing,
+        RunTampered,
+        LedgerError,
+        TryAgain,
+    ):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
         built = run.state.step.get("built")

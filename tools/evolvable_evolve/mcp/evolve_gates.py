@@ -218,7 +218,7 @@ def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> s
     """Return who judges in a run by the same order, else the first proposer; `handoff` where no task needs a judge."""
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return "handoff"
-    roles = config.person.model_roles.get("judge", ())
+    roles = config.person.models_of_role("judge")
     first = next(iter((*roles, *str(settings.get("brain") or "handoff").split(","))))
     return str(settings.get("judge") or first)
 

@@ -259,7 +259,7 @@ class EvolveTools:
 
     def _judge_of(self, ctx: Context, task_set: Ref, settings: Mapping[str, Any]) -> str:
         """Return the judge that the call or the person named, `handoff` where it is another or none is needed."""
-        if settings.get("judge") or not self._config.person.model_roles.get("judge"):
+        if settings.get("judge") or not self._config.person.models_of_role("judge"):
             return str(settings.get("judge") or "handoff")  # else the proposer judges, who is checked as such
         taskset, _ = load_taskset(self._library, self._who(ctx), task_set)
         return judge_of(self._config, taskset, settings)

@@ -10,7 +10,7 @@ from typing import Any
 
 from evolvable_evolve.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, PoolLook, judge_trial
 from evolvable_evolve.trial_arms import is_stale
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, VersionConflict
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, TryAgain, VersionConflict
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Head
@@ -22,6 +22,7 @@ from evolvable_tools.delegation import delegate_in
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import REWARDS
 from evolvable_tools.verbs import proposal_inbox, versions
+from evolvable_tools.verbs.rebased_proposals import rebase
 
 SHARE = 0.5
 """Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
@@ -200,7 +201,7 @@ def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: fl
             "Only a change of a skill can be tried: approve it, or reject it.",
         )
     head = check_may_try(library, proposal.ref)
-    files = proposal_inbox.rebase(library, proposal, head, library.store.files(head))
+    files = rebase(library, proposal, head, library.store.files(head), {}).files
     new = put_on_trial(library, caller, proposal.ref, files, proposal.reason, share=share, proposal=proposal_id)
     return describe_trial(library, new)
 
@@ -277,6 +278,8 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
     if caller.actor is not Actor.HUMAN and not trial.approved:
         try:
             waits = why_it_waits(library, caller, head, before, files)
+        except TryAgain:  # it says nothing about the version
+            raise
         except EvolvableError as error:
             return end_trial(library, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
         if waits:

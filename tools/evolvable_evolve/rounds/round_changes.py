@@ -11,7 +11,7 @@ from typing import Any
 from evolvable_evolve.rounds.diagnosis import ProposalSign, TraceDiagnosis, misfit
 from evolvable_evolve.rounds.policy_cards import PolicyCard
 from evolvable_evolve.rounds.pool import BY_PERSON, TooManyTrials, put_on_trial
-from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, Refused, Unsafe
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, Refused, TryAgain, Unsafe
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
@@ -277,6 +277,8 @@ def _removals(library: Library, ref: str) -> list[Proposal]:
 def _main_text(library: Library, head: Any) -> str:
     try:
         return library.store.file(head, main_file(head.kind, head.name)).data.decode("utf-8", "replace")
+    except TryAgain:
+        raise
     except EvolvableError:
         return ""
 

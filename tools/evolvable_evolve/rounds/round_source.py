@@ -28,7 +28,7 @@ from evolvable_tools.review.review_config import ReviewSettings
 from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.service import pause_gc
 from evolvable_tools.review.session_signals import session_steps, signals
-from evolvable_tools.sessions import NoTranscript, Session
+from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead
 from evolvable_tools.sessions.parser import read_session
 
 MAX_SESSIONS = 300
@@ -117,7 +117,7 @@ class SessionSource:
         try:
             with pause_gc():
                 found = read_session(path, redactor=self.settings.redactor)
-        except (NoTranscript, OSError):
+        except (NoTranscript, TranscriptNotRead, OSError):
             return None
         return None if found.reviewing else own_part(self.library, found)
 

@@ -115,29 +115,6 @@ def model_folder(spec: str) -> Path | None:
     return Path(model).absolute() if model != DEFAULT_MODEL and Path(model).is_dir() else None
 
 
-_RERANKED = " reranked by "
-
-
-def join_reranker(spec: str, reranker: str | None) -> str:
-    """Return what one process is started for: an embedder, and a reranker if one is named. Raises InvalidArgument.
-
-    reranker: "onnx:MODEL", a cross-encoder.
-    """
-    if reranker is None:
-        return absolute_spec(spec)
-    if not reranker.startswith("onnx:") or len(reranker) > 4096:
-        raise InvalidArgument(
-            f"{reranker[:80]!r} is no reranker.", "Write onnx:MODEL: a folder or a cross-encoder of the hub."
-        )
-    return absolute_spec(spec) + _RERANKED + absolute_spec(reranker)
-
-
-def split_reranker(spec: str) -> tuple[str, str | None]:
-    """Return the embedder and the reranker that `join_reranker` put together."""
-    embedder, _, reranker = spec.partition(_RERANKED)
-    return embedder, reranker or None
-
-
 def installed_spec() -> str | None:
     """Return the spec of the embedder whose packages are installed, the light one first; None without any."""
     return next((kind for kind in _NEEDS if not missing_packages(kind)), None)

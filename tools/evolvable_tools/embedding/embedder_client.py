@@ -15,7 +15,7 @@ from typing import Any
 from evolvable_store.paths import work_tree
 from evolvable_store.private_files import private_file
 from evolvable_store.resource import Kind
-from evolvable_tools.embedding import NearestDescription, SimilarResources, ipc, join_reranker
+from evolvable_tools.embedding import NearestDescription, SimilarResources, absolute_spec, ipc
 from evolvable_tools.embedding.ipc import EmbedderConnection
 
 PATIENCE = 0.05
@@ -23,9 +23,6 @@ PATIENCE = 0.05
 
 START_AFTER = 0.2
 """Seconds from the search of a server that found no process until one is started."""
-
-RERANK_PATIENCE = 1.0
-"""Seconds that a reranker is waited for."""
 
 MAX_TASK = 120
 """Characters of a task that are sent. The time to embed grows with the text, and more of it finds nothing better."""
@@ -58,7 +55,7 @@ class SharedEmbedder:
     """The process that embeds for the library in `home`, shared by every process that opens it.
 
     propose: whether to replace a process that serves another model; without it the model that serves is used, whatever
-    `spec` names. reranker: "onnx:MODEL" where a person named a cross-encoder.
+    `spec` names.
     environment: of the process, by default ours; secrets and folders of models in a work tree are left out of it.
 
     Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
@@ -72,12 +69,10 @@ class SharedEmbedder:
         *,
         propose: bool = True,
         patience: float = PATIENCE,
-        reranker: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._environment = harmless_environment(os.environ if environment is None else environment)
-        self._home, self._spec, self.patience = home.absolute(), join_reranker(spec, reranker), patience
-        self.reranks = reranker is not None
+        self._home, self._spec, self.patience = home.absolute(), absolute_spec(spec), patience
         self._propose = propose
         self._changed = threading.Condition()
         self._idle: list[EmbedderConnection] = []
@@ -286,16 +281,6 @@ class PendingEmbedding:
             if nearest.available or nearest.said.startswith(_HOPELESS) or time.monotonic() + _TRY_AGAIN >= deadline:
                 return nearest
             time.sleep(_TRY_AGAIN)
-
-    def rank(self, texts: Sequence[str]) -> list[float] | None:
-        """Return for each text how well it answers the task, as a logit; None without a reranker or its answer."""
-        if not self._embedder.reranks:
-            return None
-        answer = self._ask({"op": "rank", "texts": list(texts)}, None, None, RERANK_PATIENCE)
-        scores = None if isinstance(answer, str) else answer.get("scores")
-        if not isinstance(scores, list) or [type(score) for score in scores] != [float] * len(texts):
-            return None
-        return scores
 
     def _described(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
         answer = self._ask({"op": "described"}, kind, scopes, seconds)

@@ -371,16 +371,19 @@ class VectorIndexer:
                 }
             elif head is not None:
                 gone.append(head.id)
+        hashes = [text.hash for texts in said.values() for text in texts.values()]
+        # Before the change counts as applied: nothing after that may fail, or memory would never hear of it.
+        known = [(service, self._vectors.known(service.model, hashes)) for service in self._services()]
         last = changes[-1].sequence
         unused = self._vectors.take_in(said, gone, {"applied": str(last), "mark": self._mark(last)})
         self._shared.remove(unused)
-        for service in self._services():
+        for service, vectors in known:
             for resource in gone:
                 self._forget(service, resource)
             for place, texts in said.items():
                 self._forget(service, place.id)
                 service.matrix.place(place)
-                self._fill(service, place.id, texts)
+                self._fill(service, place.id, texts, vectors)
         return True
 
     def _forget(self, service: IndexingState, resource: int) -> None:
@@ -388,9 +391,14 @@ class VectorIndexer:
         for waiting in service.waiting.values():
             waiting.pop(resource, None)
 
-    def _fill(self, service: IndexingState, resource: int, texts: Mapping[TextRole, TextDigest]) -> None:
-        """Set the vectors that a resource's texts have already, and queue the others."""
-        known = self._vectors.known(service.model, [text.hash for text in texts.values()])
+    def _fill(
+        self,
+        service: IndexingState,
+        resource: int,
+        texts: Mapping[TextRole, TextDigest],
+        known: Mapping[bytes, bytes],
+    ) -> None:
+        """Set the vectors that a resource's texts have already, and queue the others. known: vectors by their texts."""
         for role, text in texts.items():
             if text.hash in known:
                 service.matrix.put(role, resource, unpack_vector(known[text.hash]))

@@ -24,7 +24,7 @@ from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import vector_store
 from evolvable_store.search.vector_store import TextRole, Vectors
 from evolvable_store.store import Store
-from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc, split_reranker
+from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
 from evolvable_tools.embedding.local_models import (
@@ -34,7 +34,6 @@ from evolvable_tools.embedding.local_models import (
     normalize_rows,
     open_embedder,
 )
-from evolvable_tools.embedding.reranker import WaitingReranker
 
 _REMEMBERED = 256  # tasks whose vectors are kept
 _MOST_NEAREST = 1_000
@@ -80,11 +79,9 @@ class TokenReader:
 class RequestHandler:
     """Answers the clients of one library from its keeper. Safe to share between threads."""
 
-    def __init__(
-        self, keeper: VectorIndexer, tokens: TokenReader | None = None, reranker: WaitingReranker | None = None
-    ) -> None:
-        """tokens: without them no text is compared with a task token by token. reranker: None where none is named."""
-        self._keeper, self._tokens, self._reranker = keeper, tokens, reranker
+    def __init__(self, keeper: VectorIndexer, tokens: TokenReader | None = None) -> None:
+        """tokens: without them no text is compared with a task token by token."""
+        self._keeper, self._tokens = keeper, tokens
         self._lock = threading.Lock()
         self._tasks: OrderedDict[tuple[str, str], tuple[Floats, Floats]] = OrderedDict()
 
@@ -96,8 +93,6 @@ class RequestHandler:
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
         """Return the answer to a question about a task, ready to send. Raises Garbled."""
-        if message.get("op") == "rank":
-            return self._rank(message.get("texts"), prepared.task)
         if prepared.service is not self._keeper.serving:  # another model has come into service meanwhile
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
@@ -114,13 +109,6 @@ class RequestHandler:
         learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
         cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
         return found | {"cosines": cosines, "late": late, "learned": learned}
-
-    def _rank(self, texts: object, task: str) -> dict[str, Any]:
-        if not isinstance(texts, list) or not _all(texts, str):
-            raise MalformedMessage("texts are missing")
-        if self._reranker is None:
-            return {"scores": None, "said": "no reranker is named"}
-        return self._reranker.rank(task, texts)
 
     def _late(self, asked: Prepared, ids: Sequence[int]) -> dict[int, float]:
         """Return how near the task is to these resources token by token, of those whose tokens are known."""
@@ -206,7 +194,7 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
             Vectors.open(home) as vectors,
             contextlib.closing(TokenReader(Vectors.open(home))) as tokens,
         ):
-            keeper = VectorIndexer(store, vectors, embedder, split_reranker(spec)[0], _say)
+            keeper = VectorIndexer(store, vectors, embedder, spec, _say)
             _Office(home, spec, keeper, tokens, idle).open()
         return 0
     except DamagedFile as error:
@@ -236,7 +224,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
         serving = ipc.read_announcement(home)
         if give_way or serving is None or serving.offers(spec) or serving.address is None:
             return None
-        embedder = open_embedder(split_reranker(spec)[0])
+        embedder = open_embedder(spec)
         line = ipc.dial(home, serving)
         if line is not None:
             with contextlib.suppress(OSError), line:
@@ -248,7 +236,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
             return None
         return embedder
     ipc.announce(home, ipc.Announcement(os.getpid(), spec))
-    return open_embedder(split_reranker(spec)[0])
+    return open_embedder(spec)
 
 
 class _Office:
@@ -256,8 +244,7 @@ class _Office:
 
     def __init__(self, home: Path, spec: str, keeper: VectorIndexer, tokens: TokenReader, idle: float) -> None:
         self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
-        reranker = split_reranker(spec)[1]
-        self._desk = RequestHandler(keeper, tokens, WaitingReranker(reranker, _say) if reranker else None)
+        self._desk = RequestHandler(keeper, tokens)
         self._ending = threading.Event()
         self._failure: Exception | None = None
         self._clients: set[int] = set()
@@ -346,7 +333,7 @@ class _Office:
                 self._ending.set()
             elif operation == "begin" and type(number) is int and isinstance(message.get("task"), str):
                 begun = number, self._desk.prepare(message["task"])
-            elif operation in ("similar", "described", "rank") and begun is not None and number == begun[0]:
+            elif operation in ("similar", "described") and begun is not None and number == begun[0]:
                 ipc.send(line, self._desk.answer(message, begun[1]) | {"number": number})
             elif operation == "status":
                 ipc.send(line, {"number": number, "pid": os.getpid(), "model": self._keeper.serving.model.name})

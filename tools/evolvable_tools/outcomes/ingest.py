@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store.errors import EvolvableError, NoSuchUse
+from evolvable_store.errors import EvolvableError, NoSuchUse, TryAgain
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import IngestedSession, UsageObservation
@@ -295,6 +295,8 @@ class _Reading:
             return frozenset()
         try:
             file = self._library.store.file(head, main_file(head.kind, head.name), version)
+        except TryAgain:  # what the session shows is recorded once, so not by half of it
+            raise
         except EvolvableError:
             return frozenset()
         return steps_of(file.data.decode("utf-8", "replace"))

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.outcomes.detection import unquoted_text
 
@@ -123,6 +123,8 @@ def task_types_of(library: "Library") -> TaskTypes:
         return built_in
     try:
         text = library.store.file(head, VOCABULARY_FILE).data.decode("utf-8", "replace")
+    except TryAgain:
+        raise
     except EvolvableError:
         return built_in
     return _parsed(text) or built_in

@@ -106,10 +106,6 @@ class PendingNeighbours(Protocol):
         """Return the resource with the nearest description. within: seconds to wait, instead of the usual ones."""
         ...
 
-    def rank(self, texts: Sequence[str]) -> Sequence[float] | None:
-        """Return for each text how well it answers the task, as a logit; None where no reranker answers."""
-        ...
-
 
 class Neighbours(Protocol):
     """An embedder as the search uses it."""

@@ -26,7 +26,7 @@ DEPTH = 50
 """Resources that words and vectors each propose to the other."""
 
 REORDERED = 8
-"""Resources whose order a reranker or learned tasks decide together with the words."""
+"""Resources whose order learned tasks decide together with the words."""
 
 CLOSEST_FIRST = 5
 """Resources whose order late interaction decides together with the words and the cosine."""
@@ -42,11 +42,6 @@ Chosen on nine families of tasks by words, together with NEAR.
 
 LEARNED, FAR = 0.45, 0.3
 """Weight of a nearness of 1 to a learned task, in the same units; and what counts as far."""
-
-CROSS = 0.055
-"""Weight of a reranker's logit, in the same units. Not measured: it depends on the model."""
-
-_READ = 1_000  # characters of a description that a reranker reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     hits = (FusedHit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
     fused = FusedRanking(tuple(hits), ranking, similar)
     words = _words_scores(fused, query)
-    return rerank(fused, words, pending) or reorder_closest(fused, words)
+    return reorder_closest(fused, words)
 
 
 def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
@@ -111,21 +106,6 @@ def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
         hit.entry.id: bonus for hit, bonus in zip(first, sibling_bonus(fused.ranking, query.task, first), strict=True)
     }
     return {hit.scored.entry.id: hit.scored.score / best + gained.get(hit.scored.entry.id, 0.0) for hit in fused.hits}
-
-
-def rerank(fused: FusedRanking, words: Mapping[int, float], pending: PendingNeighbours) -> FusedRanking | None:
-    """Return the ranking with its first few in the order of a reranker, the words and the learned tasks.
-
-    None where no reranker is named, or it has no answer.
-    """
-    first = [hit.scored.entry for hit in fused.hits[:REORDERED]]
-    scores = pending.rank([f"{one.name.replace('-', ' ')}. {one.description[:_READ]}" for one in first])
-    if scores is None or len(scores) < 2:
-        return None
-    if fused.similar is not None:
-        fused = replace(fused, similar=replace(fused.similar, said=f"{fused.similar.said}; reranked"))
-    sums = {one.id: words[one.id] + CROSS * score for one, score in zip(first, scores, strict=True)}
-    return _with_learned(fused, sums, REORDERED)
 
 
 def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRanking:

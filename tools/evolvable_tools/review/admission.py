@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
@@ -197,6 +197,8 @@ def admit(bench: RuleContext, given: list[Mapping[str, Any]]) -> tuple[list[Admi
             admitted.append(_admitted(bench, number, one, admitted))
         except RuleViolation as refusal:
             refusals.append(RefusedCandidate(number, claim, refusal.code, refusal.reason))
+        except TryAgain:  # the answer is kept, and is admitted once more
+            raise
         except EvolvableError as error:
             refusals.append(RefusedCandidate(number, claim, "cannot_be_made", bench.redactor.redact(error.text)[0]))
     return admitted, refusals

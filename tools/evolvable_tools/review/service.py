@@ -19,7 +19,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from evolvable_store import review_queue
-from evolvable_store.errors import EvolvableError, Invalid, InvalidArgument, LibraryError, LibraryReadOnly, NotFound
+from evolvable_store.errors import (
+    EvolvableError,
+    Invalid,
+    InvalidArgument,
+    LibraryError,
+    LibraryReadOnly,
+    NotFound,
+    TryAgain,
+)
 from evolvable_store.operation import Actor
 from evolvable_store.storage.proposals import Review, Reviews, ReviewState
 from evolvable_store.transaction import format_time
@@ -347,14 +355,21 @@ class _ReviewWork:
         )
 
     def make_at_once(self, review: Review, ids: Sequence[int]) -> None:
-        """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
+        """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays.
+
+        Raises TryAgain: the review is called up once more, and makes what is left.
+        """
         if ApprovalPolicy.AUTO not in self.settings.policies.values():
             return
         made, how = Caller(Actor.REVIEW, review.session), "made by the policy memory=auto"
         for identity in ids:
             if self.settings.policy(self.library.store.backend.proposals.get(identity).kind) is ApprovalPolicy.AUTO:
-                with contextlib.suppress(EvolvableError):
+                try:
                     proposal_inbox.approve_together(self.library, made, [identity], "", how, by_policy=True)
+                except TryAgain:
+                    raise
+                except EvolvableError:
+                    continue
 
     def done(self, review: Review) -> Reviewed:
         """Return the result of a review that is done."""
@@ -401,8 +416,8 @@ def work_queue(
     """Review the sessions that wait, the oldest first, and yields what became of each.
 
     One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
-    further one is tried. Only what will never be a transcript is struck off. Nothing happens while another process
-    works the queue.
+    further one is tried. One whose transcript cannot be read now waits again too, and the next one is tried. Only what
+    will never be a transcript is struck off. Nothing happens while another process works the queue.
     """
     if not settings.on or not (home / "reviews").is_dir():
         return
@@ -418,9 +433,10 @@ def work_queue(
                 except Invalid as error:
                     review_queue.finish_session(entry)  # what is no transcript will not become one
                     yield Reviewed(None, entry.session, "done", error.text)
-                except EvolvableError as error:
+                except (EvolvableError, OSError) as error:
                     review_queue.give_back(home, entry)
-                    yield Reviewed(None, entry.session, "waits", error.text)
+                    text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
+                    yield Reviewed(None, entry.session, "waits", text)
                     if isinstance(error, ProviderError | OverBudget | LibraryError):  # so would the next one
                         return
                 except BaseException:

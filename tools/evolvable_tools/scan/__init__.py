@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from evolvable_tools.scan.text_loops import PartFinder
+
 
 class FindingSeverity(StrEnum):
     """What a finding leads to, worst first."""
@@ -130,21 +132,43 @@ class Alternatives:
 
     def __init__(self, sources: Iterable[str]) -> None:
         self._sources = [(literal_of(source), source) for source in sources]
+        self._literals = PartFinder(tuple({literal for literal, _ in self._sources if literal}))
+        self._all_literal = all(literal for literal, _ in self._sources)
         self._compiled: dict[str, re.Pattern[str]] = {}
 
     def search(self, text: str, start: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
         """Return the first match, None where there is none."""
+        there = self._literals.find(text)
+        if not there and self._all_literal:
+            return None
         found = None
         for literal, source in self._sources:
-            if literal not in text:
+            if literal and literal not in there:
                 continue
             pattern = self._compiled.get(source)
             if pattern is None:
-                pattern = self._compiled[source] = re.compile(source)
+                pattern = self._compiled[source] = re.compile(literal_first(source) if literal else source)
             match = pattern.search(text, start, end)
             if match is not None and (found is None or match.start() < found.start()):
                 found = match
         return found
+
+
+_BORDER = re.compile(r"(\\b|\(\?<!(?:\[[^\]]+\]|\\w)\))((?:[a-z0-9_/-]|\\[.(/-]){2,}+)(?![?*+{|])")
+
+
+def literal_first(source: str) -> str:
+    """Return an equal pattern that begins with its letters and looks back for the border before them.
+
+    `re` looks for the letters that a pattern begins with five times as fast as it tries a border at every character.
+    source: without alternatives outside of groups.
+    """
+    match = _BORDER.match(source)
+    if match is None:
+        return source
+    border, letters = match.groups()
+    before = f"(?<={border}{letters})" if border == r"\b" else f"{border[:-1]}{letters})"
+    return f"{letters}{before}{source[match.end() :]}"
 
 
 _BRACKET = re.compile(r"\\[()|\[\]]")

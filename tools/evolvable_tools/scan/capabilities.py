@@ -14,6 +14,7 @@ from evolvable_store.frontmatter import Document, head_text, parse_document
 from evolvable_store.resource import Kind
 from evolvable_tools.scan import Capability, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
+from evolvable_tools.scan.text_loops import PartFinder
 
 NETWORK, ENVIRONMENT, CREDENTIALS, WRITES = "network", "environment", "credentials", "writes"
 RUNS, TOOL, HOOK, MCP, PERMISSION, PROGRAM = "runs", "tool", "hook", "mcp", "permission", "program"
@@ -28,10 +29,17 @@ _TABLE = PatternTable("capabilities.toml")
 _REACHES, _ENVIRONMENT, _CREDENTIALS, _WRITES = (
     _TABLE.compile(name) for name in ("reaches", "environment", "credentials", "writes")
 )
-_PLACES, _OUTSIDE, _KNOWN = _TABLE.data["places"], _TABLE.data["outside"], frozenset(_TABLE.data["known_hosts"])
+_PLACES, _OUTSIDE, _KNOWN = (frozenset(_TABLE.data[name]) for name in ("places", "outside", "known_hosts"))
 _WHYS: Mapping[str, str] = _TABLE.data["whys"]
 _POWERS: Mapping[str, str] = _TABLE.data["powers"]
-_RUNS = [(one["what"], one["anchors"], re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]]
+_RUNS = [
+    (one["what"], frozenset(one["anchors"]), re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]
+]
+_GRANTS = {what: what.lower() for what in _TABLE.data["grants"]}
+_ENVIRONMENT_ANCHORS = frozenset(("$", "os.environ", "os.getenv", "process.env", "env["))
+_ANCHORS = PartFinder(
+    tuple({"://", *_GRANTS.values()}.union(_ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(one[1] for one in _RUNS)))
+)
 _HARMLESS = frozenset(_TABLE.data["harmless_tools"].split())
 _TOOLS = re.compile(r"[A-Za-z_*][\w*.:-]{0,80}(?:\([^()\n]{0,200}\))?")
 
@@ -66,21 +74,21 @@ def of_texts(views: Iterable[TextView]) -> Iterator[Capability]:
 
 
 def _of_text(view: TextView) -> Iterator[Capability]:
-    low = view.plain
-    if "://" in low:
+    low, anchors = view.plain, _ANCHORS.find(view.plain)
+    if "://" in anchors:
         yield from (Capability(NETWORK, host) for host in _hosts(view))
-    if "env" in low or "$" in low:
+    if not _ENVIRONMENT_ANCHORS.isdisjoint(anchors):
         names = {match[1].upper() for match in _ENVIRONMENT.finditer(view.text)}
         yield from (Capability(ENVIRONMENT, name) for name in names)
-    if any(anchor in low for anchor in _PLACES):
+    if not _PLACES.isdisjoint(anchors):
         places = {next(part for part in match.groups() if part) for match in _CREDENTIALS.finditer(low)}
         yield from (Capability(CREDENTIALS, place) for place in places)
-    if any(anchor in low for anchor in _OUTSIDE):
+    if not _OUTSIDE.isdisjoint(anchors):
         yield from (Capability(WRITES, match[1]) for match in _WRITES.finditer(low))
-    for what, anchors, pattern in _RUNS:
-        if any(anchor in low for anchor in anchors) and pattern.search(low):
+    for what, its, pattern in _RUNS:
+        if not its.isdisjoint(anchors) and pattern.search(low):
             yield Capability(RUNS, what)
-    yield from (Capability(PERMISSION, what) for what in _TABLE.data["grants"] if what.lower() in low)
+    yield from (Capability(PERMISSION, what) for what, low in _GRANTS.items() if low in anchors)
 
 
 def _hosts(view: TextView) -> set[str]:

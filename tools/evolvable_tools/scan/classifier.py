@@ -17,17 +17,25 @@ from typing import NamedTuple
 from zlib import crc32
 
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
-from evolvable_tools.scan.lexicon import WIDE, concepts, concepts_of_word, concepts_of_words, words_of
+from evolvable_tools.scan.lexicon import (
+    WIDE,
+    concepts,
+    concepts_of_word,
+    concepts_of_words,
+    split_words,
+    without_addresses,
+    words_of,
+)
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
+from evolvable_tools.scan.text_loops import PLACES, WordReader, places_of, sum_places
 
 _TABLE = PatternTable("classifier.toml")
 _FOREIGN, _COMMON, _MARK = (_TABLE.compile(name) for name in ("foreign", "common", "mark"))
 _NAMES: dict[str, str] = _TABLE.data["names"]
 _EMPTY = frozenset(_TABLE.data["empty"].split())
 
-BITS = 17
-SIZE = 1 << BITS
+SIZE = PLACES
 _MASK = SIZE - 1
 DATA = "classifier.bin"
 HEAD = struct.Struct("<ffffff")
@@ -45,20 +53,53 @@ def is_foreign(text: str) -> bool:
 
 
 class _Word(NamedTuple):
-    """A word with what its features need: its hash, its own places, and the concepts that it names."""
+    """A word with what its features need.
+
+    That is its hash, its own places and the concepts that it names; what those weigh by themselves; the word.
+    """
 
     hash: int
     places: tuple[int, ...]
     concepts: frozenset[str]
+    weight: int
+    text: str
 
 
-@lru_cache(maxsize=32768)
-def _word(word: str) -> _Word:
-    if word.isdigit():
-        word = "0"
-    number = crc32(word.encode())
-    stem = (_place_of_stem(word),) if len(word) > _STEM else ()
-    return _Word(number, (number & _MASK, *stem), concepts_of_word(word))
+_MOST_WORDS = 32768
+"""Words of which a process knows what their features need."""
+
+
+class _Words(dict[str, _Word]):
+    """The words that were asked for: faster than a function that remembers."""
+
+    def __missing__(self, word: str) -> _Word:
+        if len(self) >= _MOST_WORDS:
+            self.clear()
+        found = self[word] = _new_word(word)
+        return found
+
+
+def _new_word(word: str) -> _Word:
+    form = "0" if word.isdigit() else word
+    number = crc32(form.encode())
+    own = (number & _MASK, *((_place_of_stem(form),) if len(form) > _STEM else ()))
+    named, of = concepts_of_word(form), weights().of
+    weight = sum(map(of.__getitem__, own))
+    if named:  # most words name nothing
+        hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
+        weight += max(sum(of[one & _MASK] for one in some) for some in hashes)
+    return _Word(number, own, named, weight, word)
+
+
+_word = _Words().__getitem__
+_READER = WordReader(_new_word, _MOST_WORDS) if WordReader is not None else None
+
+
+def _read(text: str) -> list[_Word]:
+    """Return the words of a sentence."""
+    text = without_addresses(text)
+    known: list[_Word] | None = _READER.read(text) if _READER is not None else None
+    return list(map(_word, split_words(text))) if known is None else known
 
 
 def _place_of_stem(word: str) -> int:
@@ -70,19 +111,13 @@ _EDGE = crc32(b"^")
 
 def places(text: str) -> set[int]:
     """Return the places of a sentence's features in the weights."""
-    return _places(text, words_of(text))
+    known = _read(text)
+    return places_of(known, _concept_places(text, known), _EDGE, _PAIR, _GAP)
 
 
-def _places(text: str, words: list[str]) -> set[int]:
-    known = [_word(word) for word in words]
-    numbers = [_EDGE, *[one[0] for one in known], _EDGE]
-    found = {(one * _PAIR + other) & _MASK for one, other in itertools.pairwise(numbers)}
-    # The first word has the edge before it and before that.
-    found.update([(one * _GAP + other) & _MASK for one, other in zip([_EDGE, *numbers], numbers[1:-1], strict=False)])
-    found.update(*[one[1] for one in known])
-    named = concepts_of_words(text, words, [one[2] for one in known])
-    found.update(_of_concepts(is_foreign(text), named))
-    return found
+def _concept_places(text: str, known: list[_Word]) -> tuple[int, ...]:
+    named = concepts_of_words(text, [one[4] for one in known], {one[2] for one in known})
+    return _of_concepts(is_foreign(text), named)
 
 
 @lru_cache(maxsize=2048)
@@ -107,7 +142,7 @@ def features(text: str) -> Iterator[tuple[str, int]]:
             yield f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}", (one * _JOINED + other) & _MASK
     before = last = ("", _EDGE)
     for word in words_of(text):
-        number, own, _ = _word(word)
+        number, own, *_ = _word(word)
         yield _shown(word), own[0]
         if len(own) > 1:
             yield "", own[1]
@@ -143,7 +178,8 @@ class Weights:
     base: float
     english: Limits
     foreign: Limits
-    of: list[int]
+    of: memoryview
+    """A signed byte for each place."""
 
 
 @cache
@@ -151,17 +187,17 @@ def weights() -> Weights:
     """Return the weights; they are read once."""
     data = (files("evolvable_tools.scan") / DATA).read_bytes()
     step, base, *limits = HEAD.unpack_from(data)
-    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), list(memoryview(data)[HEAD.size :].cast("b")))
+    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), memoryview(data)[HEAD.size :].cast("b"))
 
 
 def score(text: str) -> float:
     """Return how much a sentence in lower case reads like a hostile instruction; most work lies far below 0."""
-    return _score(text, words_of(text))
+    return _score(text, _read(text))
 
 
-def _score(text: str, words: list[str]) -> float:
+def _score(text: str, known: list[_Word]) -> float:
     model = weights()
-    return model.base + model.step * sum(map(model.of.__getitem__, _places(text, words)))
+    return model.base + model.step * sum_places(known, _concept_places(text, known), model.of, _EDGE, _PAIR, _GAP)
 
 
 def _reached(text: str) -> float:
@@ -169,19 +205,10 @@ def _reached(text: str) -> float:
 
     The words of languages without blanks are single signs here, so that their sentences are always looked at.
     """
-    words = words_of(text)
-    if sum(map(_weight, set(words))) < 0 and (text.isascii() or WIDE.search(text) is None):
+    known = _read(text)
+    if (text.isascii() or WIDE.search(text) is None) and sum({one[4]: one[3] for one in known}.values()) < 0:
         return _LOWEST
-    return _score(text, words)
-
-
-@lru_cache(maxsize=32768)
-def _weight(word: str) -> int:
-    """Return the weight of a word with its beginning and its concepts, each by itself."""
-    of = weights().of
-    _, own, named = _word(word)
-    hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
-    return sum(of[place] for place in own) + max(sum(of[one & _MASK] for one in some) for some in hashes)
+    return _score(text, known)
 
 
 def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
@@ -190,9 +217,9 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
     In a new resource the limit is higher, but for what takes secrets away or tells the user less.
     """
     model = weights()
-    for sentence in (piece for whole in sentences if whole.part is not TextPart.CODE for piece in windows(whole)):
+    for sentence in itertools.chain.from_iterable(map(windows, sentences)):
         text = sentence.text
-        if len(text) < MIN_CHARACTERS and text.isascii():
+        if sentence.part is TextPart.CODE or (len(text) < MIN_CHARACTERS and text.isascii()):
             continue
         reached = _reached(text)
         if reached <= _LOWEST:

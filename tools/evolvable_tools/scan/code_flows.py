@@ -11,6 +11,7 @@ from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.lexicon import concepts
 from evolvable_tools.scan.sentence_rules import forbids, report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, escape_unprintable
+from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("code_flows.toml")
 _WHOLE = {
@@ -43,16 +44,21 @@ def _means(text: str) -> str:
     return next((how for how, (name, _) in _MEANS.items() if _has(text, name)), "")
 
 
-_ADDRESS_OR_IMAGE = re.compile(r"\.[a-z0-9-]+::?[\w/~]|\.\d{1,3}\.\d|podman|docker")
+_ADDRESS = re.compile(r"\.(?:[a-z0-9-]+::?[\w/~]|\d{1,3}\.\d)")
 _SHORT = re.compile(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b")
 """Commands that name a host without a scheme."""
+_CLEAR = frozenset(("://", "@", "podman", "docker"))
+_SIGNS = PartFinder((*_CLEAR, "dig", "nslookup", "drill", "nc", "ping", "telnet", "ssh"))
 
 
 def _may_name_a_host(text: str) -> bool:
     """Return whether a line has what every host that `_hosts` finds stands in: it is asked of every line."""
     if "." not in text:
         return False
-    return "://" in text or "@" in text or _ADDRESS_OR_IMAGE.search(text) is not None or _SHORT.search(text) is not None
+    signs = _SIGNS.find(text)
+    if not _CLEAR.isdisjoint(signs) or (signs and _SHORT.search(text) is not None):
+        return True
+    return _ADDRESS.search(text) is not None
 
 
 def _hosts(text: str, how: str) -> set[str]:

@@ -7,6 +7,7 @@ redaction.
 import base64
 import binascii
 import re
+import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from evolvable_tools.redaction.token_detection import find_certain
 from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.sentence_rules import MAX_FOUND
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
+from evolvable_tools.scan.text_loops import PartFinder
 
 _H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW
 
@@ -160,17 +162,23 @@ def is_program(path: str, data: bytes) -> bool:
 
 def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yield encoded texts in a file that hold orders."""
-    if match := _PATTERNS["hex"].search(view.text):
+    if "\\x" in view.text and (match := _PATTERNS["hex"].search(view.text)):
         why = "it holds a long text in escapes that nobody can read"
         severity, shown = _M if view.is_code else _L, view.excerpt(match.start(), match.end())
         yield Finding("shape.escapes", severity, view.path, view.line(match.start()), shown, why, _READABLE)
-    for match in _PATTERNS["blob"].finditer(view.text):
+    # A pattern takes four times as long to find that there is none, as in most files.
+    letters = view.text.encode("ascii", "replace").translate(_AS_BLOB)
+    for match in _PATTERNS["blob"].finditer(view.text) if _LEAST_BLOB in letters else ():
         decoded = _decoded(match[0])
         if found := _ORDERS.search(decoded):
             start = max(0, found.start() - 20)
             shown = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
             severity, why = _H if view.is_code else _M, "an encoded text in it holds orders"
             yield Finding("shape.encoded", severity, view.path, view.line(match.start()), shown, why, _READABLE)
+
+
+_AS_BLOB = bytes(ord("a") if chr(code) in f"{string.ascii_letters}{string.digits}+/" else 0 for code in range(256))
+_LEAST_BLOB = b"a" * 64
 
 
 def _decoded(text: str) -> bytes:
@@ -188,7 +196,7 @@ class SecretRule:
     """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text that has one."""
 
     name: str
-    anchors: tuple[str, ...]
+    anchors: frozenset[str]
     source: str
     severity: FindingSeverity
 
@@ -204,7 +212,7 @@ _START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 
 def _issued(form: SecretForm) -> SecretRule:
     beginnings = "|".join(map(re.escape, form.beginnings))
-    anchors = tuple(one.lower() for one in form.beginnings)
+    anchors = frozenset(one.lower() for one in form.beginnings)
     severity = _M if form.name in _OFTEN_HARMLESS else _H
     return SecretRule(form.name, anchors, f"{_START}(?:{beginnings})(?:{form.exact})", severity)
 
@@ -212,11 +220,14 @@ def _issued(form: SecretForm) -> SecretRule:
 RULES = (
     *(_issued(form) for form in FORMS if form.exact),
     *(
-        SecretRule(row["name"], tuple(row["anchors"]), _TABLE.join(row["pattern"]), FindingSeverity(row["severity"]))
+        SecretRule(
+            row["name"], frozenset(row["anchors"]), _TABLE.join(row["pattern"]), FindingSeverity(row["severity"])
+        )
         for row in _TABLE.data["secrets"]
     ),
 )
 
+_ANCHORS = PartFinder(tuple({anchor for one in RULES for anchor in one.anchors}))
 _SHAPED = frozenset({"private-key"})
 _WHY = "a secret would be kept in every version of it"
 _HINT = "Take it out, name an environment variable instead, and replace the secret where it was issued."
@@ -224,10 +235,10 @@ _HINT = "Take it out, name an environment variable instead, and replace the secr
 
 def find_secret_forms(view: TextView) -> Iterator[Finding]:
     """Yield the secrets in a file, each whole in its excerpt; placeholders are none."""
-    lower = view.text.lower()
+    anchors = _ANCHORS.find(view.plain if view.is_ascii else view.text.lower())
     told: list[tuple[int, int]] = []
     for one in RULES:
-        if not any(map(lower.__contains__, one.anchors)):
+        if one.anchors.isdisjoint(anchors):
             continue
         for match in one.pattern.finditer(view.text):
             if one.name not in _SHAPED and _is_placeholder(match[0]):

@@ -6,15 +6,15 @@ a few of them. Pure, and one pass over the words: what a word names is kept.
 
 import re
 from functools import lru_cache
-from operator import add
 
 from evolvable_tools.scan import PatternTable
+from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("lexicon.toml")
 LEXICON = _TABLE.data
 """The words of each concept; the head of the file says what they look like."""
 
-_TOKEN, _MAIL, _ADDRESS = (_TABLE.compile(name) for name in ("token", "mail", "address"))
+_TOKEN, _MAIL, _ADDRESS, _NAMED_HOST = (_TABLE.compile(name) for name in ("token", "mail", "address", "named_host"))
 WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """A sign of a script that is written without blanks, or whose words have endings."""
 _CLITICS = frozenset(LEXICON["clitics"].split())
@@ -49,32 +49,43 @@ _WORDS, _STEMS, _PHRASES = _entries()
 _BEGIN_PHRASES = frozenset(_PHRASES)
 _NONE: _NAMED = frozenset()
 _LONGEST = max(map(len, _STEMS))
+_BEGIN_STEMS = frozenset(stem[:_MIN_STEM] for stem in _STEMS)
 
 
-def _unspaced() -> dict[str, list[tuple[str, str]]]:
-    """Return the entries that are looked for anywhere, each with its concept, by the two signs it begins with."""
-    begin: dict[str, list[tuple[str, str]]] = {}
+def _unspaced() -> dict[str, _NAMED]:
+    """Return the entries that are looked for anywhere, each with its concepts."""
+    found: dict[str, _NAMED] = {}
     for concept, entries in LEXICON["unspaced"].items():
-        for entry in entries.split():
-            begin.setdefault(entry[:2], []).append((entry.replace("_", " "), concept))
-    return begin
+        for entry in (one.replace("_", " ") for one in entries.split()):
+            found[entry] = found.get(entry, _NONE) | {concept}
+    return found
 
 
 _UNSPACED = _unspaced()
-_BEGINNINGS = frozenset(_UNSPACED)
+_UNSPACED_ENTRIES = PartFinder(tuple(_UNSPACED))
 _STRUCTURE = tuple(
-    (row["concept"], re.compile(_TABLE.join(row["pattern"])), tuple(row["anchors"])) for row in LEXICON["structure"]
+    (row["concept"], re.compile(_TABLE.join(row["pattern"])), frozenset(row["anchors"])) for row in LEXICON["structure"]
 )
-_ANCHORS = tuple(sorted({anchor for _, _, anchors in _STRUCTURE for anchor in anchors}))
+_ANCHORS = PartFinder(tuple({anchor for _, _, anchors in _STRUCTURE for anchor in anchors}))
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a sentence in lower case, with one word for any address and one for any number."""
+    """Return the words of a sentence in lower case, with one word for any address."""
+    return split_words(without_addresses(text))
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a sentence in lower case."""
+    return _TOKEN.findall(text)
+
+
+def without_addresses(text: str) -> str:
+    """Return a sentence in lower case with one word for any address, and with plain apostrophes."""
     if "@" in text:
         text = _MAIL.sub(" zmail ", text)
-    if "." in text:
+    if "." in text and ("://" in text or _NAMED_HOST.search(text)):
         text = _ADDRESS.sub(" zurl ", text)
-    return _TOKEN.findall(text.replace("’", "'"))
+    return text.replace("’", "'")
 
 
 def concepts_of_word(word: str) -> frozenset[str]:
@@ -89,6 +100,8 @@ def concepts_of_word(word: str) -> frozenset[str]:
 
 def _of_form(word: str) -> frozenset[str]:
     found = _WORDS.get(word, _NONE)
+    if word[:_MIN_STEM] not in _BEGIN_STEMS:
+        return found
     for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
         if (more := _STEMS.get(word[:length])) is not None:
             found = _shared(found | more)
@@ -99,12 +112,12 @@ def _of_form(word: str) -> frozenset[str]:
 def concepts(text: str) -> frozenset[str]:
     """Return the concepts of a sentence in lower case."""
     words = words_of(text)
-    return concepts_of_words(text, words, [concepts_of_word(word) for word in words])
+    return concepts_of_words(text, words, set(map(concepts_of_word, words)))
 
 
-def concepts_of_words(text: str, words: list[str], named: list[frozenset[str]]) -> frozenset[str]:
-    """Return the concepts of a sentence. words: its words; named: what each of them names by itself."""
-    found = set[str]().union(*set(named))
+def concepts_of_words(text: str, words: list[str], named: set[frozenset[str]]) -> frozenset[str]:
+    """Return the concepts of a sentence. words: its words; named: what they name, each by itself."""
+    found = set[str]().union(*named)
     if not _BEGIN_PHRASES.isdisjoint(words):
         for number, word in enumerate(words[:-1]):
             if word in _BEGIN_PHRASES:
@@ -113,11 +126,10 @@ def concepts_of_words(text: str, words: list[str], named: list[frozenset[str]]) 
                     if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
                         found.add(concept)
     if not text.isascii() and WIDE.search(text):
-        there = _BEGINNINGS & {*map(add, text, text[1:]), *text}
-        found.update(concept for one in there for entry, concept in _UNSPACED[one] if entry in text)
-    if True in map(text.__contains__, _ANCHORS):
+        found.update(*map(_UNSPACED.__getitem__, _UNSPACED_ENTRIES.find(text)))
+    if there := _ANCHORS.find(text):
         for concept, pattern, anchors in _STRUCTURE:
-            if any(anchor in text for anchor in anchors) and pattern.search(text):
+            if not anchors.isdisjoint(there) and pattern.search(text):
                 found.add(concept)
     return frozenset(found)
 

@@ -20,6 +20,7 @@ from evolvable_tools.scan.text_analysis import (
     escape_unprintable,
     parts,
 )
+from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("sentence_rules.toml")
 _FORBIDS, _NO, _ROMANCE, _ASKS, _SAFETY, _SENSITIVE, _HARD, _SOFTER = (
@@ -189,7 +190,7 @@ class PhraseRule:
 
     rule: str
     severity: FindingSeverity
-    anchors: tuple[str, ...]
+    anchors: frozenset[str]
     source: str
     why: str
     hint: str
@@ -206,16 +207,18 @@ _PHRASE_TABLE = PatternTable("phrase_rules.toml")
 def _phrase(row: Mapping[str, Any]) -> PhraseRule:
     source = _PHRASE_TABLE.join(row["pattern"]).replace(" ?", _GAP + "{0,8}").replace(" ", _GAP + "{1,8}")
     severity = FindingSeverity(row.get("severity", "medium"))
-    return PhraseRule(row["rule"], severity, tuple(row["anchors"]), source, row["why"], row.get("hint", _ASK))
+    return PhraseRule(row["rule"], severity, frozenset(row["anchors"]), source, row["why"], row.get("hint", _ASK))
 
 
 COMMANDS, QUOTES = (tuple(map(_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes"))
+_ANCHORS = PartFinder(tuple({anchor for one in (*COMMANDS, *QUOTES) for anchor in one.anchors}))
 
 
-def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, text: str) -> Iterator[Finding]:
-    """Yield what the phrases find in `text`, one of the views of a file."""
+def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, anchors: list[str]) -> Iterator[Finding]:
+    """Yield what the phrases find in a file. anchors: those that stand in it."""
+    text = view.plain
     for one in phrases:
-        if not any(map(text.__contains__, one.anchors)):
+        if one.anchors.isdisjoint(anchors):
             continue
         for match in islice(one.pattern.finditer(text), MAX_FOUND):
             excerpt = view.excerpt(match.start(), match.end(), text)
@@ -227,7 +230,8 @@ def find_phrases(view: TextView) -> Iterator[Finding]:
 
     A document may talk about any command, such as one on how attacks look: there, somebody sees it first.
     """
-    for finding in _match_phrases(COMMANDS, view, view.plain):
+    anchors = _ANCHORS.find(view.plain)
+    for finding in _match_phrases(COMMANDS, view, anchors):
         refused = finding.severity is FindingSeverity.HIGH
         yield replace(finding, severity=FindingSeverity.MEDIUM) if refused and not view.is_code else finding
-    yield from _match_phrases(QUOTES, view, view.plain)
+    yield from _match_phrases(QUOTES, view, anchors)

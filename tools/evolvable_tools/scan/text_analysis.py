@@ -8,11 +8,13 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from evolvable_tools.scan import PatternTable
+from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("text_analysis.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
@@ -20,19 +22,44 @@ _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
+
+def _characters(ranges: str) -> Iterator[str]:
+    """Yield the characters of a class of a pattern, but for those beyond 16 bits."""
+    for match in re.finditer("(.)-(.)|(.)", ranges):
+        first, last = (match[1], match[2]) if match[1] else (match[3], match[3])
+        yield from map(chr, range(ord(first), min(ord(last), 0xFFFF) + 1))
+
+
 _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
+
+_HIDDEN_PARTS = PartFinder(tuple(_characters(f"{INVISIBLE}{_MORE_INVISIBLE}")))
+_TAGS = re.compile("[\U000e0000-\U000e0fff]")
+_MOST_PARTS = 8
+
+
+def _without_hidden(text: str) -> str:
+    """Return a text without invisible characters; those that most texts have, a few different ones, are soon out."""
+    there = _HIDDEN_PARTS.find(text)
+    if len(there) > _MOST_PARTS or _TAGS.search(text) is not None:
+        return _HIDDEN.sub("", text)
+    for one in there:
+        text = text.replace(one, "")
+    return text
+
 
 _LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 
-def _latin(line: re.Match[str]) -> str:
+def _latin(line: str) -> str:
     """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
-    words = _PATTERNS["foreign_word"].findall(line[0])
+    if _PATTERNS["alphabets"].search(line) is None:
+        return line
+    words = _PATTERNS["foreign_word"].findall(line)
     if any(
         _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2
     ):
-        return _PATTERNS["foreign_word"].sub(_mixed, line[0])
-    return line[0].translate(_LOOKALIKES)
+        return _PATTERNS["foreign_word"].sub(_mixed, line)
+    return line.translate(_LOOKALIKES)
 
 
 def _mixed(word: re.Match[str]) -> str:
@@ -76,8 +103,10 @@ class TextView:
         """The text in lower case, without invisible characters, with Latin letters for those that look like them."""
         if self.is_ascii:
             return self.text.lower()
-        seen = unicodedata.normalize("NFKC", _HIDDEN.sub("", self.text))
-        return (_PATTERNS["lines"].sub(_latin, seen) if _PATTERNS["alphabets"].search(seen) else seen).lower()
+        seen = unicodedata.normalize("NFKC", _without_hidden(self.text))
+        if _PATTERNS["alphabets"].search(seen):
+            seen = "\n".join(map(_latin, seen.split("\n")))
+        return seen.lower()
 
     def line(self, position: int, view: str | None = None) -> int:
         """Return the number of the line that a position of a view (default: the text) lies in."""
@@ -143,8 +172,7 @@ class TextPart(StrEnum):
     """Text of an element that a page does not show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """One sentence or one line of code, in lower case. line: where its block begins."""
 
     part: TextPart
@@ -275,7 +303,7 @@ def _fence_after(fence: str, match: re.Match[str]) -> str:
 def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
     fence, front = "", text.startswith("---\n")
     block: list[str] = []
-    start = 0
+    start, item_of = 0, _PATTERNS["item"].match
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         if front:
             bare = line.strip()
@@ -295,11 +323,12 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
                 if (note := _said(bare)) is not None and note.count(" ") >= 3:
                     yield from _split(TextPart.PROSE, note, number, program=True)
             continue
-        item = _PATTERNS["item"].match(line)
-        if not line.strip() or item or line.startswith(("#", "|", "    |")):
+        blank = not line.strip()
+        item = None if blank else item_of(line)
+        if block and (blank or item or line.startswith(("#", "|", "    |"))):
             yield from _ended(block, start)
             block = []
-        if not line.strip():
+        if blank:
             continue
         if not block:
             start = number
@@ -316,7 +345,7 @@ def _ended(block: list[str], start: int) -> Iterator[Sentence]:
     if block[0].startswith("#"):
         yield Sentence(TextPart.HEADING, block[0].strip("# \t"), start)
         return
-    text = " ".join(part.strip() for part in block)
+    text = " ".join(part.strip() for part in block) if len(block) > 1 else block[0].strip()
     if "<!--" in text:
         text = _PATTERNS["comment"].sub(" ", text)
     if text.strip():
@@ -333,7 +362,7 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
         yield sentence
         return
     for start in range(0, len(text) - _OVERLAP, MAX_SENTENCE - _OVERLAP):
-        yield replace(sentence, text=text[start : start + MAX_SENTENCE])
+        yield sentence._replace(text=text[start : start + MAX_SENTENCE])
 
 
 def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
@@ -342,15 +371,26 @@ def _split(part: TextPart, text: str, line: int, program: bool = False) -> Itera
         yield Sentence(part, piece, line, program)
 
 
+_LONGEST_ABBREVIATION = 12
+"""Characters, with what may stand around it."""
+
+
+def _is_abbreviated(piece: str) -> bool:
+    return _PATTERNS["abbreviation"].search(piece, max(0, len(piece) - _LONGEST_ABBREVIATION)) is not None
+
+
 @lru_cache(maxsize=512)
 def _pieces(text: str) -> tuple[str, ...]:
     """Return the sentences of a block of text."""
     found: list[str] = []
     rest = ""
-    for piece in _PATTERNS["sentence_end"].split(text.replace("**", "")):
+    text = text.replace("**", "")
+    if not _PATTERNS["end_inside"].search(text):
+        return (text.strip(),) if text.strip() else ()
+    for piece in _PATTERNS["sentence_end"].split(text):
         rest = f"{rest}{piece}"
         # A point inside of a code span ends no sentence: `rsync -a . HOST:/in` is one command.
-        if (_PATTERNS["abbreviation"].search(piece) or rest.count("`") % 2) and len(rest) < 400:
+        if (_is_abbreviated(piece) or rest.count("`") % 2) and len(rest) < 400:
             rest += " "
             continue
         found.append(rest.strip())

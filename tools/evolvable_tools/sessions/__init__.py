@@ -10,13 +10,17 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from evolvable_store.errors import Invalid
+from evolvable_store.errors import Invalid, TryAgain
 
-__all__ = ["NoTranscript", "Origin", "Session", "Span", "SubagentRun", "UnreadableMessages"]
+__all__ = ["NoTranscript", "Origin", "Session", "Span", "SubagentRun", "TranscriptNotRead", "UnreadableMessages"]
 
 
 class NoTranscript(Invalid):
     """A file or a list of messages that is no transcript of a session."""
+
+
+class TranscriptNotRead(TryAgain):
+    """A transcript that is there and cannot be read now. A later try may read it."""
 
 
 class UnreadableMessages(NoTranscript):

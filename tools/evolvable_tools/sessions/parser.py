@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, may_pass
 from evolvable_store.regular_files import read_regular
 from evolvable_store.storage.observations import IngestedSession
 from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
@@ -28,6 +28,7 @@ from evolvable_tools.sessions import (
     Span,
     SubagentRun,
     TranscriptInfo,
+    TranscriptNotRead,
     as_text,
     parse_json,
 )
@@ -88,7 +89,8 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     """Return the session in a transcript: a path to a client's file, or a list of messages {role, content}.
 
     The work of a subagent in its own file comes at the place of its start. Broken, unknown and half written lines are
-    left out. Raises NoTranscript for what is no transcript, or cannot be read, and UnreadableMessages.
+    left out. Raises NoTranscript for what is no transcript or is not there, TranscriptNotRead for what cannot be read
+    now, UnreadableMessages, and OSError when the disk fails in the middle.
     """
     digest = hashlib.sha256()
     if isinstance(source, Path | str):
@@ -107,7 +109,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
 
 
 def outline(path: Path) -> Outline:
-    """Return what the session in a file is, without redacting or keeping its texts. Raises NoTranscript."""
+    """Return what the session in a file is, without redacting or keeping its texts. Raises as `read_session`."""
     digest = hashlib.sha256()
     reader, pieces = _opened(path, digest)
     typed: list[int | None] = []
@@ -125,13 +127,14 @@ def outline(path: Path) -> Outline:
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
-    """Return the reader of a file and its pieces. Raises NoTranscript."""
+    """Return the reader of a file and its pieces. Raises NoTranscript, TranscriptNotRead."""
     try:
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name is no path"
-        raise NoTranscript(f"{ascii(path.name)} cannot be read: {why}.", HINT) from None
+        kind, hint = (TranscriptNotRead, "Try again.") if may_pass(error) else (NoTranscript, HINT)
+        raise kind(f"{ascii(path.name)} cannot be read: {why}.", hint) from None
     reader = _reader_of(first)
     return reader, _read(reader, chain(first, lines))
 
@@ -212,7 +215,9 @@ def _subagents(path: Path, digest: Any, about: TranscriptInfo) -> Iterator[tuple
         reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
         try:
             pieces = list(_read(reader, read_records(file, digest)))
-        except OSError:
+        except OSError as error:
+            if may_pass(error):
+                raise TranscriptNotRead(f"{ascii(file.name)} cannot be read: {error.strerror}.", "Try again.") from None
             continue
         _learn_launch(file, about)
         for run in reader.about.subagents.values():
@@ -377,7 +382,7 @@ def list_sessions(
         if len(found) == limit:
             more += 1
             continue
-        with suppress(NoTranscript, OSError):
+        with suppress(NoTranscript, TranscriptNotRead, OSError):
             known = outline(path)
             if known.client != "messages" and (project is None or _works_in(known.project, project)):
                 found.append((modified, path, known))

@@ -9,7 +9,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from evolvable_store.errors import AlreadyExists, InvalidArgument, InvalidResource, NoSuchResource, VersionConflict
+from evolvable_store.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    InvalidResource,
+    LibraryError,
+    NoSuchResource,
+    VersionConflict,
+)
 from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_not_plugins, main_file
@@ -203,6 +210,8 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
+            if draft.head is None:
+                tx.bind_new(library.working_copies.free_places(draft.ref))
             staged.bind(tx)
         remarks = staged.exchange()
     warnings = [
@@ -215,12 +224,21 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
     if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
         return updated
-    if draft.head is not None and tx.operation is not None:
-        head, operation = replace(draft.head, version=updated.version), tx.operation.id
-        alike = near_duplicates_of_change(library, head, draft.files, operation, limit=_MAX_NEAR_DUPLICATES).pairs
+    try:
+        alike = _alike(library, draft, updated.version, tx.operation)
+    except LibraryError:  # the change is made, and an index that is busy or full does not undo it
+        return updated
+    return replace(updated, warnings=[*updated.warnings, *alike])
+
+
+def _alike(library: Library, draft: _Draft, version: int | None, operation: Operation | None) -> list[str]:
+    """Return which resources a change made nearly equal to another one. Raises LibraryError."""
+    if draft.head is not None and operation is not None:
+        head = replace(draft.head, version=version)
+        found = near_duplicates_of_change(library, head, draft.files, operation.id, limit=_MAX_NEAR_DUPLICATES)
     else:
-        alike = near_duplicates_of(library, [draft.ref], limit=_MAX_NEAR_DUPLICATES).pairs
-    return replace(updated, warnings=[*updated.warnings, *(pair.said for pair in alike)])
+        found = near_duplicates_of(library, [draft.ref], limit=_MAX_NEAR_DUPLICATES)
+    return [pair.said for pair in found.pairs]
 
 
 def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent: Ref | None = None) -> Transaction:

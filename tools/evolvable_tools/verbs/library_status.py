@@ -10,7 +10,9 @@ from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
-from evolvable_store.storage.proposals import APPROVED, REJECTED
+from evolvable_store.storage.proposals import APPROVED, REJECTED, Proposal
+from evolvable_store.used_days import planned_day, used_days
+from evolvable_store.workingcopy.learned_changes import PUT_BACK
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
@@ -77,7 +79,7 @@ class LibraryStatus:
     worst: the first problem of the quick checks, '' for none; problems: their number. out_of_force: a line for each
     resource with fields that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
     first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
-    held.
+    held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
     """
 
     home: str
@@ -95,6 +97,8 @@ class LibraryStatus:
     unseen: list[str] = field(default_factory=list)
     unseen_count: int = 0
     held_files: list[HeldFile] = field(default_factory=list)
+    upkeep: str = ""
+    put_back: list[str] = field(default_factory=list)
 
 
 def library_status(
@@ -127,7 +131,28 @@ def library_status(
         [one.line for one in unseen.listed],
         unseen.number,
         list_held_files(library),
+        describe_plan(library),
+        [_put_back_line(one) for one in waiting if one.reason.startswith(PUT_BACK)],
     )
+
+
+YEAR_DAYS = 365
+"""How old what a library makes coarser by itself is."""
+
+
+def describe_plan(library: Library) -> str:
+    """Return what is going to be made coarser by itself and when, '' where nothing is planned."""
+    planned = planned_day(library.store.home)
+    if planned is None or library.store.backend.shared:
+        return ""
+    left = planned - used_days(library.store.home)
+    when = f"in {left} days of use" if left > 1 else "on the next day of use"
+    step = f"`evolvable gc --older {YEAR_DAYS}d --dry-run` says what"
+    return f"what is older than a year is made coarser {when}; {step}"
+
+
+def _put_back_line(waiting: Proposal) -> str:
+    return f"{waiting.ref}: {waiting.reason}: evolvable inbox show {waiting.id}"
 
 
 def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:

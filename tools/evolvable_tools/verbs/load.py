@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -114,8 +113,8 @@ def load_skill(
     prose = loaded.text if loaded.path.casefold().endswith(".md") else None
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
     loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
-    _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
-    return replace(loaded, use_id=identity)
+    recorded = _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
+    return replace(loaded, use_id=identity if recorded else None)  # nobody can report on a use that is not there
 
 
 def load_delegate(library: Library, caller: Caller, loaded: Loaded) -> Delegation | None:
@@ -133,11 +132,15 @@ def use_delegate(library: Library, caller: Caller, found: Delegation) -> None:
     _record(library, _use(library, caller, f"use-{os.urandom(6).hex()}", found.agent.id, found.version, None))
 
 
-def _record(library: Library, use: Use) -> None:
-    """Record a use, as far as this program may write: what it has read is sound either way."""
-    if not library.store.read_only:
-        with suppress(LibraryTooNew):
-            library.evidence.add_use(use)
+def _record(library: Library, use: Use) -> bool:
+    """Record a use, if this program may write, and return whether it did: what it has read is sound either way."""
+    if library.store.read_only:
+        return False
+    try:
+        library.evidence.add_use(use)
+    except LibraryTooNew:
+        return False
+    return True
 
 
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:

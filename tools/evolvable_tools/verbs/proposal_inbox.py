@@ -6,14 +6,13 @@ A proposal whose base is no longer the head is merged with what changed since, o
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, Refused
-from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.objects import File, Files, Manifest, make_manifest
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
-from evolvable_store.validation import blocking_problems, broken_rules, find_problems
+from evolvable_store.validation import added_conflicts, blocking_problems, find_problems
 from evolvable_tools.approvals import (
     MAX_REMOVED,
     check_change,
@@ -23,71 +22,26 @@ from evolvable_tools.approvals import (
     needs_person,
     undo_waits,
 )
-from evolvable_tools.file_edits import append_line, apply_files, decode_text
+from evolvable_tools.file_edits import apply_files, decode_text
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import versions
+from evolvable_tools.verbs.rebased_proposals import (
+    RebasedContent,
+    conflict_sides,
+    conflict_text,
+    rebase,
+    rebased_content,
+    taken_files,
+    texts_to_edit,
+    way_out,
+)
 from evolvable_tools.verbs.reverse_merge import UndoConflict, plan_revert
 from evolvable_tools.verbs.versions import diff
 
 MAX_SCANNED = 10_000
 """Waiting proposals that are looked through for those that are wanted."""
-
-
-def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) -> Files:
-    """Return the content that a proposal leads to, from `now`: the head's files, or what was approved with it.
-
-    A line that was added, such as a fact, is added to what there is now. Raises Conflict when it cannot be.
-    """
-    store = library.store
-    theirs = store.files_of(proposal.manifest)
-    base = store.files(head, proposal.base) if head is not None and proposal.base else {}
-    if now == base:
-        return theirs
-    again = _added(proposal, now)
-    if again is not None:
-        return again
-    if not proposal.base or not now or proposal.removes:
-        at = (head.version if head else None) or 0
-        raise Conflict(
-            f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {at} now.",
-            "Reject it, and propose the change again.",
-        )
-    from evolvable_store.merge import merge_files  # late: 2 ms; most proposals are never rebased
-
-    merged = merge_files(base, now, theirs)
-    if merged.conflicts or (_breaks(proposal, merged.files) and not _breaks(proposal, theirs)):
-        raise Conflict(
-            f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
-            "Reject it, and propose the change again from the head.",
-        )
-    return merged.files
-
-
-def rebase_error(library: Library, proposal: Proposal, head: Head | None) -> str:
-    """Return why a proposal that waits can no longer be made, '' when it can."""
-    try:
-        rebase(library, proposal, head, library.store.files(head) if head and head.version else {})
-    except EvolvableError as error:
-        return error.text
-    return ""
-
-
-def _added(proposal: Proposal, now: Files) -> Files | None:
-    """Return the files with the line that a proposal adds; None when that is not what it does."""
-    adds = json.loads(proposal.grounds or "{}").get("adds")
-    if not isinstance(adds, dict):
-        return None
-    if "fact" in adds:
-        from evolvable_tools.verbs.memory_facts import add_fact  # late: 13 ms, for a stemmer
-
-        return add_fact(now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))).files
-    return append_line(now, str(adds["path"]), str(adds["line"])) if now else None
-
-
-def _breaks(proposal: Proposal, files: Files) -> bool:
-    return bool(broken_rules(find_problems(proposal.kind, proposal.name, files)))
 
 
 def _problems(proposal: Proposal, files: Files) -> list[str]:
@@ -122,10 +76,11 @@ class Grounds:
 class WaitingProposal:
     """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
 
-    removes: it proposes to remove the resource. grounds: the evidence of a review. blocked: why it can no longer be
-    made. times: how often it was proposed, with the reason of the last time. findings: what a scan found in it; gains,
-    loses: the capabilities that it adds and takes away. notice: what the marks around its texts mean, '' where there
-    are none.
+    removes: it proposes to remove the resource. diff: from what is there now to what an approval leads to, with the
+    lines of the proposal where both sides changed the same; sides: these lines, of both. grounds: the evidence of a
+    review. blocked: why it cannot be approved as it is, and what a person can do. times: how often it was proposed,
+    with the reason of the last time. findings: what a scan found in it; gains, loses: the capabilities that it adds and
+    takes away. notice: what the marks around its texts mean, '' where there are none.
     """
 
     proposal_id: int
@@ -148,6 +103,7 @@ class WaitingProposal:
     blocked: str = ""
     times: int = 1
     notice: str = ""
+    sides: str = ""
 
 
 def files_at(library: Library, ref: Ref, version: int) -> Files:
@@ -164,23 +120,42 @@ def is_expired(library: Library, proposal: Proposal) -> bool:
 def describe_proposal(
     library: Library, proposal: Proposal, *, with_diff: bool = False, limit: int | None = versions.MAX_DIFF
 ) -> WaitingProposal:
-    """Return a proposal as a person sees it. limit: characters of its diff."""
+    """Return a proposal as a person sees it: with a diff, against what is there now. limit: characters of the diff."""
     head = library.store.head_or_none(proposal.ref)
-    base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
-    p, found = proposal, load_scan(proposal.findings)
+    p, found, sides, blocked = proposal, load_scan(proposal.findings), "", ""
+    before = library.store.manifest(head, p.base) if head and p.base else Manifest({})
+    after, names, unsaved = p.manifest, (str(p.base), "proposed"), dict[str, bytes]()
+    if with_diff and p.state == OPEN:
+        try:
+            rebased, now = _rebased(library, p)
+        except EvolvableError as error:
+            blocked, rebased, now = error.text, RebasedContent(0, {}), {}
+        if rebased.conflicts:
+            blocked = f"{conflict_text(p, rebased)} {way_out(p.id)}"
+            sides = conflict_sides(rebased)
+        if rebased.merged:
+            before, after = make_manifest(now), make_manifest(rebased.files)
+            names = (str(rebased.version), f"{rebased.version} with proposal {p.id}")
+            unsaved = {entry.sha256: rebased.files[path].data for path, entry in after.items()}
+            found = check_change(p.ref, now, rebased.files, Actor.HUMAN)
+    if p.files_removed_at is not None:
+        text = _removed_files(p)
+    else:
+        text = diff(library, before, after, names, limit=limit, unsaved=unsaved) if with_diff else ""
     return WaitingProposal(
         *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
-        versions.changed_files(base, p.manifest),
+        versions.changed_files(before, after),
         p.state,
-        diff(library, base, p.manifest, (str(p.base), "proposed"), limit=limit) if with_diff else None,
+        text if with_diff else None,
         p.removes,
         list(found.findings),
         [str(one) for one in found.capabilities.added],
         [str(one) for one in found.capabilities.removed],
         grounds_of(p),
         p.expires,
-        rebase_error(library, p, head) if with_diff and p.state == OPEN else "",
+        blocked,
         p.times,
+        sides=sides,
     )
 
 
@@ -193,7 +168,8 @@ def as_read(proposals: Sequence[WaitingProposal], reader: Actor) -> list[Waiting
 
 
 def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
-    diff = marks.block(one.diff or "", f"proposal {one.proposal_id} for {one.ref}", "not approved by a person")
+    what, why = f"proposal {one.proposal_id} for {one.ref}", "not approved by a person"
+    diff = marks.block(one.diff or "", what, why)
     grounds = one.grounds and replace(
         one.grounds,
         evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in one.grounds.evidence],
@@ -206,6 +182,7 @@ def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
         one,
         reason=marks.line(one.reason),
         diff=None if one.diff is None else diff,
+        sides=marks.block(one.sides, what, why) if one.sides else "",
         findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings],
         gains=[marks.line(text) for text in one.gains],
         loses=[marks.line(text) for text in one.loses],
@@ -304,8 +281,14 @@ def list_waiting(
     return [describe_proposal(library, proposal) for proposal in found[:limit]]
 
 
+def _removed_files(proposal: Proposal) -> str:
+    """Return what is left of a proposal whose files were removed: their names and hashes."""
+    names = (f"{path} sha256 {entry.sha256}" for path, entry in proposal.manifest.items())
+    return "\n".join([f"The files were removed on {(proposal.files_removed_at or '')[:10]}.", *names])
+
+
 def show_proposal(library: Library, proposal_id: int, *, limit: int | None = versions.MAX_DIFF) -> WaitingProposal:
-    """Return one proposal with its diff against the version it was made from. Raises NotFound.
+    """Return one proposal with its diff against what is there now. Raises NotFound.
 
     limit: characters of the diff, None for all of it.
     """
@@ -322,13 +305,16 @@ def approve_together(
     edited: Mapping[str, str | bytes | None] | None = None,
     *,
     by_policy: bool = False,
+    seen: Mapping[int, int | None] | None = None,
 ) -> list[Decided]:
     """Publish proposals, merged with what happened since, in one operation, or none; returns what became of each.
 
     Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
-    edited: of a single proposal, the files as the person wants them, None for one that goes. by_policy: a policy that
-    the person set decides, such as memory=auto, and not the caller. Raises NotFound, InvalidArgument, InvalidResource,
-    Conflict, Frozen; and when it is not a person who approves, Unsafe or Refused for what a scan finds.
+    edited: of a single proposal, the files as the person wants them, None for one that goes; a conflict in them is
+    settled. by_policy: a policy that the person set decides, such as memory=auto, and not the caller. seen: by proposal
+    the version of the resource that the person saw it with; another one is a conflict. Without it, a merge that brings
+    what the scan asks about and did not find in the proposal is refused. Raises NotFound, InvalidArgument,
+    InvalidResource, Conflict, Frozen, Refused; where it is not a person who approves, Unsafe for what a scan finds.
     """
     if edited and len(proposal_ids) != 1:
         raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
@@ -336,17 +322,19 @@ def approve_together(
         library.authorise(caller, "Approving a proposal")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
+    _check_seen(library, found, seen or {})
     reason = library.redacted(reason)
     evidence = [how] if how else []
     for one in found:
         session = f", session {one.session}" if one.session else ""
         evidence += [f"proposal {one.id} by {one.actor}{session}", one.reason]
-    made = _made(library, caller, found, edited or {})
+    made = _made(library, caller, found, edited or {}, unseen=seen is None)
     because, evidence = reason or "; ".join(dict.fromkeys(one.reason for one in found)), list(dict.fromkeys(evidence))
     with library.transaction(caller, because, evidence=evidence, sign=True) as tx:
         for ref, (now, files) in made.items():
             if files:
                 tx.put(ref, files, expected_version=now)
+                tx.bind_new([] if now else library.working_copies.free_places(ref))
             else:
                 tx.remove(ref, expected_version=now)
         for proposal in found:
@@ -357,8 +345,25 @@ def approve_together(
     return [Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, [])) for p in found]
 
 
+def _check_seen(library: Library, found: Sequence[Proposal], seen: Mapping[int, int | None]) -> None:
+    """Check that what an approval leads to is what the person saw: the resource is still at that version."""
+    for proposal in found:
+        head = library.store.head_or_none(proposal.ref)
+        now = (head.version if head is not None else None) or 0
+        if proposal.id in seen and (was := seen[proposal.id] or 0) != now:
+            raise Conflict(
+                f"The resource of proposal {proposal.id} is at version {now} now; you saw version {was}.",
+                "Look at the proposal again: approving it would merge the two.",
+            )
+
+
 def _made(
-    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | bytes | None]
+    library: Library,
+    caller: Caller,
+    found: Sequence[Proposal],
+    edited: Mapping[str, str | bytes | None],
+    *,
+    unseen: bool,
 ) -> dict[Ref, tuple[int, Files]]:
     """Return of each resource the version it has now, and the content it is to get; none when it is removed."""
     made: dict[Ref, tuple[int, Files]] = {}
@@ -366,19 +371,38 @@ def _made(
         head = library.store.head_or_none(proposal.ref)
         now = (head.version if head else None) or 0
         before = made[proposal.ref][1] if proposal.ref in made else library.store.files(head) if head and now else {}
-        files = _with(rebase(library, proposal, head, before), edited, proposal)
+        rebased = rebase(library, proposal, head, before, edited)
+        if unseen and rebased.merged:
+            _check_merge(proposal, before, rebased)
+        files = _with(rebased.files, edited, proposal, before)
         _check_approver(library, caller, proposal, now, files)
         made[proposal.ref] = (now, files)
     return made
 
 
-def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Proposal) -> Files:
-    """Return the files as a person edited them. Raises InvalidResource, InvalidPath, InvalidArgument."""
+def _check_merge(proposal: Proposal, before: Files, rebased: RebasedContent) -> None:
+    """Raise Refused where a merge that no person saw brings what the scan did not find in the proposal."""
+    known = {(one.rule, one.excerpt) for one in load_scan(proposal.findings).findings}
+    found = check_change(proposal.ref, before, rebased.files, Actor.HUMAN)
+    new = tuple(one for one in found.findings if (one.rule, one.excerpt) not in known)
+    if messages := finding_messages(replace(found, findings=new)):
+        raise Refused(
+            f"Proposal {proposal.id} is merged with version {rebased.version}, and there {messages[0]}.",
+            f"Look at it first: `evolvable inbox` at a terminal, or `evolvable ui --proposal {proposal.id}`.",
+        )
+
+
+def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Proposal, before: Files) -> Files:
+    """Return the files as a person edited them. Raises InvalidResource, InvalidPath, InvalidArgument.
+
+    before: what is there now.
+    """
     if not edited:
         return files
     changed = dict(files)
     apply_files(changed, {path: text for path, text in edited.items() if text is not None or path in files})
-    if stops := _problems(proposal, changed):
+    marks = added_conflicts({path: before.get(path, File(b"")) for path in edited}, changed)
+    if stops := [*_problems(proposal, changed), *map(str, marks)]:
         raise InvalidResource(str(proposal.ref), stops)
     return changed
 
@@ -397,11 +421,12 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
 def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) -> list[Decided]:
     """Publish proposals that a person approved when they were made, in the session that made them.
 
-    Raises as `approve_together`.
+    Each was shown against the version that it was made from. Raises as `approve_together`.
     """
-    session = library.store.backend.proposals.get(proposal_ids[0]).session
+    found = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
+    session, seen = found[0].session, {proposal.id: proposal.base for proposal in found}
     person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
-    return approve_together(library, person, proposal_ids, "", how)
+    return approve_together(library, person, proposal_ids, "", how, seen=seen)
 
 
 def reject(library: Library, proposal_id: int, reason: str, caller: Caller | None = None) -> Decided:
@@ -421,6 +446,9 @@ def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
     if not caller.decides:
         raise Refused("Reopening a proposal is a person's decision; this call is not a person's.", "Propose it again.")
     proposal = library.store.backend.proposals.get(proposal_id)
+    if proposal.files_removed_at is not None:
+        text = f"The files of proposal {proposal_id} were removed on {proposal.files_removed_at[:10]}."
+        raise InvalidArgument(text, "Propose the change again.")
     audited = library.decision(caller, "reopen", f"{proposal.ref} (proposal {proposal.id})")
     if not library.store.backend.proposals.reopen(proposal_id, audited):
         raise InvalidArgument(f"Proposal {proposal_id} is {proposal.state}.", "Only a rejected proposal is reopened.")
@@ -441,25 +469,51 @@ def _open(library: Library, proposal_id: int) -> Proposal:
 
 
 def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
-    """Return the text files of a proposal that differ from its base, for a person to edit.
+    """Return the text files of a proposal that differ from what is there now, for a person to edit.
 
-    Raises NotFound, and InvalidArgument for a proposal that changes no text.
+    They are merged with what changed since; where both sides changed the same, both stand between git's marks. Raises
+    NotFound, Conflict, and InvalidArgument for a proposal that changes no text.
     """
-    texts = _proposed_texts(library, _open(library, proposal_id))
+    proposal = _open(library, proposal_id)
+    found, now = _rebased(library, proposal)
+    texts = texts_to_edit(found, now)
     if not texts:
         raise InvalidArgument(f"Proposal {proposal_id} changes no text.", "Approve or reject it as it is.")
     return texts
 
 
+def proposed_lines(library: Library, proposal_id: int) -> dict[str, bytes | None]:
+    """Return the files of a proposal in which both sides changed the same, with the lines of the proposal there.
+
+    None for a file that the proposal deletes. Raises as `proposed_texts`, and InvalidArgument without a conflict.
+    """
+    found, _ = _rebased(library, _open(library, proposal_id))
+    if not found.conflicts:
+        raise InvalidArgument(f"Proposal {proposal_id} is in no conflict.", "Approve or reject it as it is.")
+    return taken_files(found)
+
+
+def seen_versions(library: Library, proposal_ids: Sequence[int]) -> dict[int, int | None]:
+    """Return by proposal the version of its resource that a person sees it with now, None for none. Raises NotFound."""
+    found = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
+    heads = {proposal.id: library.store.head_or_none(proposal.ref) for proposal in found}
+    return {identity: head.version if head is not None else None for identity, head in heads.items()}
+
+
+def _rebased(library: Library, proposal: Proposal) -> tuple[RebasedContent, Files]:
+    """Return what a proposal leads to, and what is there now."""
+    head = library.store.head_or_none(proposal.ref)
+    now = library.store.files(head) if head is not None and head.version else {}
+    return rebased_content(library, proposal, head, now), now
+
+
 def changes_text(library: Library, proposal_id: int) -> bool:
     """Return whether a proposal has a text for a person to edit. Raises NotFound."""
-    return bool(_proposed_texts(library, library.store.backend.proposals.get(proposal_id)))
-
-
-def _proposed_texts(library: Library, proposal: Proposal) -> dict[str, str]:
+    proposal = library.store.backend.proposals.get(proposal_id)
+    if proposal.files_removed_at is not None:
+        return False
     head, after = library.store.head_or_none(proposal.ref), proposal.manifest
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     # Only what changed is read: the page asks this of every proposal that it shows.
     changed = (path for path in versions.changed_files(base, after) if path in after)
-    texts = {path: decode_text(library.store.blob(after[path].sha256)) for path in changed}
-    return {path: text for path, text in texts.items() if text is not None}
+    return any(decode_text(library.store.blob(after[path].sha256)) is not None for path in changed)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.merge import MergeResult
+from evolvable_store.merge import MergeResult, Overlap
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Change, Head
 from evolvable_store.resource import Ref, is_plugins
@@ -186,21 +186,24 @@ def _conflict(
 
 def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, run: Sequence[Change]) -> str:
     """Return both sides of each overlap; for an agent between marks, where one is not the user's."""
-    before, parts = run[0].before or 0, list[str]()
-    for one in merged.overlaps:
-        if is_env_file(one.path):
-            continue
-        parts.append(
-            f"--- {one.path}@{head.version}, line {one.ours_line}\n+++ {one.path}@{before}, before the change\n"
-        )
-        parts += [*_signed("-", one.ours), *_signed("+", one.theirs)]
-    text = "".join(parts)
-    text = text if len(text) <= MAX_SIDES else f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
+    before = run[0].before or 0
+    shown = [one for one in merged.overlaps if not is_env_file(one.path)]
+    text = both_sides(shown, f"@{head.version}", f"@{before}, before the change")
     if caller.actor is Actor.HUMAN or not text:
         return text
     whys = (version_authorship(library, head, number, caller).why for number in (head.version, before) if number)
     why = next(filter(None, whys), "")
     return AnswerMarks(True).block(text, f"both sides of {head.ref}", why) if why else text
+
+
+def both_sides(overlaps: Iterable[Overlap], ours: str, theirs: str) -> str:
+    """Return both sides of each overlap as a diff. ours, theirs: what stands behind the path of each side."""
+    parts = list[str]()
+    for one in overlaps:
+        parts.append(f"--- {one.path}{ours}, line {one.ours_line}\n+++ {one.path}{theirs}\n")
+        parts += [*_signed("-", one.ours), *_signed("+", one.theirs)]
+    text = "".join(parts)
+    return text if len(text) <= MAX_SIDES else f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
 
 
 def _signed(sign: str, text: str) -> list[str]:

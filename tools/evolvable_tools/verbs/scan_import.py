@@ -13,7 +13,7 @@ from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
-from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages, load_scan
+from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages
 from evolvable_tools.authors import Authorship, authorships, version_base
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
@@ -299,8 +299,8 @@ class TrustOffer:
     """One resource that a person is asked to trust. author: whose it is, `held` for a held change. proposal: of a
     held change, None for what is served already.
 
-    findings: of the scan, the worst first. diff: of a held change against what is served,
-    else against what the person stood for.
+    findings: of the scan, the worst first. diff: of a held change, merged with what was learned, against what is
+    served, else against what the person stood for. head: the version that a held change was compared with.
     """
 
     ref: str
@@ -311,6 +311,7 @@ class TrustOffer:
     capabilities: list[str]
     proposal: int | None = None
     diff: str = ""
+    head: int | None = None
 
     @property
     def high(self) -> bool:
@@ -376,7 +377,8 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
     refs, operation, warnings = [], None, list[str]()
     proposals = [one.proposal for one in asked.offered if one.proposal is not None]
     if proposals:
-        decided = proposal_inbox.approve_together(library, caller, proposals, f"trusted {asked.what}")
+        seen = {one.proposal: one.head for one in asked.offered if one.proposal is not None}
+        decided = proposal_inbox.approve_together(library, caller, proposals, f"trusted {asked.what}", seen=seen)
         operation = decided[0].operation
         refs += [one.ref for one in decided]
         warnings += [text for one in decided for text in one.warnings]
@@ -435,10 +437,7 @@ def _offer(library: Library, head: Head, whose: Authorship, *, whole: bool) -> T
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:
-    waiting = library.store.backend.proposals.get(proposal)
-    head = library.store.head_or_none(waiting.ref)
-    base = library.store.manifest(head, waiting.base) if head is not None and waiting.base else None
-    found = load_scan(waiting.findings)
-    changes = diff(library, base, waiting.manifest, (str(waiting.base), "on disk")) if base is not None else ""
-    about = (str(waiting.ref), 0, waiting.manifest.tree, "held")
-    return TrustOffer(*about, list(found.findings), _gained(found), proposal, changes)
+    shown, waiting = proposal_inbox.show_proposal(library, proposal), library.store.backend.proposals.get(proposal)
+    about = (shown.ref, 0, waiting.manifest.tree, "held")
+    changes = (shown.diff or "") if shown.head else ""
+    return TrustOffer(*about, shown.findings, shown.gains, proposal, changes, shown.head)

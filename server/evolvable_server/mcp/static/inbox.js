@@ -202,7 +202,7 @@
     make("p", { class: "soft" }, `By ${line(one.actor, 40)}, ${line(one.at, 40)}${one.session ? `, session ${line(one.session, 24)}` : ""}. `,
       one.actor === "human" ? "" : "No person wrote this: judge it, do not follow it."),
     one.blocked ? make("p", { class: "doubt" }, visible(one.blocked)) : null,
-    one.base !== one.head && one.head && one.base ? make("p", { class: "doubt" }, `It is at version ${one.head} now; approving merges the two.`) : null,
+    !one.blocked && one.base !== one.head && one.head ? make("p", { class: "doubt" }, `It is at version ${one.head} now; the difference shows the two merged.`) : null,
     list("Noticed by the scan", one.findings.map((found) => [make("b", { class: found.severity === "high" ? "bad" : "doubt" }, found.severity),
       ` ${found.path ? `${line(found.path, 120)}:${found.line}: ` : ""}${visible(found.why)} `, make("code", {}, visible(found.excerpt))])),
     list("It can now also", one.gains.map(visible)),

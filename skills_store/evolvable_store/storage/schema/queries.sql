@@ -97,6 +97,13 @@ LEFT JOIN sighting s ON s.session = u.session AND s.resource = u.resource AND s.
 WHERE (?1 IS NULL OR e.at >= ?1) AND (?2 IS NULL OR e.session = ?2)
 ORDER BY u.session, u.executor, u.at, u.resource, u.version
 
+-- What searches showed: the single rows, and the days whose rows are folded.
+-- name: impressions
+SELECT resource, CAST(sum(number) AS INTEGER), CAST(sum(CASE WHEN last >= ?1 THEN number ELSE 0 END) AS INTEGER), max(last) FROM (
+    SELECT resource, 1 AS number, at AS last FROM shown WHERE origin IS NULL
+    UNION ALL SELECT resource, number, last FROM shown_day) AS seen
+GROUP BY resource
+
 -- The version that a resource had at a moment. The newest operation that was here by then says how far the log went.
 -- A copied history tells nothing of that: it has the times of what it is a copy of.
 -- name: version_at
@@ -115,6 +122,16 @@ SELECT DISTINCT c.resource, c.latest, o.actor, coalesce(a.principal, o.principal
 FROM change c JOIN operation o ON o.id = c.operation
 LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
 WHERE c.manifest LIKE ? AND EXISTS (SELECT 1 FROM blob WHERE sha256 = ?)
+
+-- The versions of a resource that agents made, or that may have come from a proposal or a run, with the reasons.
+-- name: learned
+SELECT c.latest, CASE WHEN coalesce(a.principal, o.principal) = 'agent' OR o.actor IN ('agent', 'review', 'evolution')
+    THEN 1 ELSE 0 END, o.reason, coalesce(o.evidence, '[]')
+FROM change c JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.resource = ? AND c.manifest IS NOT NULL AND (coalesce(a.principal, o.principal) = 'agent'
+    OR o.actor IN ('agent', 'review', 'evolution') OR o.evidence LIKE '%"proposal %'
+    OR o.evidence LIKE '%"evolution run %' OR o.reason LIKE 'put back %')
 
 -- The resources of which a repository brought some version.
 -- name: brought

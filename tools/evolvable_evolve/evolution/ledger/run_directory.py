@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from evolvable_evolve.evolution.candidates import programs
 from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound, TryAgain
 from evolvable_store.workingcopy.staging_dir import sync_folder
 
 LedgerRecord = Mapping[str, Any]
@@ -38,7 +38,7 @@ class LedgerError(EvolvableError):
     """The ledger cannot be read or written. Nothing that was appended before is lost."""
 
 
-class LedgerBusy(LedgerError):
+class LedgerBusy(LedgerError, TryAgain):
     """Another process writes this ledger."""
 
 
@@ -143,6 +143,15 @@ def read_ledger(path: Path) -> list[LedgerRecord]:
     except FileNotFoundError:
         return []
     return _parse_lines(path, data)[0]
+
+
+def ledger_head(path: Path) -> tuple[int, str]:
+    """Return how many records a ledger has, and the hash of its last line, which covers all of them.
+
+    Raises LedgerDamaged.
+    """
+    records, last, _ = _parse_lines(path, path.read_bytes())
+    return len(records), last.decode("ascii")
 
 
 def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, int]:

@@ -40,7 +40,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy.git_history import commit_files, recent_commits
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.ingest import own_part
-from evolvable_tools.sessions import NoTranscript, Session, UnreadableMessages
+from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, UnreadableMessages
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.resource_info import copied_from
@@ -146,6 +146,9 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
             continue
         except NoTranscript:
             draft.left_out["it is no transcript"] += 1
+            continue
+        except TranscriptNotRead:
+            draft.left_out["it cannot be read now"] += 1
             continue
         draft.sessions += 1
         session = own_part(library, session, earlier=owners)

@@ -1,0 +1,84 @@
+"""Uses of tools that the library could not record when a hook reported them: one file each, until the next hook.
+
+A client reports each use once. What a library refuses then, because it is busy, full or read only, would be lost.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import read_regular
+
+USED_TOOL = "PostToolUse"
+"""The event that is kept: the next prompt asks for skills again, and the end of a session has a queue of its own."""
+
+MAX_WAITING = 500
+"""Events that wait; no more are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookEvent:
+    """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or SessionEnd.
+
+    skill, file_path, command, subagent_type: what a tool was given, by the names that the clients' tools use.
+    """
+
+    event: str = ""
+    client: str = ""
+    session_id: str = ""
+    transcript_path: str = ""
+    cwd: str = ""
+    prompt: str = ""
+    tool_name: str = ""
+    tool_use_id: str = ""
+    skill: str = ""
+    file_path: str = ""
+    command: str = ""
+    subagent_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEvent:
+    """An event that was kept. at: when it was, ISO 8601. place: its file."""
+
+    payload: Mapping[str, Any]
+    at: str
+    place: Path
+
+    def remove(self) -> None:
+        """Forget the event: it is recorded."""
+        with contextlib.suppress(OSError):  # recorded once more, it changes nothing
+            self.place.unlink()
+
+
+def keep_event(home: Path, event: HookEvent, at: str) -> None:
+    """Keep a use of a tool for the next hook. Raises nothing: where nothing can be written, it is lost."""
+    folder = home / "hooks" / "waiting"
+    if event.event != USED_TOOL:
+        return
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if sum(1 for _ in os.scandir(folder)) < MAX_WAITING:
+            text = json.dumps({"at": at, "event": asdict(event)})
+            write_private(folder / f"{time.time_ns():020}-{os.getpid()}.json", text)
+
+
+def waiting_events(home: Path) -> Iterator[WaitingEvent]:
+    """Yield the events that were kept, the oldest first. What is none is removed."""
+    for place in sorted((home / "hooks" / "waiting").glob("*.json")):
+        try:
+            kept = json.loads(read_regular(place))
+            waiting = WaitingEvent(dict(kept["event"]), str(kept["at"]), place)
+        except OSError:
+            continue
+        except (ValueError, KeyError, TypeError, RecursionError):
+            with contextlib.suppress(OSError):
+                place.unlink()
+            continue
+        yield waiting

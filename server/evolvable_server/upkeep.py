@@ -1,0 +1,89 @@
+"""What a library loses of what is old: by `gc --older`, and by itself after a year."""
+
+import logging
+from dataclasses import astuple, dataclass, field
+from datetime import timedelta
+
+from evolvable_server import plugins
+from evolvable_store.errors import EvolvableError
+from evolvable_store.gc import collect
+from evolvable_store.transaction import format_time
+from evolvable_store.used_days import plan_day, planned_day, used_days
+from evolvable_store.workingcopy.file_moves import Trash
+from evolvable_tools.library import Library
+from evolvable_tools.verbs.library_status import YEAR_DAYS
+
+NOTICE_DAYS = 7
+"""For how many days of use `status` says first that something is folded by itself."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FoldedLibrary:
+    """What was made coarser or removed, or would be.
+
+    impressions: that became counts of a day. proposals: turned down, that lost their files. runs: that were removed;
+    kept: old runs that something refers to, with what. blobs, bytes: removed with them, as stored.
+    """
+
+    older_than_days: int
+    impressions: int
+    proposals: int
+    blobs: int
+    bytes: int
+    runs: list[str] = field(default_factory=list)
+    kept: dict[str, list[str]] = field(default_factory=dict)
+
+
+def fold_library(library: Library, days: int, *, dry_run: bool = False, shrink: bool = False) -> FoldedLibrary:
+    """Make coarser what is older than so many days, and remove what nothing needs; return what.
+
+    Each step is written for itself: after an error the next call goes on. Raises LibraryBusy and the like.
+    """
+    store = library.store
+    before = format_time(store.clock() - timedelta(days=days))
+    if not dry_run:
+        library.shown.flush()
+    parts: list[tuple[list[str], dict[str, list[str]]]] = plugins.hooks().remove_old_runs(
+        library=library, before=before, dry_run=dry_run
+    )
+    removed = [run for runs, _ in parts for run in runs]
+    kept = {run: reasons for _, found in parts for run, reasons in found.items()}
+    folding = store.backend.folding
+    rows = folding.count(before) if dry_run else folding.fold(before, store.now())
+    blobs = collect(store, dry_run, shrink=shrink)
+    return FoldedLibrary(days, rows.impressions, rows.proposals, blobs.blobs, blobs.bytes, removed, kept)
+
+
+def keep_up(library: Library) -> FoldedLibrary | None:
+    """Do what a library needs about once a day; return what was folded, None for nothing.
+
+    The trash expires. What is older than a year is planned to be folded after a week of days of use, and folded then. A
+    library of several homes is left to the people who keep it. Raises EvolvableError: then a later call does it.
+    """
+    store = library.store
+    Trash(store.home).expire(store.clock().timestamp())
+    if store.read_only or store.backend.shared:
+        return None
+    soon = format_time(store.clock() - timedelta(days=YEAR_DAYS - NOTICE_DAYS))
+    if not any(astuple(store.backend.folding.count(soon))):
+        plan_day(store.home, None)
+        return None
+    planned = planned_day(store.home)
+    if planned is None:
+        plan_day(store.home, used_days(store.home) + NOTICE_DAYS)
+        return None
+    if used_days(store.home) < planned:
+        return None
+    folded = fold_library(library, YEAR_DAYS)
+    plan_day(store.home, None)
+    return folded
+
+
+def keep_up_quietly(library: Library) -> None:
+    """Do the same in the background of a server, which goes on whatever comes of it."""
+    try:
+        keep_up(library)
+    except (EvolvableError, OSError) as error:
+        log.info("What is old was not folded, and will be later: %s", error)

@@ -1,0 +1,124 @@
+"""Tell whether a folder lies on a disk that several machines may share: SQLite's locks and its log fail there.
+
+A file system in user space (FUSE) says nothing of what is behind it, so it counts as shared unless it is known.
+"""
+
+import os
+import re
+import struct
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or sys.platform != "linux":
+    import ctypes
+
+_NETWORK = frozenset(
+    (
+        *(
+            "nfs",
+            "nfs3",
+            "nfs4",
+            "cifs",
+            "smb2",
+            "smb3",
+            "smbfs",
+            "ncpfs",
+            "afs",
+            "afpfs",
+            "ceph",
+            "coda",
+            "webdav",
+            "ftp",
+        ),
+        *("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs"),
+        *("beegfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ocfs2", "orangefs", "pvfs2"),
+    )
+)
+"""File systems of networks, of a virtual machine's host, and of clusters."""
+
+_LOCAL_FUSE = frozenset(("fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.encfs", "fuse.cryfs"))
+"""A disk of this machine, the layers of a container, and encrypted folders."""
+
+_FUSE = ("fuse", "macfuse", "osxfuse")
+
+_MNT_LOCAL = 0x1000
+"""The flag of macOS for a disk of this machine."""
+
+_FLAGS_AT, _KIND_AT, _KIND_BYTES, _STATFS_BYTES = 64, 72, 16, 4096
+"""Where the structure of macOS has the flags and the name of the kind, and more room than it needs."""
+
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+_LOCAL_DRIVES = (2, 3, 5, 6)
+"""Of `GetDriveTypeW`: removable, fixed, optical, memory. The others are a network's, an unknown one, and none."""
+
+
+def on_network(folder: Path, system: str = sys.platform) -> bool:
+    """Return whether the folder lies on a disk that several machines may share, as far as the system tells.
+
+    system: as sys.platform names it. Linux, macOS and Windows tell; elsewhere no disk counts as shared.
+    """
+    place = folder.resolve()
+    try:
+        if system == "linux":
+            return is_shared_kind(mount_kind(Path("/proc/self/mounts").read_bytes(), str(place)))
+        if system == "darwin":
+            return is_shared_mount(*_statfs(next(one for one in (place, *place.parents) if one.exists())))
+        if system == "win32":
+            return is_shared_drive(place.anchor, _drive_kind(place.anchor))
+    except OSError:
+        pass
+    return False
+
+
+def is_shared_kind(kind: str) -> bool:
+    """Return whether a file system of this kind may be shared. kind: as the system names it, '' for unknown."""
+    return kind in _NETWORK or (kind.startswith(_FUSE) and kind not in _LOCAL_FUSE)
+
+
+def is_shared_mount(kind: str, flags: int) -> bool:
+    """Return whether a file system of macOS may be shared, by the kind and the flags that `statfs` gives."""
+    return is_shared_kind(kind) or not flags & _MNT_LOCAL
+
+
+def is_shared_drive(anchor: str, kind: int) -> bool:
+    r"""Return whether a drive of Windows may be shared, by its root (`C:\`, `\\server\share\`) and `GetDriveTypeW`."""
+    plain = anchor.removeprefix("\\\\?\\")
+    return plain.startswith(("\\\\", "UNC\\")) or kind not in _LOCAL_DRIVES
+
+
+def mount_kind(mounts: bytes, place: str) -> str:
+    """Return the kind of the file system at an absolute path, '' where no mount holds it.
+
+    mounts: as /proc/self/mounts has them; of two at one path the last hides the others.
+    """
+    here, best, kind = os.fsencode(place), b"", b""
+    for line in mounts.split(b"\n"):
+        words = line.split(b" ")
+        if len(words) > 2:
+            mount = _ESCAPE.sub(lambda code: bytes((int(code[1], 8) & 0xFF,)), words[1])
+            inside = here == mount or here.startswith(mount.rstrip(b"/") + b"/")
+            if inside and len(mount) >= len(best):
+                best, kind = mount, words[2]
+    return kind.decode(errors="replace")
+
+
+def parse_statfs(data: bytes) -> tuple[str, int]:
+    """Return the kind and the flags of a file system, of the structure that `statfs` of macOS fills."""
+    (flags,) = struct.unpack_from("=I", data, _FLAGS_AT)
+    return data[_KIND_AT : _KIND_AT + _KIND_BYTES].partition(b"\0")[0].decode(errors="replace"), flags
+
+
+def _statfs(place: Path) -> tuple[str, int]:
+    library = ctypes.CDLL(None, use_errno=True)
+    # On Intel the plain name is that of an older structure.
+    call = getattr(library, "statfs$INODE64", None) or library.statfs
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if call(bytes(place), found) != 0:
+        raise OSError(ctypes.get_errno(), "statfs failed", str(place))
+    return parse_statfs(found.raw)
+
+
+def _drive_kind(anchor: str) -> int:
+    return int(ctypes.windll.kernel32.GetDriveTypeW(anchor))  # type: ignore[attr-defined]

@@ -1,0 +1,68 @@
+"""Count the days on which a home is used, so that a wrong clock ages nothing.
+
+An entry of the trash stays for so many days of use. A clock that jumps, in either direction and as far as it
+likes, makes one more day at most.
+"""
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from evolvable_store.private_files import write_private
+
+DAY_SECONDS = 86_400.0
+
+_FILE = "used-days.json"
+
+
+def used_days(home: Path) -> int:
+    """Return on how many days this home was used so far, as `count_day` counted them."""
+    return _read(home).days
+
+
+def count_day(home: Path, now: float) -> int:
+    """Count today, unless less than a day went by since the last one that was counted; return all of them.
+
+    now: seconds of the clock. A clock that was set back starts a new day. Nothing is counted in a home that
+    cannot be written.
+    """
+    kept = _read(home)
+    if kept.last is None or not kept.last <= now < kept.last + DAY_SECONDS:
+        _write(home, replace(kept, last=now, days=kept.days + (kept.last is not None and now > kept.last)))
+    return _read(home).days
+
+
+def planned_day(home: Path) -> int | None:
+    """Return the day of use on which something is planned, None where nothing is."""
+    return _read(home).planned
+
+
+def plan_day(home: Path, day: int | None) -> None:
+    """Plan something for a day of use, or no longer."""
+    kept = _read(home)
+    if kept.planned != day:
+        _write(home, replace(kept, planned=day))
+
+
+@dataclass(frozen=True, slots=True)
+class _Days:
+    """What the file holds. last: when the last day began, in seconds; days: how many; planned: the day of the plan."""
+
+    last: float | None = None
+    days: int = 0
+    planned: int | None = None
+
+
+def _read(home: Path) -> _Days:
+    try:
+        found = json.loads((home / _FILE).read_text(encoding="utf-8"))
+        planned = found.get("planned")
+        return _Days(float(found["last"]), int(found["days"]), None if planned is None else int(planned))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return _Days()
+
+
+def _write(home: Path, kept: _Days) -> None:
+    with contextlib.suppress(OSError):
+        write_private(home / _FILE, json.dumps(asdict(kept)), durable=False)

@@ -1,0 +1,104 @@
+"""Tell whether an installer of skills replaced a skill: its lock file names the skill, and the hash there changed.
+
+`npx skills` writes two lock files. `skills-lock.json` lies in a project: `{"version": 1, "skills": {NAME: {"source",
+"sourceType", "computedHash"}}}`. `.skill-lock.json` lies in `~/.agents`, or in `skills` below `XDG_STATE_HOME`:
+`{"version": 3, "skills": {NAME: {"source", ..., "skillFolderHash"}}}`. The hash is of the source, not of the files on
+disk, so it is compared with nothing but the one that was noted before. A lock file may come from anybody.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from evolvable_store.paths import INSTALLED_SKILLS
+from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import read_regular
+from evolvable_store.storage.bindings import WatchedFolder
+
+MAX_LOCK = 4 * 2**20
+"""Bytes of a lock file that is read; a larger one is none."""
+
+_HASHES = ("computedHash", "skillFolderHash")
+_HASH = re.compile(r"[0-9a-fA-F:+/=a-z-]{1,200}")
+
+
+def lock_files(folder: Path) -> list[Path]:
+    """Return where the lock files of a folder of skills may lie, such as PROJECT/.claude/skills or ~/.agents/skills."""
+    above = [folder.parent, folder.parent.parent]
+    state = Path(".local/state/skills/.skill-lock.json")
+    return [
+        *(place / "skills-lock.json" for place in above),
+        *(place / name for place in above for name in (".skill-lock.json", ".agents/.skill-lock.json", state)),
+    ]
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    """Return the hash of each skill by the name of its directory; nothing of a file that is no such lock file."""
+    try:
+        found = json.loads(read_regular(path, MAX_LOCK))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    skills = found.get("skills") if isinstance(found, dict) else None
+    if not isinstance(skills, dict):
+        return {}
+    return {
+        directory_name(name): entry[key]
+        for name, entry in skills.items()
+        if isinstance(entry, dict)
+        for key in _HASHES
+        if isinstance(entry.get(key), str) and _HASH.fullmatch(entry[key])
+    }
+
+
+def directory_name(name: str) -> str:
+    """Return the name of the directory that the installer gives a skill."""
+    return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip(".-")[:255]
+
+
+class InstalledSkills:
+    """What the lock files around one watched folder say, and what was noted of them before."""
+
+    def __init__(self, home: Path, folder: WatchedFolder) -> None:
+        self._file, self._folder = home / INSTALLED_SKILLS, folder.path
+        noted = _read_noted(self._file).get(str(self._folder))
+        self._is_new = not isinstance(noted, dict)
+        self._before = {key: str(value) for key, value in noted.items()} if isinstance(noted, dict) else {}
+        self._now: dict[str, str] | None = None
+
+    def changed(self) -> set[str]:
+        """Return the directories whose hash is another one than was noted, or that are named for the first time."""
+        if self._is_new:  # nothing was noted of the folder yet
+            return set()
+        return {name for name, found in self._hashes().items() if self._before.get(name) != found}
+
+    def is_replaced(self, directory: str) -> bool:
+        """Return whether the installer replaced a directory of the folder since the hash was noted."""
+        return directory_name(directory) in self.changed()
+
+    def note(self, directories: Iterable[str] | None = None) -> None:
+        """Note what the lock files say now of these directories, by default of all. Raise OSError."""
+        now, before = self._hashes(), self._before
+        every_name = directories is None or self._is_new
+        names = {*now, *before} if every_name else set(map(directory_name, directories or ()))
+        noted = {name: found for name in {*now, *before} if (found := (now if name in names else before).get(name))}
+        if noted != before or self._is_new:
+            every = _read_noted(self._file)
+            every[str(self._folder)] = noted
+            write_private(self._file, json.dumps(every), durable=False)
+            self._before, self._is_new = noted, False
+
+    def _hashes(self) -> dict[str, str]:
+        if self._now is None:
+            self._now = {}
+            for path in reversed(lock_files(self._folder)):
+                self._now |= read_lock(path)
+        return self._now
+
+
+def _read_noted(file: Path) -> dict[str, object]:
+    try:
+        found = json.loads(read_regular(file, MAX_LOCK))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,139 @@
+"""Remove runs of evolution: what refers to them, and what stays of them."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evolvable_evolve.evolution.ledger.run_directory import (
+    EVOLVE_DIR,
+    LedgerDamaged,
+    RunDirectory,
+    find_run,
+    ledger_head,
+)
+from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run_state, read_records
+from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.run_control import run_condition
+from evolvable_store.errors import LibraryCorrupt, NotFound, Refused
+from evolvable_tools.library import Library
+
+HEAD_FILE = "removed.json"
+"""What stays of a removed run, beside its report: when it was removed, its verdict, and the head of its ledger."""
+
+MAX_WAITING = 10_000
+"""Waiting proposals that are looked through for one that names a run."""
+
+_STAY = frozenset((HEAD_FILE, "report.html", "report.json"))
+
+
+@dataclass(frozen=True)
+class RemovedRun:
+    """A run whose folder was removed. report: of it, which stays. freed: bytes."""
+
+    run: str
+    report: str
+    freed: int
+
+
+@dataclass(frozen=True)
+class RemovedRuns:
+    """The runs that were removed, or would be, and the old ones that are kept, each with what keeps it."""
+
+    removed: list[str] = field(default_factory=list)
+    kept: dict[str, list[str]] = field(default_factory=dict)
+
+
+def remove_run(library: Library, run: str) -> RemovedRun:
+    """Remove the folder of a run but for its report and the head of its ledger.
+
+    Raises NoSuchRun, LedgerDamaged, and Refused for a run that is driven, or to which something refers.
+    """
+    folder = find_run(library.store.home, run)
+    if pins := _pins(library, folder, load_run_state(folder)):
+        raise Refused(f"Run {folder.id} is needed: {'; '.join(pins)}.", "Nothing was removed.")
+    return _remove(library, folder)
+
+
+def remove_old_runs(library: Library, before: str, *, dry_run: bool = False) -> RemovedRuns:
+    """Remove the runs whose last record is older than this moment (ISO 8601 in UTC), unless something refers to them.
+
+    One that is not finished is kept, and one whose promotion nobody adopted yet: a person may still go on with it. One
+    that cannot be read is left as it is.
+    """
+    result = RemovedRuns()
+    for folder, state in list(iter_run_states(library.store.home)):
+        with contextlib.suppress(LedgerDamaged, OSError):
+            if str(read_records(folder)[-1]["at"])[:19] >= before[:19]:
+                continue
+            condition, kept = run_condition(folder, state), _pins(library, folder, state)
+            kept += [f"it is {condition}"] * (condition not in ("finished", "running"))
+            kept += ["what it promoted is not adopted yet"] * state.adoptable
+            if kept:
+                result.kept[folder.id] = kept
+                continue
+            if not dry_run:
+                _remove(library, folder)
+            result.removed.append(folder.id)
+    return result
+
+
+def _pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
+    """Return in words what refers to a run, and whether a process drives it."""
+    found = ["it is running"] * (run_condition(folder, state) == "running")
+    adopted = state.adoption.get("operation")
+    if adopted is not None and not state.adoption.get("undone"):
+        found.append(f"operation {adopted} made its finalist live")
+    for other, its in iter_run_states(library.store.home):
+        if any(name == folder.id for name, _ in its.merged):
+            found.append(f"run {other.id} merged it")
+        if other.id != folder.id and its.settings.get("family") == folder.id:
+            found.append(f"run {other.id} belongs to its measurement")
+    for waiting in library.store.backend.proposals.waiting(MAX_WAITING):
+        if folder.id in f"{waiting.reason} {waiting.grounds or ''}":
+            found.append(f"proposal {waiting.id} waits and names it")
+    return found
+
+
+def _remove(library: Library, folder: RunDirectory) -> RemovedRun:
+    state = load_run_state(folder)
+    with contextlib.suppress(NotFound, LibraryCorrupt):  # an artefact that is gone: the report is as it was before
+        write_report(folder, redactor=library.redactor())
+    records, head = ledger_head(folder.ledger)
+    kept = {"run": folder.id, "label": state.label, "verdict": state.verdict, "removed_at": library.store.now()}
+    folder.leave(HEAD_FILE, json.dumps({**kept, "records": records, "head": head}, indent=1).encode())
+    freed = sum(path.lstat().st_size for path in _rest(folder.path))
+    folder.ledger.unlink()  # first: without it there is no run, whatever a kill leaves of the rest
+    clear_removed(folder.path)
+    return RemovedRun(folder.id, str(folder.path / "report.html"), freed)
+
+
+def _rest(path: Path) -> Iterator[Path]:
+    for entry in path.iterdir():
+        if entry.name not in _STAY:
+            yield entry
+            if entry.is_dir() and not entry.is_symlink():
+                yield from (below for below in entry.rglob("*") if not below.is_dir() or below.is_symlink())
+
+
+def clear_removed(path: Path) -> None:
+    """Remove what is left in the folder of a run that was removed."""
+    for entry in list(path.iterdir()):
+        if entry.name in _STAY:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def finish_removals(home: Path) -> None:
+    """Finish the removals that a kill interrupted."""
+    runs = home / EVOLVE_DIR
+    for path in runs.iterdir() if runs.is_dir() else ():
+        begun = not path.is_symlink() and (path / HEAD_FILE).is_file() and not (path / "ledger.jsonl").exists()
+        if begun:
+            clear_removed(path)

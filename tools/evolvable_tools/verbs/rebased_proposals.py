@@ -1,0 +1,168 @@
+"""Bring a proposal onto what there is now: merged three ways where its base has moved, or both sides where they meet.
+
+What a person is shown, and what their yes approves, is the merged content against the head, never the content that was
+proposed against a version that is no longer the head.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+from evolvable_store.errors import Conflict
+from evolvable_store.merge import MergeResult, Overlap, changed_lines, merge_files
+from evolvable_store.objects import Files
+from evolvable_store.operation import Head
+from evolvable_store.storage.proposals import Proposal
+from evolvable_store.validation import broken_rules, find_problems
+from evolvable_store.workingcopy.resource_merge import name_overlaps
+from evolvable_tools.file_edits import append_line, decode_text
+from evolvable_tools.library import Library
+from evolvable_tools.secret_leaks import is_env_file
+from evolvable_tools.verbs.reverse_merge import both_sides
+
+
+@dataclass(frozen=True, slots=True)
+class RebasedContent:
+    """What a proposal leads to now.
+
+    version: the head that it was merged with, 0 for none. files: every change of both sides; in `conflicts`, the paths
+    where both changed the same, with the lines of the proposal. overlaps: these lines, where they are text. kept: the
+    same files with the lines that are there now. merged: whether another content than that of its base is there now.
+    """
+
+    version: int
+    files: Files
+    conflicts: tuple[str, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    kept: Files = field(default_factory=dict)
+    merged: bool = False
+
+
+def rebased_content(library: Library, proposal: Proposal, head: Head | None, now: Files) -> RebasedContent:
+    """Return what a proposal leads to from `now`: the head's files, or what was approved together with it.
+
+    A line that was added, such as a fact, is added to what there is now. Raises Conflict for a removal of what changed
+    since.
+    """
+    version = (head.version if head else None) or 0
+    theirs = library.store.files_of(proposal.manifest)
+    base = library.store.files(head, proposal.base) if head is not None and proposal.base else {}
+    if now == base:
+        return RebasedContent(version, theirs)
+    again = _added(proposal, now)
+    if again is not None:
+        return RebasedContent(version, again, merged=True)
+    if proposal.removes:
+        raise Conflict(
+            f"{proposal.ref} was at version {proposal.base} when its removal was proposed and is at {version} now.",
+            f"Reject it. To remove it as it is now, run: evolvable remove {proposal.ref}",
+        )
+    if not now:
+        return RebasedContent(version, theirs, tuple(sorted(theirs)), merged=True)
+    merged, conflicts = merge_files(base, now, theirs), set[str]()
+    if not merged.conflicts and _breaks(proposal, merged.files) and not _breaks(proposal, theirs):
+        conflicts = {path for path, file in merged.files.items() if file not in (now.get(path), theirs.get(path))}
+    conflicts |= set(merged.conflicts)
+    kept = merge_files(base, theirs, now).files if conflicts else {}
+    return RebasedContent(version, merged.files, tuple(sorted(conflicts)), merged.overlaps, kept, merged=True)
+
+
+def rebase(
+    library: Library,
+    proposal: Proposal,
+    head: Head | None,
+    now: Files,
+    settled: Mapping[str, str | bytes | None],
+) -> RebasedContent:
+    """Return what a proposal leads to, as `rebased_content` does.
+
+    settled: the files that a person decided on; a conflict there is dealt with. Raises Conflict where both sides
+    changed the same in any other file.
+    """
+    found = rebased_content(library, proposal, head, now)
+    if any(path not in settled for path in found.conflicts):
+        raise Conflict(conflict_text(proposal, found), way_out(proposal.id))
+    return found
+
+
+def way_out(proposal: int) -> str:
+    """Return what a person can do about a proposal that is in conflict with the head."""
+    return (
+        f"`evolvable inbox edit {proposal}` settles the lines, `evolvable inbox take {proposal}` takes those of the"
+        f" proposal, `evolvable inbox reject {proposal}` keeps what is there. In a client: approve with files."
+    )
+
+
+def conflict_text(proposal: Proposal, found: RebasedContent) -> str:
+    """Return in a sentence where a proposal and what there is now changed the same."""
+    if not found.version:
+        return f"{proposal.ref} was removed since proposal {proposal.id} was made from version {proposal.base}."
+    where = name_overlaps(MergeResult({}, found.conflicts, found.overlaps))
+    since = f"{proposal.ref} changed since in the same places as proposal {proposal.id}"
+    return f"{since}: {where} of version {found.version}."
+
+
+def conflict_sides(found: RebasedContent) -> str:
+    """Return both sides of each conflict, what is there now before what is proposed; of no file of secrets."""
+    shown = [one for one in found.overlaps if not is_env_file(one.path)]
+    return both_sides(shown, f"@{found.version}", ", as proposed")
+
+
+def taken_files(found: RebasedContent) -> dict[str, bytes | None]:
+    """Return the files in conflict as a person has them who takes the lines of the proposal."""
+    return {path: found.files[path].data if path in found.files else None for path in found.conflicts}
+
+
+def texts_to_edit(found: RebasedContent, now: Files) -> dict[str, str]:
+    """Return the text files that differ from what is there now, as they would be approved, for a person to edit.
+
+    Where both sides changed the same lines, both stand there between the marks that git uses. No text with such marks
+    is approved.
+    """
+    texts = {}
+    for path in sorted({*found.files, *found.conflicts}):
+        file, old = found.files.get(path), (found.kept or now).get(path)
+        text = decode_text(file.data) if file else ""
+        if path in found.conflicts and found.version:
+            before = decode_text(old.data) if old else ""
+            text = _with_marks(before, text) if before is not None and text is not None else None
+        if text is not None and (path in found.conflicts or file != now.get(path)):
+            texts[path] = text
+    return texts
+
+
+def _with_marks(ours: str, theirs: str) -> str:
+    """Return a text with git's marks around the lines in which two differ."""
+    before, after = _lines(ours), _lines(theirs)
+    result, done, there = list[str](), 0, 0
+    for start, end, count in changed_lines(ours, theirs):
+        there += start - done
+        result += [*before[done:start], "<<<<<<< now\n", *_ended(before[start:end]), "=======\n"]
+        result += [*_ended(after[there : there + count]), ">>>>>>> proposed\n"]
+        done, there = end, there + count
+    return "".join([*result, *before[done:]])
+
+
+def _lines(text: str) -> list[str]:
+    return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
+
+
+def _ended(lines: list[str]) -> list[str]:
+    return [line if line.endswith("\n") else f"{line}\n" for line in lines]
+
+
+def _added(proposal: Proposal, now: Files) -> Files | None:
+    """Return the files with the line that a proposal adds; None when that is not what it does."""
+    adds = json.loads(proposal.grounds or "{}").get("adds")
+    if not isinstance(adds, dict):
+        return None
+    if "fact" in adds:
+        from evolvable_tools.verbs.memory_facts import add_fact  # late: 13 ms, for a stemmer
+
+        return add_fact(now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))).files
+    return append_line(now, str(adds["path"]), str(adds["line"])) if now else None
+
+
+def _breaks(proposal: Proposal, files: Files) -> bool:
+    return bool(broken_rules(find_problems(proposal.kind, proposal.name, files)))
