@@ -18,8 +18,7 @@ from evolvable_store.fsck import check_library
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
-from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 from evolvable_store.transaction import WriteResult
 

@@ -10,7 +10,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
+from evolvable_store.storage.release_channel import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
 

@@ -12,7 +12,7 @@ from mcp_place import ERAS, skill_text
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.release_channel import ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]

@@ -27,7 +27,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Proposal
-from evolvable_store.storage.protocol import ReleasePolicy
+from evolvable_store.storage.release_channel import ReleasePolicy
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import proposal_inbox, release

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 from evolvable_store.storage.maintenance import Maintenance, PurgeJob, Purges
-from evolvable_teams.postgres.shared_vectors import TABLE
+from evolvable_teams.postgres.vector_table import TABLE
 
 _UNCOUNTED = frozenset(("counter", TABLE))
 """Tables of this storage alone."""

@@ -26,7 +26,7 @@ from evolvable_store.storage.address import PostgresHome
 from evolvable_store.storage.connection import GIVE_UP_SECONDS
 from evolvable_store.storage.release_channel import POLICY
 from evolvable_store.storage.sql import SEQUENCE
-from evolvable_teams.postgres import schema, shared_vectors
+from evolvable_teams.postgres import schema, vector_table
 from evolvable_teams.postgres.dialect import bind, is_pragma, translate
 
 OLDEST = 160000
@@ -257,7 +257,7 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
     owns = raw.execute(owner).fetchone()
     if owns and owns[0]:
         schema.renew_policies(raw)
-        shared_vectors.make_table(raw)
+        vector_table.make_table(raw)
     if create and owns and owns[0]:
         known = raw.execute("SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]).fetchone()
         if known is None:

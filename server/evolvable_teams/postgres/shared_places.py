@@ -6,24 +6,17 @@ nothing. The person whose home they name is shown them once, and they become the
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evolvable_store.resource import Kind
 from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFolder
 from evolvable_store.storage.carried_places import is_below, is_folder
-from evolvable_store.storage.connection import SqliteRepository
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.sql import SqlStorage
+from evolvable_store.storage.repository import SqliteRepository
 
 _KEYS = {"binding": ("folder", "directory"), "folder": ("id", "path"), "listing": ("settings", "collection")}
 
 
 class SharedPlaces(SqliteRepository):
     """The rows of one home that the database holds."""
-
-    def __init__(self, backend: "SqlStorage") -> None:
-        super().__init__(backend)
 
     def read(self) -> WaitingPlaces:
         """Return the rows; those that no version of this program writes are only counted."""

@@ -8,31 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from struct import calcsize, unpack_from
-from typing import TYPE_CHECKING, cast
-
-from psycopg import sql
+from typing import Protocol, cast
 
 from evolvable_store.storage.protocol import SharedVector
-from evolvable_teams.postgres.schema import protect
-
-if TYPE_CHECKING:
-    from psycopg import Connection
-
-    from evolvable_teams.postgres.connection import PostgresConnection
-    from evolvable_teams.postgres.storage import PostgresStorage
-
-TABLE = "embedding"
-
-_LOCK = 0x45564C57
-
-_FOUND = """SELECT (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-        WHERE e.extname = 'vector'),
-    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable' AND tablename = 'embedding')"""
-
-# The values have no fixed number of dimensions: a project may have vectors of several models.
-_MAKE = """CREATE TABLE evolvable.embedding (
-    model text COLLATE "C" NOT NULL, hash bytea NOT NULL, value {vector} NOT NULL, tokens bytea,
-    project bigint NOT NULL DEFAULT evolvable.visible_project(), PRIMARY KEY (project, model, hash))"""
+from evolvable_store.storage.repository import Lender
+from evolvable_teams.postgres.connection import PostgresConnection
+from evolvable_teams.postgres.vector_table import look_for_table, with_type
 
 _FIND = """SELECT hash, {send}(value), tokens FROM embedding
     WHERE project = visible_project() AND model = $1 AND hash = ANY($2)"""
@@ -44,33 +25,12 @@ _ADD = """INSERT INTO embedding (model, hash, value, tokens)
     DO UPDATE SET value = excluded.value, tokens = coalesce(excluded.tokens, embedding.tokens)"""
 
 
-def make_table(raw: Connection) -> None:
-    """Make the table where the database has pgvector and no table. The role owns the schema."""
-    namespace, there = _look(raw)
-    if namespace is None or there:
-        return
-    with raw.transaction():
-        raw.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        if _look(raw)[1]:
-            return
-        raw.execute(_with_type(_MAKE, namespace))
-        raw.execute("SET LOCAL search_path = evolvable")
-        for statement in protect(TABLE):
-            raw.execute(statement.encode())
-        raw.execute(f"SELECT grant_table('{TABLE}')")
+class _VectorLender(Lender, Protocol):
+    """The storage, as far as vectors need it."""
 
-
-def _look(raw: Connection) -> tuple[str | None, bool]:
-    """Return the schema of the extension, None without it, and whether the table exists."""
-    row = raw.execute(_FOUND).fetchone()
-    assert row is not None
-    return row[0], bool(row[1])
-
-
-def _with_type(statement: str, namespace: str) -> bytes:
-    names = {"vector": sql.Identifier(namespace, "vector"), "send": sql.Identifier(namespace, "vector_send")}
-    used = {name: value for name, value in names.items() if f"{{{name}}}" in statement}
-    return sql.SQL(statement).format(**used).as_bytes(None)
+    @property
+    def read_only(self) -> bool:
+        """Whether the library cannot be written."""
 
 
 class PostgresVectors:
@@ -79,14 +39,14 @@ class PostgresVectors:
     Its writes take no lock of the project and are not announced: nobody waits for a vector.
     """
 
-    def __init__(self, storage: PostgresStorage, namespace: str) -> None:
+    def __init__(self, storage: _VectorLender, namespace: str) -> None:
         self._storage = storage
-        self._find, self._add = (_with_type(statement, namespace) for statement in (_FIND, _ADD))
+        self._find, self._add = (with_type(statement, namespace) for statement in (_FIND, _ADD))
 
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
         """Return those of these texts that have a vector of the model."""
         with self._storage.reading() as db:
-            rows = cast("PostgresConnection", db).query(self._find, [model, list(hashes)]).fetchall()
+            rows = cast(PostgresConnection, db).query(self._find, [model, list(hashes)]).fetchall()
         return {digest: SharedVector(_numbers(value), tokens) for digest, value, tokens in rows}
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
@@ -109,7 +69,7 @@ class PostgresVectors:
     def _write(self, statement: bytes, values: list[object]) -> None:
         if not self._storage.read_only:
             with self._storage.reading() as db:
-                cast("PostgresConnection", db).query(statement, values)
+                cast(PostgresConnection, db).query(statement, values)
 
 
 def _numbers(value: bytes) -> tuple[float, ...]:
@@ -118,11 +78,11 @@ def _numbers(value: bytes) -> tuple[float, ...]:
     return unpack_from(f">{count}f", value, calcsize(">HH"))
 
 
-def open_shared_vectors(storage: PostgresStorage) -> PostgresVectors | None:
+def open_shared_vectors(storage: _VectorLender) -> PostgresVectors | None:
     """Return the vectors that the servers share, or None where the database or the role has none."""
     with storage.reading() as db:
-        raw = cast("PostgresConnection", db).raw
-        namespace, there = _look(raw)
+        raw = cast(PostgresConnection, db).raw
+        namespace, there = look_for_table(raw)
         if namespace is None or not there:
             return None
         readable = "SELECT has_table_privilege('evolvable.embedding', 'SELECT'), has_schema_privilege($1, 'USAGE')"

@@ -16,7 +16,7 @@ from evolvable_store.objects import ABSENT, MAX_FILE, MAX_FILES, Tombstone, blob
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.import_staging import Errors, ImportStaging
-from evolvable_store.storage.protocol import ReleasePolicy
+from evolvable_store.storage.release_channel import ReleasePolicy
 
 MAX_PIECE = 48 * 2**20
 """Characters of one value or element: the largest file, every character of it escaped, and some room."""

@@ -6,15 +6,12 @@ The content of a repository is untrusted until a person vouches for it, and so i
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
 from evolvable_store.storage.authorship import Stands, Trees, VersionAuthors, read_newest, read_version
-from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.sql import SqlStorage
-
+from evolvable_store.storage.connection import Connection, read_queries
+from evolvable_store.storage.repository import Database, SqliteRepository
 
 QUERIES = read_queries()
 
@@ -281,7 +278,7 @@ class Attestations(SqliteRepository):
 class Signatures(SqliteRepository):
     """Signatures of operations under one key."""
 
-    def __init__(self, backend: "SqlStorage", key: str, verify: Verify) -> None:
+    def __init__(self, backend: Database, key: str, verify: Verify) -> None:
         """key: the public key in hexadecimal."""
         super().__init__(backend)
         self._key, self._verify = key, verify

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.operation import Identity
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.repository import SqliteRepository
 
 PAGE = 1_000
 """Rows that are read at once."""

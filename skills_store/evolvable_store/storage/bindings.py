@@ -11,8 +11,8 @@ from typing import Any, Self
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.operation import Actor, Identity
 from evolvable_store.resource import Kind, Ref, is_plugins
-from evolvable_store.storage.connection import SqliteRepository
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, Draft, ProposalBatch
+from evolvable_store.storage.repository import SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)

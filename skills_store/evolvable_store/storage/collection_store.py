@@ -4,12 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from evolvable_store.storage.connection import Lender, SqliteRepository
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.sql import SqlStorage
+from evolvable_store.storage.repository import Database, Lender, SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ def _as_choice(settings: str, collection: str, written: str, at: str) -> Listing
 class Collections(SqliteRepository):
     """The collections of a library, and where clients list them: that is decided on each machine, in its home."""
 
-    def __init__(self, backend: "SqlStorage", places: Lender) -> None:
+    def __init__(self, backend: Database, places: Lender) -> None:
         """places: of the tables that name paths of this machine."""
         super().__init__(backend)
         self._places = places

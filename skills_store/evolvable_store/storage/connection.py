@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from evolvable_store.errors import (
     DamagedFile,
@@ -27,13 +27,7 @@ from evolvable_store.errors import (
 from evolvable_store.storage.network_disk import on_network
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from filelock import BaseFileLock
-
-    from evolvable_store.storage.sql import SqlStorage
-
-_T = TypeVar("_T")
 
 Connection = sqlite3.Connection
 """For annotations: a connection of pysqlite3 has the same methods."""
@@ -412,48 +406,3 @@ def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any
     for step in steps:
         migrations()(step)  # type: ignore[type-var]
     migrations.apply(sqlite_utils.Database(connection, execute_plugins=False))
-
-
-class Lender(Protocol):
-    """What lends connections to a database."""
-
-    def reading(self) -> "AbstractContextManager[Connection]":
-        """Lend a connection for a few statements."""
-
-    def writing(self) -> "AbstractContextManager[Connection]":
-        """Lend the writing connection inside a transaction that holds the only write lock."""
-
-
-class SqliteRepository:
-    """Some tables of one library. SQLite's errors, and values that no row of ours has, come out as our errors."""
-
-    def __init__(self, backend: "SqlStorage", lender: Lender | None = None) -> None:
-        """lender: of the connections to the tables, by default the library."""
-        self._backend, self._lender = backend, lender or backend
-
-    def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
-        """Return what `make` makes of the columns of each row. What it cannot take is damage, and reported as such."""
-        with self._lender.reading() as db:
-            return [make(*row) for row in db.execute(query, values).fetchall()]
-
-    def _rows(self, query: str, *values: Any) -> list[Any]:
-        """Return all rows."""
-        with self._lender.reading() as db:
-            return db.execute(query, values).fetchall()
-
-    def _one(self, query: str, *values: Any) -> Any:
-        """Return the first row, None where there is none."""
-        with self._lender.reading() as db:
-            return db.execute(query, values).fetchone()
-
-    def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
-        """Yield (which, what) for each row that a query of a script finds; the comment before it says both."""
-        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE):
-            with self._lender.reading() as db:
-                rows = db.execute(query, values).fetchall()
-            yield from ((which.format(*row), what.format(*row)) for row in rows)
-
-    def _do(self, statement: str, *values: Any) -> int:
-        """Run one statement as a transaction; return how many rows it changed."""
-        with self._lender.writing() as db:
-            return int(db.execute(statement, values).rowcount)

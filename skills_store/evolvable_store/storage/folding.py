@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import SqliteRepository
 from evolvable_store.storage.proposals import EXPIRED, REJECTED
+from evolvable_store.storage.repository import SqliteRepository
 
 _TOGETHER = 500
 """Impressions that are folded under one lock: some 10 ms."""

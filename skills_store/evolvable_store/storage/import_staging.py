@@ -13,7 +13,8 @@ from evolvable_store.operation import Actor, Intent, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage import connection
 from evolvable_store.storage.connection import Connection
-from evolvable_store.storage.protocol import ChannelState, MoveNote, Packed, ReleasePolicy, ReplayStep
+from evolvable_store.storage.protocol import Packed, ReplayStep
+from evolvable_store.storage.release_channel import ChannelState, MoveNote, ReleasePolicy
 
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 Errors = connection.Errors

@@ -12,8 +12,9 @@ from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombstone, unpack, unpack_tombstone
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.network_disk import on_network
+from evolvable_store.storage.repository import SqliteRepository
 
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
@@ -344,19 +345,18 @@ class Purges(SqliteRepository):
     def finish(self, job: PurgeJob) -> bool:
         """Overwrite what the file and its log still hold of removed rows, and end the job.
 
-        Returns:
-            False when another process kept the log from being emptied: the purge is to be run again.
+        Return False when another process kept the log from being emptied: the purge is to be run again.
         """
-        self._backend.maintenance.vacuum(in_memory=True)
+        Maintenance(self._backend).vacuum(in_memory=True)
         with self._writing() as db:
             db.execute("UPDATE purging SET texts = '[]' WHERE id = ?", (job.id,))
-        if not self._backend.maintenance.empty_log():
+        if not Maintenance(self._backend).empty_log():
             return False
         with self._writing() as db:
             row = (job.at, job.actor, job.reason, job.kind, json.dumps(sorted(_purged_blobs(db, job))))
             db.execute("INSERT INTO purged (at, actor, reason, kind, blobs) VALUES (?, ?, ?, ?, ?)", row)
             db.execute("DELETE FROM purging WHERE id = ?", (job.id,))
-        return self._backend.maintenance.empty_log()
+        return Maintenance(self._backend).empty_log()
 
     def tombstones(self) -> list[tuple[str, int, Tombstone]]:
         """Return hash, former size and record of every blob whose bytes were purged, here or elsewhere."""

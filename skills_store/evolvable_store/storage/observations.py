@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
-from evolvable_store.storage.connection import Connection, SqliteRepository
+from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.evidence import QUERIES, Grade, Outcome, Usage, recount_votes
 from evolvable_store.storage.learned import LearnedTask, replace_tasks
+from evolvable_store.storage.repository import SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from evolvable_store.objects import Files, Manifest, make_manifest, pack
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.audit import Decision, add_decisions
-from evolvable_store.storage.connection import SqliteRepository
+from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.repository import SqliteRepository
 
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
@@ -150,10 +151,10 @@ class Proposals(SqliteRepository):
 
         audited: what the audit log says of it.
         """
-        with self._backend.write() as writer:
-            closed = writer.close_proposal(identity, REJECTED, decision, None)
+        with self._backend.writing() as db:
+            closed = close_proposal(db, identity, REJECTED, decision, None)
             if closed:
-                writer.add_decisions(audited)
+                add_decisions(db, audited)
         return closed
 
     def reopen(self, identity: int, *audited: Decision) -> bool:
@@ -167,6 +168,12 @@ class Proposals(SqliteRepository):
             if reopened:
                 add_decisions(db, audited)
         return reopened
+
+
+def close_proposal(db: Connection, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+    """Close an open proposal; return False when it is not open."""
+    query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
+    return bool(db.execute(query, (state, decision, operation, proposal)).rowcount)
 
 
 class ProposalBatch:

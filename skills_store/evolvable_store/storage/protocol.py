@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from evolvable_store.objects import Manifest, Version
-from evolvable_store.operation import Actor, Change, Head, Intent, Operation
+from evolvable_store.operation import Change, Head, Intent, Operation
 from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind, Ref
 
@@ -31,47 +30,10 @@ if TYPE_CHECKING:
     from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
     from evolvable_store.storage.observations import Observations
     from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
-    from evolvable_store.storage.release_channel import Channel
+    from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote
     from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting
     from evolvable_store.storage.transcript_rows import TranscriptRows
     from evolvable_store.storage.trial_pool import TrialPool
-
-
-class ReleasePolicy(StrEnum):
-    """What moves the channel without being told to."""
-
-    NEW = "new"
-    """A skill that is new appears by itself; every later change of it waits until it is published."""
-
-    MANUAL = "manual"
-    """Nothing: new skills wait too."""
-
-    LIVE = "live"
-    """Everything: the channel follows the heads."""
-
-
-DEFAULT_POLICY = ReleasePolicy.NEW
-"""The policy of a library whose user has set none."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelState:
-    """Where the channel holds one skill: at a version, or nowhere. withdrawn: a person took it off."""
-
-    version: int | None
-    withdrawn: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MoveNote:
-    """What a move says of itself. `operation`: the newest one of the library then. `policy`: when it set one."""
-
-    at: str
-    actor: Actor
-    reason: str
-    session: str | None
-    operation: int
-    policy: ReleasePolicy | None = None
 
 
 Packed = tuple[str, int, bytes, str]

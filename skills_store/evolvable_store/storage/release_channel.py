@@ -4,13 +4,51 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Connection, SqliteRepository, read_queries
-from evolvable_store.storage.protocol import DEFAULT_POLICY, ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.connection import Connection, read_queries
+from evolvable_store.storage.repository import SqliteRepository
+
+
+class ReleasePolicy(StrEnum):
+    """What moves the channel without being told to."""
+
+    NEW = "new"
+    """A skill that is new appears by itself; every later change of it waits until it is published."""
+
+    MANUAL = "manual"
+    """Nothing: new skills wait too."""
+
+    LIVE = "live"
+    """Everything: the channel follows the heads."""
+
+
+DEFAULT_POLICY = ReleasePolicy.NEW
+"""The policy of a library whose user has set none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """Where the channel holds one skill: at a version, or nowhere. withdrawn: a person took it off."""
+
+    version: int | None
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveNote:
+    """What a move says of itself. `operation`: the newest one of the library then. `policy`: when it set one."""
+
+    at: str
+    actor: Actor
+    reason: str
+    session: str | None
+    operation: int
+    policy: ReleasePolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,16 +25,17 @@ from evolvable_store.storage.authorship import read_provenance
 from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
 from evolvable_store.storage.carried_places import carried_places, forget_carried
 from evolvable_store.storage.collection_store import Collections
-from evolvable_store.storage.connection import RESTORE, Connection, Lender, SqliteRepository
+from evolvable_store.storage.connection import RESTORE, Connection
 from evolvable_store.storage.evidence import EvidenceLog
 from evolvable_store.storage.folding import Folding
 from evolvable_store.storage.learned import LearnedTasks
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
-from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
-from evolvable_store.storage.protocol import ChannelState, MoveNote, SharedVectors
-from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
+from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews, close_proposal
+from evolvable_store.storage.protocol import SharedVectors
+from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote, add_move, follow_policy
 from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
+from evolvable_store.storage.repository import Lender, SqliteRepository
 from evolvable_store.storage.transcript_rows import TranscriptRows
 from evolvable_store.storage.trial_pool import TrialPool
 
@@ -369,8 +370,7 @@ class SqlWriter(_CommonReads):
         self._places().execute(BIND, row)
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
-        query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
-        return bool(self.db.execute(query, (state, decision, operation, proposal)).rowcount)
+        return close_proposal(self.db, proposal, state, decision, operation)
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         add_decisions(self.db, decisions)

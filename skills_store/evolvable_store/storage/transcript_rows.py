@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Collection
 
-from evolvable_store.storage.connection import SqliteRepository
+from evolvable_store.storage.repository import SqliteRepository
 
 
 class TranscriptRows(SqliteRepository):

@@ -10,8 +10,15 @@ from dataclasses import dataclass, field
 from evolvable_store.errors import InvalidArgument, NoSuchResource, NoSuchVersion, Refused
 from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
-from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelMove, Placement
+from evolvable_store.storage.release_channel import (
+    Channel,
+    ChannelEntry,
+    ChannelMove,
+    ChannelState,
+    MoveNote,
+    Placement,
+    ReleasePolicy,
+)
 from evolvable_tools.authors import reason_notice
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
