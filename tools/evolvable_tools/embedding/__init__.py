@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from evolvable_store.errors import EvolvableError, InvalidArgument
 
 if TYPE_CHECKING:
-    from evolvable_tools.embedding.local_models import Floats, TokenVectors
+    from evolvable_tools.embedding.token_vectors import Floats, TokenVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,6 @@ class NearestDescription:
 
 CLOSEST = 10
 """Resources that are compared with the task token by token: the first of those asked."""
-
-KEPT_TOKENS = 64
-"""Tokens of a text whose vectors are kept, one byte for each number: 24 KB of a text with MiniLM's 384 numbers."""
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 

@@ -21,8 +21,9 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_tools.embedding import Embedder, SimilarResources
 from evolvable_tools.embedding.learned_vectors import LearnedVectors
-from evolvable_tools.embedding.local_models import Floats, open_embedder
-from evolvable_tools.embedding.shared_texts import SharedTexts, unpack_vector
+from evolvable_tools.embedding.local_models import open_embedder
+from evolvable_tools.embedding.shared_texts import SharedTexts
+from evolvable_tools.embedding.token_vectors import Floats, unpack_vector
 
 _VIEWS = 32  # combinations of kind and scopes that are remembered
 

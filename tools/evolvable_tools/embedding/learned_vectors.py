@@ -10,7 +10,7 @@ from evolvable_store.search.learned_texts import tasks_in_force
 from evolvable_store.search.vector_store import VectorModel, Vectors, digest_text
 from evolvable_store.store import Store
 from evolvable_tools.embedding import Embedder
-from evolvable_tools.embedding.local_models import Floats
+from evolvable_tools.embedding.token_vectors import Floats
 
 LOOK_SECONDS = 1.0
 """How often it is looked for learned tasks that changed without a change of the library."""

@@ -10,14 +10,9 @@ from evolvable_store.errors import LibraryError
 from evolvable_store.search.vector_store import VectorModel
 from evolvable_store.storage.protocol import SharedVector, SharedVectors
 from evolvable_store.store import Store
-from evolvable_tools.embedding.local_models import Floats
+from evolvable_tools.embedding.token_vectors import unpack_vector
 
 _LENGTH = 0.02  # how far the square of a vector's length may be from 1: float16 has three digits
-
-
-def unpack_vector(vector: bytes) -> Floats:
-    """Return the numbers of a vector as it is kept."""
-    return np.frombuffer(vector, "<f2").astype(np.float32)
 
 
 class SharedTexts:

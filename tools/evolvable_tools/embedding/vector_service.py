@@ -27,13 +27,8 @@ from evolvable_store.store import Store
 from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
-from evolvable_tools.embedding.local_models import (
-    Floats,
-    TokenVectors,
-    late_interaction,
-    normalize_rows,
-    open_embedder,
-)
+from evolvable_tools.embedding.local_models import open_embedder
+from evolvable_tools.embedding.token_vectors import Floats, TokenVectors, late_interaction, normalize_rows
 
 _REMEMBERED = 256  # tasks whose vectors are kept
 _MOST_NEAREST = 1_000
