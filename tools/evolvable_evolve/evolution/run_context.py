@@ -25,7 +25,7 @@ from evolvable_evolve.evolution.run_config import EXECUTORS, HostContext, RunSet
 from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
 from evolvable_evolve.evolution.scorers.registry import known_samples
 from evolvable_evolve.evolution.solutions import public_files, with_rounds
-from evolvable_evolve.evolution.task import ModelUsage, Task, TaskSet, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import ModelUsage, RegisteredScorer, Task, TaskSet, Trial, TrialOutcome
 from evolvable_evolve.evolution.tasks import locate
 from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, TestRunner
 from evolvable_evolve.evolution.tasks.reader import scorer_files
@@ -267,7 +267,7 @@ class RunParts:
     judging: JudgeSetup | None
     brain: proposer_model.HandOffModel | proposer_model.ModelSpec
     guard: locate.IntegrityGuard
-    registered: Mapping[str, locate.RegisteredScorer]
+    registered: Mapping[str, RegisteredScorer]
     runs_commands: bool
 
 

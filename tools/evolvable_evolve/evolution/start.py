@@ -19,10 +19,10 @@ from evolvable_evolve.evolution.scorers.external_scorers import family_warning
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
 from evolvable_evolve.evolution.solutions import check_rounds, refuse_without_checks
 from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
-from evolvable_evolve.evolution.task import Split, TaskSet
+from evolvable_evolve.evolution.task import RegisteredScorer, Split, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_evolve.evolution.tasks.holdout import look_at, opened_before
-from evolvable_evolve.evolution.tasks.locate import RegisteredScorer, load_taskset, refuse_untrusted, registered_scorers
+from evolvable_evolve.evolution.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
 from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, format_ids
 from evolvable_evolve.evolution.tasks.session_import import refuse_learned_sessions

@@ -11,6 +11,7 @@ from enum import StrEnum
 from math import floor
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.llm import ModelAttempt
@@ -418,3 +419,26 @@ class ScorerError(EvolvableError):
 
 class JudgeRefused(ScorerError):
     """A judge was to score that was not calibrated, or did not pass its calibration."""
+
+
+def named_files(command: Sequence[str]) -> list[Path]:
+    """Return the files that a command names by whole paths."""
+    return [path for path in map(Path, command) if path.is_absolute() and path.is_file()]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredScorer:
+    """A command scorer by its name. sha256: of its arguments, its program, and the files that it names."""
+
+    name: str
+    argv: tuple[str, ...]
+    sha256: str
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that it names by whole paths."""
+        return {str(path): path.read_bytes() for path in named_files(self.argv)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a run records of it."""
+        return {"command": list(self.argv), "sha256": self.sha256}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.task import Rollout, Task, TrialOutcome
+from evolvable_evolve.evolution.task import Rollout, Task, TrialOutcome, named_files
 from evolvable_evolve.sandbox.exchange import SandboxOutputError, bring_back
 from evolvable_evolve.sandbox.mechanisms import Confinement, Sandbox, environment_inside
 from evolvable_store.errors import EvolvableError
@@ -210,11 +210,6 @@ class CommandHost:
 
 UNCONFINED = CommandHost()
 """Commands run with our environment and our rights."""
-
-
-def named_files(command: Sequence[str]) -> list[Path]:
-    """Return the files that a command names by whole paths."""
-    return [path for path in map(Path, command) if path.is_absolute() and path.is_file()]
 
 
 def write_below(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from evolvable_evolve.evolution.candidates.programs import Program
 from evolvable_evolve.evolution.executors import base
 from evolvable_evolve.evolution.run_config import HostContext
-from evolvable_evolve.evolution.task import CRASHED, ModelUsage, Rollout, Task, TrialOutcome
+from evolvable_evolve.evolution.task import CRASHED, ModelUsage, Rollout, Task, TrialOutcome, named_files
 from evolvable_evolve.sandbox.exchange import SandboxOutputError
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import check_path
@@ -64,7 +64,7 @@ class CommandExecutor:
         if host.sandbox is not None:
             self.fingerprint += f" sandbox={host.sandbox.name}"
         own = [folder / path for path in helpers] if folder else []
-        self._host, self._free, self._shown = host, free, (*base.named_files(self.command), *own)
+        self._host, self._free, self._shown = host, free, (*named_files(self.command), *own)
 
     @classmethod
     def from_spec(

@@ -17,7 +17,16 @@ from typing import Any, Self
 
 from evolvable_evolve.evolution.executors import base
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
-from evolvable_evolve.evolution.task import CodeOutcome, JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
+from evolvable_evolve.evolution.task import (
+    CodeOutcome,
+    JudgeRefused,
+    Rollout,
+    Score,
+    ScoreCheck,
+    ScorerError,
+    Task,
+    named_files,
+)
 from evolvable_tools.llm import printable_line, schema_problem
 from evolvable_tools.llm.command_model import ProcessResult
 
@@ -49,7 +58,7 @@ async def command_score(
         await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
         python = host.sandbox.python if host.sandbox is not None else sys.executable
         command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
-        shown = (place / "taskset", place / "transcript.txt", *base.named_files(command))
+        shown = (place / "taskset", place / "transcript.txt", *named_files(command))
         given = _scorer_input(task, rollout, place)
         try:
             ran = await host.run(command, place / "workspace", seconds, given, readable=shown, returns=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_evolve.evolution.executors import base
 from evolvable_evolve.evolution.scorers import external_scorers
@@ -20,12 +20,9 @@ from evolvable_evolve.evolution.scorers.numeric import (
     officeqa_compat,
     officeqa_graded,
 )
-from evolvable_evolve.evolution.task import Rollout, Score, ScorerError, ScorerSpec, Task
+from evolvable_evolve.evolution.task import RegisteredScorer, Rollout, Score, ScorerError, ScorerSpec, Task
 from evolvable_server.plugins import plugin_scorers
 from evolvable_tools.llm import schema_problem
-
-if TYPE_CHECKING:
-    from evolvable_evolve.evolution.tasks.locate import RegisteredScorer
 
 _SEARCHED = 200_000  # characters at the end of an output in which JSON between other words is looked for
 _TRIES = 500  # brackets at which reading JSON is begun
@@ -231,7 +228,7 @@ class TaskSetScorer:
     files: Mapping[str, bytes] = field(default_factory=dict)
     host: base.CommandHost = base.UNCONFINED
     judge: external_scorers.JudgeScorer | None = None
-    registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
+    registered: Mapping[str, RegisteredScorer] = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path | None = None) -> Score:
         """Return how good the output is. Raises ScorerError when the scorer cannot say.

@@ -9,13 +9,11 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import named_files
-from evolvable_evolve.evolution.task import Split, SplitRatios, Task, TaskSet
+from evolvable_evolve.evolution.task import RegisteredScorer, Split, SplitRatios, Task, TaskSet, named_files
 from evolvable_evolve.evolution.tasks.reader import (
     FOLDER,
     LINES,
@@ -115,24 +113,6 @@ def program_of(word: str) -> tuple[str, str]:
             return str(place), hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return str(place), ""
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredScorer:
-    """A command scorer by its name. sha256: of its arguments, its program, and the files that it names."""
-
-    name: str
-    argv: tuple[str, ...]
-    sha256: str
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """The files that it names by whole paths."""
-        return {str(path): path.read_bytes() for path in named_files(self.argv)}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a run records of it."""
-        return {"command": list(self.argv), "sha256": self.sha256}
 
 
 def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
