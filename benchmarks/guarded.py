@@ -18,8 +18,9 @@ from unittest import mock
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools import approvals
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit as resources
 
 MOST_MS = 2.0

@@ -30,7 +30,8 @@ from evolvable_store.search.index import check_index
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 WRITTEN = tuple(f"written-{number}" for number in range(4))

@@ -19,7 +19,8 @@ from evolvable_store.store import Store
 from evolvable_teams.remotes.commit_writer import CommitStream, _Export
 from evolvable_teams.remotes.remote import Remote, push
 from evolvable_teams.remotes.remote_pull import Consent, open_pull
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import leaks
 
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")

@@ -27,7 +27,8 @@ from hard_sessions import HELD_OUT, KNOWN, Hard
 from labelled_sessions import FAILED, PASSED, Do, Labelled, Say, agent, edit, labelled, page, run
 
 from evolvable_store.operation import Actor
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import service
 from evolvable_tools.review.review_config import ReviewSettings

@@ -36,7 +36,8 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.review.review_config import ReviewBudget
 from evolvable_tools.verbs import edit, proposal_inbox
 

@@ -32,7 +32,8 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.folder_lock import FolderOwner
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools import secret_leaks
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 PROCESSES, SKILLS = 4, 60

@@ -38,7 +38,8 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.address import Address, save_address
 from evolvable_store.store import Store
 from evolvable_teams.postgres.embedded import EmbeddedServer
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill
 

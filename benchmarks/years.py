@@ -27,7 +27,8 @@ from evolvable_store.storage.observations import ClientSession, Impression, Inge
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 from evolvable_store.transaction import format_time
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.review.admission import proposed_before
 from evolvable_tools.verbs.edit import update_resource

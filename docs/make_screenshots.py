@@ -23,8 +23,9 @@ from playwright.sync_api import Browser, sync_playwright
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome, Usage
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, load, proposal_inbox
 from evolvable_tools.verbs.search import find_skill
 

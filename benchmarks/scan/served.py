@@ -16,7 +16,8 @@ from hostile import HOSTILE, added
 from evolvable_store.errors import NotFound, Unsafe
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, load
 
 SKILL = (HOSTILE / "skills" / "release-notes.md").read_bytes()

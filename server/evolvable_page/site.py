@@ -34,7 +34,8 @@ from evolvable_store.errors import (
     Refused,
 )
 from evolvable_store.operation import Actor, Signer
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.registry import VERBS, Authority
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from evolvable_server.config import Config
 from evolvable_server.grants import listen_address
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal, Signer
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
     from evolvable_server.page_kit import SignInFlow

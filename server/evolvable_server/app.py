@@ -14,7 +14,8 @@ from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.workingcopy.projects import Projects
 from evolvable_tools.approvals_lock import ApprovalsLock
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from evolvable_store.operation import Identity
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 Value = TypeVar("Value")
 

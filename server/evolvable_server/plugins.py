@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from evolvable_store.paths import Registered
     from evolvable_store.resource import Ref
     from evolvable_store.storage.protocol import Storage
-    from evolvable_tools.library import Caller, Library, TrialArms
+    from evolvable_tools.caller import Caller
+    from evolvable_tools.library import Library, TrialArms
 
 log = logging.getLogger(__name__)
 

@@ -43,8 +43,8 @@ from evolvable_store.errors import EvolvableError, may_pass
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_tools.approvals import ApprovalLevel
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import ApprovalLevel, Caller
+from evolvable_tools.library import Library
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """mallopt's names for the parameters below (malloc.h of glibc)."""

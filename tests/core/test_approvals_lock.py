@@ -14,7 +14,8 @@ from evolvable_server.person_config import read_person_config
 from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
 pytestmark = pytest.mark.process

@@ -13,7 +13,8 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.audit import AuditEntry, Decision
 from evolvable_store.storage.connection import dbapi
 from evolvable_tools import audit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, proposal_inbox, release, versions
 
 PERSON = Caller(Actor.HUMAN, "s-1", principal=Principal.PERSON, via="terminal")

@@ -16,8 +16,8 @@ from evolvable_server.mcp.results import structured_result
 from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import DelegateStatus
-from evolvable_tools.library import Caller
 from evolvable_tools.retrieval import Alternative, ChooseBetween, StageReport
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, Listing

@@ -13,8 +13,9 @@ from evolvable_server.mcp.tools import Tools
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.search.postings import FEW
+from evolvable_tools.caller import Caller
 from evolvable_tools.embedding import SimilarResources
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.verbs import load
 

@@ -11,8 +11,9 @@ from samples import teach
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.caller import Caller
 from evolvable_tools.embedding import NearestDescription, SimilarResources
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import FoundSkills, find_skill

@@ -24,7 +24,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 BODY = "You are the clerk. File every paper."

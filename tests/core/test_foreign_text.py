@@ -14,7 +14,8 @@ from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs.proposal_inbox import list_waiting

@@ -22,7 +22,8 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.folder_lock import FolderOwner, exclusive
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_store.workingcopy.sync import BATCH
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.edit import update_resource
 
 CHILD = Path(__file__).parent.parent / "support" / "watching_child.py"

@@ -12,7 +12,8 @@ from evolvable_server.hooks.dispatch import EMPTY_ANSWER, HookDispatcher
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.evidence import Tally
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 PROMPT = {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": "Please fill in this PDF form for me"}

@@ -16,7 +16,8 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.search.index_file import FILE
 from evolvable_store.storage.learned import MAX_TASKS, LearnedTask, TaskSource
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.learning import (
     MAX_TASK,

@@ -29,7 +29,8 @@ from evolvable_store.storage import connection
 from evolvable_store.storage.observations import ClientSession
 from evolvable_store.storage.protocol import Storage
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.learning import list_learned, remove_learned
 from evolvable_tools.outcomes.usage_report import stats

@@ -8,7 +8,7 @@ from earned import verified
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller
+from evolvable_tools.caller import Caller
 from evolvable_tools.metrics import maturity, wilson_interval
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import list_resources

@@ -235,7 +235,7 @@ from evolvable_server.config import read_config
 from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor
 from evolvable_tools.verbs.search import find_skill
-from evolvable_tools.library import Caller
+from evolvable_tools.caller import Caller
 serving = Serving(read_config())
 found = None
 if serving.library.means.neighbours is None:  # else a process would be started

@@ -11,7 +11,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.validation import MEMORY_CAPS
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.memory_facts import (
     AGES_AFTER,

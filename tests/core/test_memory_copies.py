@@ -20,7 +20,8 @@ from evolvable_server.clients.memory_files import (
 )
 from evolvable_server.config import MEMORY_COPIES, read_machine
 from evolvable_store.operation import Actor
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
 

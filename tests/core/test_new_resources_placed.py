@@ -13,7 +13,8 @@ from evolvable_store.storage import connection
 from evolvable_store.workingcopy import sync
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.registry import WorkingCopies
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.edit import update_resource
 

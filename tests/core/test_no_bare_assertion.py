@@ -10,7 +10,8 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.load import report_outcome
 from evolvable_tools.verbs.scan_import import ask_trust
 

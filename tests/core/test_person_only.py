@@ -15,7 +15,7 @@ from evolvable_server.config import Config
 from evolvable_server.hooks.dispatch import HookDispatcher
 from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor
-from evolvable_tools.library import Caller
+from evolvable_tools.caller import Caller
 
 TASK = "deploy the shop to production"
 NAMED = {"ref": "deploy-prod"}

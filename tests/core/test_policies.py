@@ -7,8 +7,9 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.approvals import ApprovalPolicy
+from evolvable_tools.caller import ApprovalLevel, Caller
+from evolvable_tools.library import Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.redaction.secret_patterns import read_patterns
 from evolvable_tools.verbs import edit, load, proposal_inbox, versions

@@ -6,8 +6,8 @@ from talks import Talk
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit, load

@@ -9,8 +9,9 @@ from evolvable_store.errors import EvolvableError, NoSuchVersion, Refused
 from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, release
 from evolvable_tools.verbs.host_catalog import HostCatalog, _left_out
 

@@ -12,7 +12,8 @@ from evolvable_server.model_setup import FILE, Redaction, own_patterns, review_s
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.verbs.search import find_skill

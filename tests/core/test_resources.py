@@ -17,7 +17,7 @@ from evolvable_store.errors import (
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalLevel
+from evolvable_tools.caller import ApprovalLevel
 from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load
@@ -229,7 +229,7 @@ def test_a_removed_resource_says_how_to_bring_it_back_and_its_versions_stay(libr
 def test_a_projects_resource_hides_the_users_of_the_same_name(library, person, skill):
     skill("pdf", "the user's")
     skill("acme/pdf", "the project's")
-    from evolvable_tools.library import Caller
+    from evolvable_tools.caller import Caller
 
     inside = Caller(Actor.AGENT, None, ("acme", "user"))
     assert "the project's" in load.get_resource(library, inside, PDF).text

@@ -6,9 +6,8 @@ from evolvable_store.objects import EXECUTABLE, PLAIN, File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.provenance import FilePart, Provenance
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.authors import AuthorKind, authorships
-from evolvable_tools.library import Caller
+from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs.proposal_inbox import approve_together, propose_undo, revert_or_propose, show_proposal
 from evolvable_tools.verbs.versions import undo

@@ -8,7 +8,8 @@ from labelled_sessions import labelled
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind
 from evolvable_tools.approvals import ApprovalPolicy
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings, review_status
 from evolvable_tools.review.service import review_session, submit_review

@@ -11,7 +11,8 @@ from mcp_place import skill_text
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import scan_import
 
 pytestmark = pytest.mark.anyio

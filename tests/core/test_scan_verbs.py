@@ -10,9 +10,9 @@ from evolvable_store import bundle
 from evolvable_store.errors import Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalLevel
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import ApprovalLevel, Caller
+from evolvable_tools.library import Library
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs import edit, load, proposal_inbox, scan_import, versions
 from evolvable_tools.verbs.search import find_skill, list_resources

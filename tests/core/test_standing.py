@@ -10,7 +10,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import IndexEntry
 from evolvable_store.storage.evidence import SuccessCounts
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import wilson_lower_bound
 from evolvable_tools.retrieval import SearchMatch
 from evolvable_tools.retrieval.cascade import CAP, TIE, _bound, break_ties

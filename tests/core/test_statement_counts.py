@@ -12,7 +12,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage import connection
 from evolvable_store.workingcopy.registry import WorkingCopies
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, search
 
 AGENT = Caller(Actor.AGENT)

@@ -12,8 +12,8 @@ from evolvable_server.cli.command_line import cli
 from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.verbs import edit, load

@@ -38,7 +38,8 @@ from evolvable_store.search.index import check_index
 from evolvable_store.search.index_file import IndexFile
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 pytestmark = pytest.mark.process
 

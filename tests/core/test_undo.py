@@ -5,9 +5,8 @@ import pytest
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.approvals import ApprovalLevel
+from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load
 from evolvable_tools.verbs.versions import undo

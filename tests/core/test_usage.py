@@ -9,8 +9,8 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.versions import resource_history
 

@@ -9,7 +9,8 @@ from mcp_place import Place
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]

@@ -22,7 +22,8 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, load, proposal_inbox
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT)

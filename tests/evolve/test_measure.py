@@ -26,7 +26,8 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 PERSON = Caller(Actor.HUMAN, None)
 HOST = HostContext({})

@@ -24,8 +24,8 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.trial_pool import PoolState
 from evolvable_tools.approvals_lock import ApprovalsLock, make_key
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit, proposal_inbox, versions

@@ -17,7 +17,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.scan_import import ask_trust, trust
 
 pytestmark = pytest.mark.process

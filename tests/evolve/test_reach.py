@@ -17,7 +17,8 @@ from evolvable_evolve.evolution.tasks.reader import read_taskset
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 PERSON = Caller(Actor.HUMAN, None)

@@ -19,7 +19,8 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import Reviews
 from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalPolicy, parse_policies
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import service

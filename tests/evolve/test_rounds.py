@@ -35,7 +35,8 @@ from evolvable_evolve.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.task_types import TASK_TYPES
 from evolvable_tools.verbs import edit, proposal_inbox, versions

@@ -18,7 +18,8 @@ from evolvable_store import bundle
 from evolvable_store.errors import NoSuchResource, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, load, resource_info, search, tool_commands
 from evolvable_tools.verbs.registry import VERBS
 

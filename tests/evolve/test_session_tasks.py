@@ -21,7 +21,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage.proposals import Draft
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, None)

@@ -26,7 +26,8 @@ from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSett
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 CHECK = """
 import json, pathlib, sys

@@ -28,7 +28,8 @@ from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, read_taskset
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 

@@ -22,7 +22,8 @@ from evolvable_store.storage.evidence import Use
 from evolvable_store.storage.observations import Impression
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.review.admission import fingerprint, proposed_before
 from evolvable_tools.verbs import edit, proposal_inbox, search

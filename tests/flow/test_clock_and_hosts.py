@@ -11,7 +11,8 @@ import pytest
 from evolvable_store import fsck
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 YEAR = 365 * 86_400

@@ -19,7 +19,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_teams.http.http_access import required_permissions
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.tool_commands import approve_tool, tool_version
 

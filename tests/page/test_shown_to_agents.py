@@ -12,7 +12,8 @@ from transcripts import LoadSkill, Says, User, session_id, write_claude_code
 from evolvable_server.config import Config
 from evolvable_server.hooks.dispatch import HookDispatcher
 from evolvable_store.operation import Actor
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 TASK = "merge and split PDF forms"
 

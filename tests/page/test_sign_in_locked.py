@@ -23,7 +23,8 @@ from evolvable_store.resource import Ref
 from evolvable_teams.sign_in import LoginFlow
 from evolvable_tools.approvals_lock import open_key
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
 pytestmark = pytest.mark.process

@@ -33,7 +33,8 @@ from evolvable_server.config import Config
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 pytestmark = pytest.mark.process
 

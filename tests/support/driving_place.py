@@ -20,7 +20,8 @@ from evolvable_evolve.evolution.start import StartedRun, start_run
 from evolvable_evolve.sandbox.probe import SandboxChoice
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.verbs import edit
 

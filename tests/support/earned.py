@@ -5,7 +5,8 @@ from talks import Talk
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import add_client_session
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.verbs import load
 

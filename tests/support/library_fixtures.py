@@ -9,7 +9,8 @@ from samples import OFFICE
 from evolvable_server import plugins
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 PERSON = Caller(Actor.HUMAN)

@@ -20,7 +20,8 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_teams.sign_in import LoginFlow
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")

@@ -13,7 +13,8 @@ from evolvable_teams.remotes.forge_merges import MergeReader
 from evolvable_teams.remotes.remote import PushResult, Remote, push
 from evolvable_teams.remotes.remote_merge import PullResult
 from evolvable_teams.remotes.remote_pull import Consent, open_pull
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
 AGENT = Caller(Actor.AGENT)

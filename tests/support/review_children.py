@@ -16,7 +16,8 @@ from evolvable_server.config import read_config
 from evolvable_server.model_setup import review_settings
 from evolvable_server.person_config import PersonConfig
 from evolvable_store.operation import Actor
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.review.review_config import OverBudget
 from evolvable_tools.review.service import review_session
 

@@ -20,7 +20,8 @@ from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.load import load_skill
 from evolvable_tools.verbs.proposal_inbox import list_waiting
 

@@ -23,7 +23,8 @@ from evolvable_server.cli.command_line import cli
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.verbs import edit
 

@@ -33,7 +33,8 @@ from evolvable_server.mcp.server import Permission
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 pytestmark = [pytest.mark.nightly, pytest.mark.process, pytest.mark.anyio, pytest.mark.alone]

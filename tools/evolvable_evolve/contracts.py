@@ -16,7 +16,8 @@ from evolvable_store.frontmatter import summarize
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_tools.authors import NOBODYS, authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.resource_info import argument_schema, main_document, plain_arguments

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from evolvable_server.config import Config
     from evolvable_server.mcp.server import CallSessions, LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
-    from evolvable_tools.library import Caller, Library
+    from evolvable_tools.caller import Caller
+    from evolvable_tools.library import Library
 
 # Start time: every process that runs a command imports this module, and few need what its functions import.
 

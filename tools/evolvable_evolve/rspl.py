@@ -24,7 +24,8 @@ from evolvable_evolve.sandbox.probe import SandboxChoice, sandbox_of
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import NamedCommands
 from evolvable_tools.secret_leaks import check_served
 from evolvable_tools.untrusted_text import enclose

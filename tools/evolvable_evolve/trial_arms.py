@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from evolvable_store.errors import LibraryTooNew
 from evolvable_store.operation import Actor, Head
 from evolvable_store.storage.trial_pool import PooledVersion, PoolUnit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 _RESOLUTION = 2**64
 

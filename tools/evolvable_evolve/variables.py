@@ -18,8 +18,9 @@ from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.authors import version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import decode_text, encode_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
 from evolvable_tools.secret_leaks import is_env_file
 from evolvable_tools.untrusted_text import AnswerMarks

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.objects import Files, make_manifest
@@ -17,13 +16,10 @@ from evolvable_store.operation import Actor, Head, Operation, Principal, implied
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
+from evolvable_tools.caller import ApprovalLevel, Caller, JudgedLibrary
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
 from evolvable_tools.untrusted_text import quoted_excerpt
-
-if TYPE_CHECKING:
-    from evolvable_tools.library import Caller, Library
-
 
 MAX_REMOVED = 5
 """Resources that an agent may take away in one session, of those that it made itself, before the rest waits; and that
@@ -91,34 +87,21 @@ def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor
     return policy is ApprovalPolicy.ASK
 
 
-class ApprovalLevel(StrEnum):
-    """Which changes of an agent wait for a person. What a scan finds and what memories ask for waits at every level."""
-
-    OFF = "off"
-    """Nothing else waits."""
-
-    GUARDED = "guarded"
-    """What is frozen, and what takes away or takes back what the same client and session did not do, waits."""
-
-    ALL = "all"
-    """Everything waits."""
-
-
-def change_waits(library: "Library", caller: "Caller", head: Head | None) -> bool:
+def change_waits(library: JudgedLibrary, caller: Caller, head: Head | None) -> bool:
     """Return whether a change of this resource by the caller waits, whatever it holds. head: None for a new one."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
     return library.level is ApprovalLevel.ALL or (head is not None and head.version is not None and head.frozen)
 
 
-def frozen_section_waits(library: "Library", caller: "Caller", before: Files, after: Files) -> bool:
+def frozen_section_waits(library: JudgedLibrary, caller: Caller, before: Files, after: Files) -> bool:
     """Return whether the caller's change waits because it touches a section that is marked as frozen."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
     return touches_frozen_section(before, after)
 
 
-def tainted_change_waits(library: "Library", caller: "Caller", before: Files, after: Files, found: Scan) -> bool:
+def tainted_change_waits(library: JudgedLibrary, caller: Caller, before: Files, after: Files, found: Scan) -> bool:
     """Return whether an agent's change waits because its session was served the text of a stranger.
 
     It goes live where the scan finds nothing above low, and where it adds no host, command or file.
@@ -153,7 +136,7 @@ def touches_frozen_section(before: Files, after: Files) -> bool:
 
 
 def edit_waits(
-    library: "Library", caller: "Caller", head: Head | None, before: Files, after: Files, found: Scan
+    library: JudgedLibrary, caller: Caller, head: Head | None, before: Files, after: Files, found: Scan
 ) -> bool:
     """Return whether an edit is a person's to decide, whatever it says: by its subject, its place, or what was read."""
     return (
@@ -163,7 +146,7 @@ def edit_waits(
     )
 
 
-def removal_waits(library: "Library", caller: "Caller", head: Head) -> bool:
+def removal_waits(library: JudgedLibrary, caller: Caller, head: Head) -> bool:
     """Return whether the caller's removal of this resource waits."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
@@ -173,7 +156,7 @@ def removal_waits(library: "Library", caller: "Caller", head: Head) -> bool:
     return not is_own(caller, map(library.store.operation, made_by)) or _takes_too_many(library, caller, {head.ref})
 
 
-def undo_waits(library: "Library", caller: "Caller", undid: Iterable[int], refs: Iterable[Ref]) -> bool:
+def undo_waits(library: JudgedLibrary, caller: Caller, undid: Iterable[int], refs: Iterable[Ref]) -> bool:
     """Return whether taking these operations back waits. refs: the resources that it would change."""
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
@@ -182,7 +165,7 @@ def undo_waits(library: "Library", caller: "Caller", undid: Iterable[int], refs:
     return _takes_too_many(library, caller, set(refs))
 
 
-def is_own(caller: "Caller", operations: Iterable[Operation]) -> bool:
+def is_own(caller: Caller, operations: Iterable[Operation]) -> bool:
     """Return whether the caller made all of these: an agent in the session that it calls in, a script by its token."""
     me, session = caller.identity, caller.session
     if me.principal is not Principal.SCRIPT and (me.principal is not Principal.AGENT or session is None):
@@ -194,7 +177,7 @@ def is_own(caller: "Caller", operations: Iterable[Operation]) -> bool:
     )
 
 
-def _takes_too_many(library: "Library", caller: "Caller", refs: set[Ref]) -> bool:
+def _takes_too_many(library: JudgedLibrary, caller: Caller, refs: set[Ref]) -> bool:
     """Return whether the session would have taken away or back more resources than an agent may."""
     made = [one for one in library.store.operations(SEARCHED, caller.session) if is_own(caller, [one])]
     took = [operation.id for operation in made if operation.intent.undoes]

@@ -19,8 +19,6 @@ from evolvable_store.storage.protocol import Storage
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-    from evolvable_tools.library import Library
-
 
 MIN_PASSPHRASE = 8
 """Characters of the shortest passphrase."""
@@ -80,19 +78,19 @@ class ApprovalsLock:
         return found
 
 
-def lost_locks(library: "Library") -> list[str]:
-    """Return the public keys of locks that this library has had, that nobody ended, and that do not count now."""
-    now = library.lock.key if library.lock is not None else ""
-    return [key for key in library.store.backend.attestations.lock_keys() if key != now]
+def lost_locks(lock: ApprovalsLock | None, backend: Storage) -> list[str]:
+    """Return the public keys of locks that a library has had, that nobody ended, and that do not count now."""
+    now = lock.key if lock is not None else ""
+    return [key for key in backend.attestations.lock_keys() if key != now]
 
 
-def lost_lock_message(library: "Library", keys: Sequence[str]) -> tuple[str, str]:
+def lost_lock_message(lock: ApprovalsLock | None, keys: Sequence[str]) -> tuple[str, str]:
     """Return what is to be said of lost locks, and what to do."""
-    now = "the configuration names another key" if library.lock is not None else "the configuration names no lock now"
+    now = "the configuration names another key" if lock is not None else "the configuration names no lock now"
     said = (
         f"Approvals of this library were locked with key {keys[0][:16]}, and {now}: decisions need no passphrase of it."
     )
-    command = "lock" if library.lock is not None else "unlock"
+    command = "lock" if lock is not None else "unlock"
     return said, (
         "If you did not end the lock, restore the folder of your configuration from a backup;"
         f" if you did, `evolvable approvals {command}` ends this message."

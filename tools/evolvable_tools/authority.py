@@ -5,7 +5,7 @@ version. What anybody or anything else changed is out of force until a person ap
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import Document, parse_document
@@ -14,9 +14,7 @@ from evolvable_store.power_fields import HeldPowers, different_powers, power_val
 from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_store.validation import main_path
 from evolvable_tools.authors import BY_PROGRAM, AuthorKind, FileAuthor, version_authorship, version_base, version_maker
-
-if TYPE_CHECKING:
-    from evolvable_tools.library import Library
+from evolvable_tools.caller import JudgedLibrary
 
 MAX_SEARCHED = 50
 """Versions since the base among which the one is looked for that brought a value."""
@@ -28,12 +26,12 @@ Field = Callable[[Document], Any]
 """Returns the value of a field of a main file."""
 
 
-def in_force(library: "Library", head: Head, version: int, value: Field) -> bool:
+def in_force(library: JudgedLibrary, head: Head, version: int, value: Field) -> bool:
     """Return whether the value of a field of a version is in force."""
     return field_author(library, head, version, value) is None
 
 
-def field_author(library: "Library", head: Head, version: int, value: Field) -> FileAuthor | None:
+def field_author(library: JudgedLibrary, head: Head, version: int, value: Field) -> FileAuthor | None:
     """Return who changed a field of a version, None where it is in force."""
     base = version_base(library, head, version)
     if base == version:
@@ -49,7 +47,7 @@ def field_author(library: "Library", head: Head, version: int, value: Field) -> 
     return _bringer(library, head, base or 0, version, lambda number: read(number) == now)
 
 
-def powers_out(library: "Library", head: Head, version: int) -> HeldPowers | None:
+def powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers | None:
     """Return which powers that a version names are out of force, None for none.
 
     What a person saved on disk in a folder of theirs is in force: the program that acts on it reads the disk too.
@@ -75,7 +73,7 @@ def powers_out(library: "Library", head: Head, version: int) -> HeldPowers | Non
     return HeldPowers(frozenset(out), base or 0, before, line)
 
 
-def files_author(library: "Library", head: Head, version: int) -> FileAuthor | None:
+def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor | None:
     """Return who changed the files of a version that are not the main one, None where all are in force.
 
     What a person saved on disk in a folder of theirs is in force.
@@ -127,7 +125,7 @@ def _changed_by(author: FileAuthor | None) -> str:
 
 
 def _bringer(
-    library: "Library", head: Head, base: int, version: int, is_same: Callable[[int], bool]
+    library: JudgedLibrary, head: Head, base: int, version: int, is_same: Callable[[int], bool]
 ) -> FileAuthor | None:
     """Return who brought a value that a version has, since the base, and before it where a person only took it back.
 
@@ -146,7 +144,7 @@ def _bringer(
     return version_maker(library, head, older[0])
 
 
-def _main(library: "Library", head: Head, version: int) -> bytes:
+def _main(library: JudgedLibrary, head: Head, version: int) -> bytes:
     try:
         path = main_path(head.kind, head.name, library.store.manifest(head, version))
         return library.store.file(head, path, version).data if path else b""
@@ -154,6 +152,6 @@ def _main(library: "Library", head: Head, version: int) -> bytes:
         return b""
 
 
-def _document(library: "Library", head: Head, version: int) -> Document | None:
+def _document(library: JudgedLibrary, head: Head, version: int) -> Document | None:
     data = _main(library, head, version)
     return parse_document(data) if data else None

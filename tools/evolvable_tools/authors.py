@@ -9,16 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operation, Principal, implied_principal
 from evolvable_store.provenance import FilePart
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.attestations import Attestation
 from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors, is_followed
-
-if TYPE_CHECKING:
-    from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller, JudgedLibrary
 
 
 class AuthorKind(StrEnum):
@@ -117,19 +114,21 @@ NOBODYS = Authorship(AuthorKind.IMPORT, main=FileAuthor(AuthorKind.IMPORT, why=_
 """Of a resource that is not found: its text, if any, stands between marks."""
 
 
-def authorships(library: "Library", resources: Iterable[int], reader: "Caller | None" = None) -> dict[int, Authorship]:
+def authorships(
+    library: JudgedLibrary, resources: Iterable[int], reader: Caller | None = None
+) -> dict[int, Authorship]:
     """Return whose the newest version of each of these resources is. reader: None for a session without changes."""
     found = library.store.backend.attestations.newest_authors(resources)
     return _judged(library, found.values(), reader)
 
 
-def version_authorship(library: "Library", head: Head, number: int, reader: "Caller | None" = None) -> Authorship:
+def version_authorship(library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None) -> Authorship:
     """Return whose a version of a resource is."""
     found = library.store.backend.attestations.version_authors(head.id, number)
     return _judged(library, [found], reader)[head.id] if found is not None else NOBODYS
 
 
-def version_base(library: "Library", head: Head, number: int) -> int | None:
+def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
     """Return the version that a person stands for and that a version is compared with, None where there is none."""
     found = library.store.backend.attestations.version_authors(head.id, number)
     if found is None:
@@ -143,7 +142,7 @@ def version_base(library: "Library", head: Head, number: int) -> int | None:
     return base.version if base is not None else None
 
 
-def version_maker(library: "Library", head: Head, number: int) -> FileAuthor | None:
+def version_maker(library: JudgedLibrary, head: Head, number: int) -> FileAuthor | None:
     """Return who made a version, None where there is none."""
     found = library.store.backend.attestations.version_authors(head.id, number)
     if found is None:
@@ -156,7 +155,7 @@ _YOURS = Authorship(AuthorKind.YOU, stands=True)
 _YOURS_APPROVED = replace(_YOURS, approved=True)
 
 
-def _judged(library: "Library", found: Iterable[VersionAuthors], reader: "Caller | None") -> dict[int, Authorship]:
+def _judged(library: JudgedLibrary, found: Iterable[VersionAuthors], reader: Caller | None) -> dict[int, Authorship]:
     judged, doubtful = dict[int, Authorship](), list[VersionAuthors]()
     subject = subject_of(reader.via) if reader is not None else ""
     for one in found:
@@ -176,7 +175,7 @@ def _judged(library: "Library", found: Iterable[VersionAuthors], reader: "Caller
     return judged
 
 
-def vouchers(library: "Library", resources: Iterable[int]) -> list[Attestation]:
+def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestation]:
     """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
     found = library.store.backend.attestations.of(resources)
     return found if library.lock is None else [one for one in found if library.lock.signed(one)]
@@ -185,7 +184,7 @@ def vouchers(library: "Library", resources: Iterable[int]) -> list[Attestation]:
 class _Judge:
     """What one reader is told of versions."""
 
-    def __init__(self, library: "Library", reader: "Caller | None") -> None:
+    def __init__(self, library: JudgedLibrary, reader: Caller | None) -> None:
         self._library, self._reader = library, reader
         self._subject = subject_of(reader.via) if reader is not None else ""
 
@@ -317,7 +316,7 @@ def author_kind(identity: Identity, actor: Actor, subject: str = "") -> tuple[Au
     return (AuthorKind.AGENT if own else AuthorKind.MEMBER), by
 
 
-def operation_author(made: Operation, reader: "Caller | None" = None) -> tuple[AuthorKind, str]:
+def operation_author(made: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
     """Return whose an operation is for a reader, and by what name."""
     principal = made.principal or implied_principal(made.actor)
     subject = subject_of(reader.via) if reader is not None else ""

@@ -3,7 +3,8 @@
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head, Identity, Principal
 from evolvable_tools.authors import AuthorKind, Authorship, authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 SHARED = 0.5
 """The share of a new resource's lines above which it is the stranger's whose lines they are."""

@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 from evolvable_store.errors import EvolvableError, Refused, TryAgain
 from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
 from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head, Identity, Principal, Signer, implied_principal
+from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.paths import UNWRITTEN, FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.power_fields import HeldPowers
 from evolvable_store.regular_files import regular_file
@@ -22,8 +21,9 @@ from evolvable_store.storage.impression_log import ImpressionLog
 from evolvable_store.storage.trial_pool import PooledVersion
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.projects import Projects
-from evolvable_tools.approvals import ApprovalLevel, ApprovalPolicy, ContentGate
+from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
+from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.served_texts import ServedTexts
@@ -38,45 +38,6 @@ if TYPE_CHECKING:
     from evolvable_store.workingcopy.staged_checkout import StagedCheckout
     from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
-
-    principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
-    signer: signs the caller's decisions, where the person locked approvals.
-    connection: the server's own name of the connection that the call came over, None where it cannot tell connections
-    apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
-    cannot tell. address: from where the call came, '' for this machine. conversation: whom texts are served to, ''
-    where the server cannot tell its clients apart; by default the connection, or the session.
-    """
-
-    actor: Actor
-    session: str | None = None
-    scopes: tuple[str, ...] = (USER_SCOPE,)
-    principal: Principal | None = None
-    via: str = ""
-    signer: Signer | None = None
-    connection: str | None = None
-    project: str | None = None
-    address: str = ""
-    conversation: str | None = None
-
-    @property
-    def reader(self) -> str | None:
-        """Who has the texts that are served to this caller; None where nobody can tell."""
-        return (self.connection or self.session if self.conversation is None else self.conversation) or None
-
-    @property
-    def identity(self) -> Identity:
-        """Who answers for the operations of this caller."""
-        return Identity(self.principal or implied_principal(self.actor), self.via)
-
-    @property
-    def decides(self) -> bool:
-        """Whether the caller may decide what is a person's to decide: a person, or a script with that permission."""
-        return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
 class TrialArms(Protocol):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.gc import DetectedSecret, SecretFindings, SecretOccurrence
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.redaction import certain_runs
 
 RULES = 1

@@ -30,7 +30,8 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.leftovers import copied_from
 from evolvable_store.workingcopy.sync_plan import reasons_against
 from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_anything_leaves, held_back
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.purge_content import note_copy

@@ -24,7 +24,8 @@ from evolvable_server.config import read_machine
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_store.storage.collection_store import ListingChoice
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import collections
 from evolvable_tools.verbs.collections import (
     BUDGET,

@@ -48,7 +48,8 @@ from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
 
 if TYPE_CHECKING:
     from evolvable_server.approval_keys import PassphraseSigner
-    from evolvable_tools.library import Caller, Library
+    from evolvable_tools.caller import Caller
+    from evolvable_tools.library import Library
 
 # Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
 
@@ -234,8 +235,8 @@ class CommandContext:
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
         from evolvable_store.workingcopy.project_map import take_notices
-        from evolvable_tools.approvals import ApprovalLevel
         from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
+        from evolvable_tools.caller import ApprovalLevel
         from evolvable_tools.library import Library
         from evolvable_tools.trust import mark_repository_heads
 
@@ -260,8 +261,8 @@ class CommandContext:
         ):
             _report_regraded(library)
             warn(*mark_repository_heads(library))
-            if lost := lost_locks(library):
-                warn(" ".join(lost_lock_message(library, lost)))
+            if lost := lost_locks(library.lock, library.store.backend):
+                warn(" ".join(lost_lock_message(library.lock, lost)))
             if self.identity.principal is Principal.PERSON:
                 warn(*assign_trusted_folders(library, _list_folder))
             sequence = library.store.sequence()

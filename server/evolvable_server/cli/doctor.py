@@ -202,8 +202,8 @@ def _unsigned(library: Library) -> Iterator[HealthProblem]:
 
 def _lost_lock(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem where the library has had a lock that the configuration does not name any more."""
-    if lost := lost_locks(library):
-        yield HealthProblem(*lost_lock_message(library, lost))
+    if lost := lost_locks(library.lock, library.store.backend):
+        yield HealthProblem(*lost_lock_message(library.lock, lost))
 
 
 def _unattended(config: Config) -> list[str]:

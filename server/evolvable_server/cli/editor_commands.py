@@ -24,8 +24,9 @@ from evolvable_store.errors import (
     TooLarge,
 )
 from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import decode_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 Saved = TypeVar("Saved")

@@ -29,7 +29,8 @@ from evolvable_store.resource import Ref, main_file
 from evolvable_store.workingcopy.discovery import count_resources, discover, is_single
 from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
 from evolvable_tools.approvals import UNSEEN_FOLDER, add_left_out, check_arrival, finding_messages, is_dangerous
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.scan_import import TrustOffer
 

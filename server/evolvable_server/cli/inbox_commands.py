@@ -28,7 +28,8 @@ from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Proposal
 from evolvable_store.storage.release_channel import ReleasePolicy
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import proposal_inbox, release
 from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal, as_read

@@ -35,7 +35,8 @@ from evolvable_server.cli.terminal import (
 )
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
 from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.library_status import first_request
 from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal

@@ -21,7 +21,8 @@ from evolvable_store.search.index import check_index
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
 from evolvable_store.workingcopy.staging_dir import open_root
 from evolvable_tools import secret_leaks
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, LeakedSecret
 from evolvable_tools.verbs import purge_content, search
 from evolvable_tools.verbs.purge_content import Purged, PurgePlan

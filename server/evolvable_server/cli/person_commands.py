@@ -19,7 +19,8 @@ from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.approvals_lock import lost_locks
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.verbs import scan_import, tool_commands
 from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, TrustDecision, TrustQuestion, preview
@@ -122,7 +123,7 @@ def _unlock(state: CommandContext) -> None:
 
 def _end_lost_locks(state: CommandContext, library: Library, caller: Caller) -> bool:
     """End the locks that the configuration does not name any more, after a question. Return whether there were any."""
-    if not (lost := lost_locks(library)):
+    if not (lost := lost_locks(library.lock, library.store.backend)):
         return False
     refused = "The library keeps it in mind, and nothing else was changed."
     confirm(f"End the lock with key {lost[0][:16]} without its passphrase?", refused=refused)

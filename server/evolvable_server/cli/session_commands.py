@@ -35,7 +35,8 @@ from evolvable_tools.outcomes import usage_report as verbs
 from evolvable_tools.review import Compressed
 
 if TYPE_CHECKING:
-    from evolvable_tools.library import Caller, Library
+    from evolvable_tools.caller import Caller
+    from evolvable_tools.library import Library
     from evolvable_tools.review import Reviewed
     from evolvable_tools.review.context_compression import AssetFiles
     from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewSettings, ReviewStatus

@@ -42,7 +42,8 @@ from evolvable_tools.verbs.library_status import proposal_request
 if TYPE_CHECKING:
     from evolvable_server.cli.archive_commands import Copied
     from evolvable_store.store import Store
-    from evolvable_tools.library import Caller, Library
+    from evolvable_tools.caller import Caller
+    from evolvable_tools.library import Library
 
 # Start time: only `quickstart` needs the MCP SDK and copies folders.
 

@@ -19,7 +19,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.memory_facts import memories_for_clients
 
 BEGIN = b"<!-- evolvable memory: begin"

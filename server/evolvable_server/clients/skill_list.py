@@ -19,7 +19,8 @@ from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.collection_store import ListingChoice
 from evolvable_store.workingcopy.folder_lock import exclusive
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_may_decide
 from evolvable_tools.verbs.collections import ListedSkill, Shown, find_collection, plan_overrides, read_skills
 

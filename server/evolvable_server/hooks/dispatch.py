@@ -34,7 +34,8 @@ from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.transaction import format_time
 from evolvable_store.workingcopy.late_origin import record_maker
 from evolvable_tools.authors import AuthorKind, author_words
-from evolvable_tools.library import AgentLocator, Caller, Library, SkillLocator
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import AgentLocator, Library, SkillLocator
 from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
 from evolvable_tools.sessions import SUBAGENT_TOOLS

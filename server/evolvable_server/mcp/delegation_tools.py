@@ -14,7 +14,8 @@ from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_server.mcp.tools import AnyRef, Number, add_tool, declare_tools, footer
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import load
 
 

@@ -34,7 +34,8 @@ from evolvable_server.mcp.server import Call, Permission, name_of, permissions_o
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
     from evolvable_tools.scan import Finding

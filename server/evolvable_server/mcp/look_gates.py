@@ -28,7 +28,8 @@ from evolvable_server.mcp.elicitation import (
 from evolvable_server.mcp.results import structured_result
 from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, caller_of, name_of
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
     from evolvable_tools.verbs.unseen_changes import UnseenChange

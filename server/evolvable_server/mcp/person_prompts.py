@@ -10,7 +10,8 @@ from evolvable_store.errors import InvalidRef
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.authors import author_words, authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.verbs import proposal_inbox, versions
 from evolvable_tools.verbs.search import MAX_MATCHES, find_skill

@@ -24,7 +24,8 @@ from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_tools.authors import authorships, version_authorship
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import bound_text, enclose
 from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 

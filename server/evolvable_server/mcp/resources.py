@@ -50,7 +50,8 @@ from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_tools.authors import authorships, version_authorship
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs.host_catalog import HostCatalog, is_users

@@ -20,7 +20,8 @@ from evolvable_server.mcp.server import CallSessions, caller_of, decider_of
 from evolvable_server.mcp.tools import Number, one_of
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.review import Compressed, Reviewed, context_compression, service
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read

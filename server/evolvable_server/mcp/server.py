@@ -39,7 +39,8 @@ from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.prompts_and_skills import LibraryPrompts

@@ -23,8 +23,9 @@ from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import SELF_CHECK, CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
 from evolvable_store.storage.evidence import Outcome, Usage
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.retrieval import MODES
 from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks

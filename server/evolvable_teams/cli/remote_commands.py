@@ -43,7 +43,8 @@ from evolvable_teams.remotes.git_process import check_address, check_branch, is_
 from evolvable_teams.remotes.remote import PARTS, PushResult, Remote, check_remote_name
 from evolvable_teams.remotes.remote_merge import Arrival, PullResult
 from evolvable_teams.remotes.remote_pull import Consent, IncomingResource, open_pull, purge_as_elsewhere
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs.purge_content import plan_blobs
 

@@ -18,7 +18,8 @@ from evolvable_teams.remotes.commit_writer import TIP, WORK, Exported, export_op
 from evolvable_teams.remotes.git_process import BareRepository
 from evolvable_teams.remotes.layout import BESIDE, folder_of, signature_line, write_message
 from evolvable_teams.remotes.remote_records import RECORDS, LookRecords, purged_hashes, write_records
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, held_back
 
 PARTS = ("memory", "quotes", "sessions", "learned")

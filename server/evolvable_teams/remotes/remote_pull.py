@@ -28,7 +28,8 @@ from evolvable_teams.remotes.remote_records import IncomingRecords, import_recor
 from evolvable_teams.remotes.tree_walk import TreeChanges
 from evolvable_tools.approvals import SOUL, check_change
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding
 from evolvable_tools.verbs.purge_content import Purged, plan_blobs, purge
 

@@ -25,7 +25,8 @@ from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_teams.remotes.layout import BESIDE
 from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.authors import authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl", "looks.jsonl")
 

@@ -25,7 +25,8 @@ from evolvable_evolve.evolution.trials.budget import Bill, RunBudget
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Principal
 from evolvable_store.paths import check_path
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 MAX_ANSWER = 10_000
 """Characters of an answer of the person."""

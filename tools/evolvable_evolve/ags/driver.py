@@ -28,7 +28,8 @@ from evolvable_evolve.sandbox.mechanisms import Bubblewrap
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, Refused, Unsafe, VersionConflict
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 AGS_DIR = "ags"

@@ -23,7 +23,8 @@ from evolvable_store.storage.observations import (
     IngestedSession,
     UsageObservation,
 )
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.load import note_load
 
 CLIENT, TASK_TYPE = "ags", "agents"

@@ -22,7 +22,8 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.authors import AuthorKind, authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 MAX_TASK = 20_000
 """Characters of a task."""

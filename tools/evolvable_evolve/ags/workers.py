@@ -30,8 +30,9 @@ from evolvable_store.paths import check_path
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.authority import out_of_force
 from evolvable_tools.authors import AuthorKind, FileAuthor, version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import agent_skills
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.untrusted_text import enclose
 from evolvable_tools.verbs import edit

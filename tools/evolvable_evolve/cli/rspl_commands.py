@@ -24,7 +24,8 @@ from evolvable_server.model_setup import commands_of_role
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, resource_info, tool_commands
 from evolvable_tools.verbs.tool_commands import ToolVersion
 

@@ -10,7 +10,8 @@ from evolvable_server.cli.terminal import confirm, remark
 from evolvable_server.config import is_person
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 

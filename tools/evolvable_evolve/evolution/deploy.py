@@ -15,7 +15,8 @@ from evolvable_store.objects import PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.evidence import Outcome
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import wilson_interval
 from evolvable_tools.outcomes.usage_report import Share
 from evolvable_tools.verbs import proposal_inbox

@@ -30,7 +30,8 @@ from evolvable_evolve.evolution.trials.measurement import BACKOFF, TrialRunner, 
 from evolvable_evolve.evolution.trials.trial import TrialBackend
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import blob_hash, pack
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 MAX_FAILED_ATTEMPTS = 8
 """Attempts in a row that infrastructure may spoil before a run stops and says so."""

@@ -14,7 +14,8 @@ from evolvable_evolve.evolution.start import MeasuredProgram, StartedRun, start_
 from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 NOTHING = "none"
 _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")

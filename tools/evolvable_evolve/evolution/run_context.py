@@ -33,7 +33,8 @@ from evolvable_evolve.evolution.trials.budget import RunBudget
 from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.redaction.redactor import Redactor
 

@@ -15,7 +15,7 @@ from evolvable_evolve.evolution.ledger.run_state import RunPhase, RunState
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
 from evolvable_evolve.evolution.prospects import estimate_chance
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.library import Caller
+from evolvable_tools.caller import Caller
 
 MAX_EVENTS = 200
 """Events in one answer."""

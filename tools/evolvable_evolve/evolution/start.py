@@ -29,7 +29,8 @@ from evolvable_evolve.evolution.tasks.session_import import refuse_learned_sessi
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 
 FAILING_BELOW = 0.5

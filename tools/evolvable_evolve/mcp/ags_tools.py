@@ -21,7 +21,8 @@ from evolvable_server.config import Config
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_server.mcp.tools import Number, RefText, add_tool, declare_tools
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]

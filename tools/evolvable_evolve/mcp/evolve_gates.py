@@ -16,7 +16,8 @@ from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
 from evolvable_server.model_setup import named_commands
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 MAX_QUESTION = 60_000
 """Characters of a question; a longer change is adopted by hand, where all of it is shown."""

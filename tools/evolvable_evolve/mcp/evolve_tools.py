@@ -46,7 +46,8 @@ from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
 from evolvable_server.model_setup import proposer_settings
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
 Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]

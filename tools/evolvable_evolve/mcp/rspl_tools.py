@@ -37,7 +37,8 @@ from evolvable_server.mcp.tools import (
 from evolvable_server.model_setup import commands_of_role
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs import edit, resource_info, tool_commands
 from evolvable_tools.verbs.registry import Effect

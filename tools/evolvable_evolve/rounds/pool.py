@@ -18,8 +18,9 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.trial_pool import PooledVersion, PoolState, check_share
 from evolvable_tools import approvals
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import delegate_in
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import REWARDS
 from evolvable_tools.verbs import proposal_inbox, versions
 from evolvable_tools.verbs.rebased_proposals import rebase

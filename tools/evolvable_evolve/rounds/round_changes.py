@@ -19,7 +19,8 @@ from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_store.storage.proposals import OPEN, Draft, Proposal
 from evolvable_store.storage.trial_pool import PooledVersion, PoolState
 from evolvable_store.transaction import format_time
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import wilson_lower_bound, wilson_upper_bound
 from evolvable_tools.review.admission import ALIKE, AdmittedCandidate, admit, jaccard
 from evolvable_tools.review.candidates import parse_candidate

@@ -19,7 +19,8 @@ from evolvable_evolve.rounds.traces import RoundTrace, cause_of, failed_last_che
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.evidence import Attempt, Outcome
 from evolvable_store.storage.observations import VerifiedEnd
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import MAIN_AGENT, REWARDS
 from evolvable_tools.outcomes.ingest import own_part
 from evolvable_tools.redaction.redactor import Redactor

@@ -47,7 +47,8 @@ from evolvable_evolve.rounds.traces import RetainedTrace, RetainReason, retain
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.storage.trial_pool import PoolState
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import ProviderError, Request, WrongAnswer
 from evolvable_tools.metrics import agent_episodes, agent_utilities, verified_utilities
 from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE

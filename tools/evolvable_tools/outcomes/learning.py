@@ -18,7 +18,8 @@ from evolvable_store.resource import Ref
 from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, likeness, nearest
 from evolvable_store.storage.evidence import Attempt, Outcome
 from evolvable_store.storage.learned import LearnedTask, TaskSource
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_may_decide
 
 if TYPE_CHECKING:

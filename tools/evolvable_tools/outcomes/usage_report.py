@@ -14,7 +14,8 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage import evidence
 from evolvable_store.storage.evidence import Attempt, ImpressionCount, Outcome, SuccessCounts, Tally
 from evolvable_store.transaction import format_time
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import (
     ENOUGH,
     Utility,

@@ -20,7 +20,8 @@ from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage.proposals import Episode
 from evolvable_store.validation import main_path
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import unquoted_text
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA

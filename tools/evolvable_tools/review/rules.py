@@ -13,7 +13,8 @@ from typing import Any
 
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.tokenizer import tokenize
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import candidates
 from evolvable_tools.review.review_request import ECHOED, TYPED, UNTRUSTED, EvidenceSpan, ReviewRequest, shingles

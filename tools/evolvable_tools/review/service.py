@@ -32,7 +32,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.storage.proposals import Review, Reviews, ReviewState
 from evolvable_store.transaction import format_time
 from evolvable_tools.approvals import ApprovalPolicy
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed, review_request

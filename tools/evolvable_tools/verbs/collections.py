@@ -12,7 +12,8 @@ from evolvable_store.errors import InvalidArgument, NotFound
 from evolvable_store.operation import Head
 from evolvable_store.resource import MAX_NAME, Kind, Ref, is_name
 from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_may_decide
 
 BUDGET = 8_000

@@ -25,9 +25,10 @@ from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems, lost_files, unclear_problems
 from evolvable_tools import approvals
 from evolvable_tools.borrowed_text import borrowed_from
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import delegate_warnings
 from evolvable_tools.file_edits import TextEdit, apply_edit
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.search import near_duplicates_of, near_duplicates_of_change

@@ -16,7 +16,8 @@ from evolvable_store.workingcopy.learned_changes import PUT_BACK
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.resource_info import lines_out_of_force
 from evolvable_tools.verbs.search import list_resources
 from evolvable_tools.verbs.unseen_changes import list_unseen

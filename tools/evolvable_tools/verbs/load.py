@@ -10,9 +10,10 @@ from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
 from evolvable_tools.authors import AuthorKind, Authorship, provenance_line, version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation
 from evolvable_tools.file_edits import decode_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.verbs.skill_folder import SkillFolder, place_text

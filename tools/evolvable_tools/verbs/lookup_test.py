@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import wilson_interval
 from evolvable_tools.verbs.search import find_skill
 

@@ -18,8 +18,9 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.validation import MEMORY_CAPS
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import check_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 
 ARCHIVE = "archive.txt"
 """Where facts go that nobody said for long, or that had to make room."""

@@ -9,7 +9,8 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.workingcopy.status import DirectoryState
 from evolvable_tools.authors import operation_author, reason_notice, version_authorship
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import load, resource_info, versions
 from evolvable_tools.verbs.load import Loaded

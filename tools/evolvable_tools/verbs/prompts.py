@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import Document, parse_document
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import enclose
 from evolvable_tools.verbs import load
 from evolvable_tools.verbs.search import list_page

@@ -22,8 +22,9 @@ from evolvable_tools.approvals import (
     needs_person,
     undo_waits,
 )
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import apply_files, decode_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import versions

@@ -26,7 +26,8 @@ from evolvable_store.secret_copies import holds_text, unpacked, without_texts
 from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.storage.remotes import RemoteState
 from evolvable_store.store import Store
-from evolvable_tools.library import Caller, Library, built_in_redactor
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library, built_in_redactor
 from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
 
 _INDEXES = (index_file.FILE, *index_file.EARLIER)

@@ -20,7 +20,8 @@ from evolvable_store.storage.release_channel import (
     ReleasePolicy,
 )
 from evolvable_tools.authors import reason_notice
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
 from evolvable_tools.untrusted_text import UNMARKED, AnswerMarks
 from evolvable_tools.verbs.host_catalog import HostCatalog

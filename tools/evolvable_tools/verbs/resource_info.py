@@ -12,8 +12,9 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.proposals import OPEN
 from evolvable_tools.authority import out_of_force, powers_out, short_ref
 from evolvable_tools.authors import version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import delegate_author, delegate_of
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs import tool_commands
 from evolvable_tools.verbs.edit import COPY_OF

@@ -14,7 +14,8 @@ from evolvable_store.resource import Ref, is_plugins
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.resource_merge import merge_back, name_overlaps
 from evolvable_tools.authors import version_authorship
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import is_env_file
 from evolvable_tools.untrusted_text import AnswerMarks
 

@@ -15,7 +15,8 @@ from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages
 from evolvable_tools.authors import Authorship, authorships, version_base
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding, FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
 from evolvable_tools.verbs import proposal_inbox

@@ -17,8 +17,9 @@ from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_store.storage.trial_pool import PooledVersion
 from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships, version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import FITS, Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trust import proven_resources

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 # Claude Code's, OpenClaw's, and what skills write without a client: not where the text itself says what it is.
 _OF_SKILL = r"\$\{(?:CLAUDE_)?SKILL_DIR\}|\$(?:CLAUDE_)?SKILL_DIR\b|(?<![\w$])\{baseDir\}"

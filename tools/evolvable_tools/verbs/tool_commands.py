@@ -30,7 +30,8 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.approvals_lock import canonical_form
 from evolvable_tools.authority import field_author, files_author, is_yours, out_of_force
 from evolvable_tools.authors import FileAuthor
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 APPROVALS_FILE = "approved-tools.jsonl"
 """In the home: one line of JSON for each approval and each withdrawal, only ever added."""

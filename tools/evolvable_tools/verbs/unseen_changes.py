@@ -16,7 +16,8 @@ from evolvable_tools.authors import (
     provenance_line,
     version_base,
 )
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.load import is_settled
 from evolvable_tools.verbs.versions import changed_files, diff
 

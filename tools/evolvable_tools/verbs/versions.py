@@ -15,8 +15,9 @@ from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
 from evolvable_tools.authors import operation_author, reason_notice, version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import decode_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs.reverse_merge import RevertStep, UndoConflict, approvals_led_to, plan_revert

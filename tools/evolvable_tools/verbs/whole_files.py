@@ -11,8 +11,9 @@ from evolvable_store.objects import PLAIN, File, Files, Manifest, TreeEntry, mak
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind
 from evolvable_tools.authors import AuthorKind, version_authorship
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import apply_files, encode_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import is_env_file
 from evolvable_tools.served_texts import ServedFile
 from evolvable_tools.untrusted_text import enclose

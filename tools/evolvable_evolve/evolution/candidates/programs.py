@@ -18,8 +18,9 @@ from evolvable_store.objects import File, make_manifest
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.validation import main_path
+from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit, decode_text, edit_text
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.library import Library
 
 
 @dataclass(frozen=True, slots=True)

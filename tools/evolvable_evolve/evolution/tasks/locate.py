@@ -28,7 +28,8 @@ from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy.tree_reader import read_folder, read_single
 from evolvable_tools.authors import AuthorKind, authorships
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.llm import NamedCommands, parse_json
 
 APPROVALS_FILE = "approved-commands.jsonl"

@@ -16,7 +16,8 @@ from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
 from evolvable_store.errors import EvolvableError
 from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 
 
 def backup_files(home: Path) -> dict[str, bytes]:

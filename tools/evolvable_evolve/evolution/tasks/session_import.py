@@ -38,7 +38,8 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, quoted
 from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy.git_history import commit_files, recent_commits
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import own_part
 from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, UnreadableMessages
 from evolvable_tools.sessions.parser import read_session
