@@ -20,10 +20,10 @@ from evolvable_store.errors import LibraryError
 from evolvable_tools.verbs import registry
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.client_commands import HealthProblem
-    from evolvable_server.clients.registry import Client
+    from evolvable_server.clients.client import Client
     from evolvable_server.config import Config
-    from evolvable_server.mcp.server import CallSessions, LibraryServer
+    from evolvable_server.mcp.call import CallSessions
+    from evolvable_server.mcp.server import LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
     from evolvable_store.paths import Registered
     from evolvable_store.resource import Ref
@@ -70,6 +70,14 @@ class PluginScorer:
     required: Sequence[str] = ()
     needs_expected: bool = False
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthProblem:
+    """Something that is wrong, and what to do about it."""
+
+    what: str
+    next: str
 
 
 class ArchivePart(Protocol):
@@ -132,7 +140,7 @@ class Hooks:
         raise NotImplementedError
 
     @hookspec
-    def doctor_checks(self, config: "Config") -> "tuple[list[HealthProblem], list[str]]":
+    def doctor_checks(self, config: "Config") -> tuple[list[HealthProblem], list[str]]:
         """Return what is wrong with what the part needs, and what is good to know of it."""
         raise NotImplementedError
 

@@ -29,13 +29,15 @@ from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
+from evolvable_server.mcp.call import CallSessions
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
+from evolvable_server.mcp.lazy_tools import add_lazy_tools
 from evolvable_server.mcp.look_gates import add_approvals
 from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
 from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
 from evolvable_server.mcp.resources import add_resources
-from evolvable_server.mcp.server import CallSessions, LibraryServer, add_hook_event, add_lazy_tools
+from evolvable_server.mcp.server import LibraryServer, add_hook_event
 from evolvable_server.model_setup import Redaction, approval_policies, lazy_review_settings, open_search
 from evolvable_server.person_config import registered_homes
 from evolvable_server.watcher import Watcher

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from samples import OFFICE, put_texts
 
-from evolvable_server.mcp.server import CallSessions
+from evolvable_server.mcp.call import CallSessions
 from evolvable_server.mcp.tools import Tools
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref

@@ -13,7 +13,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_place import Place, skill_text
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.server import SELF_CHECK, TOOLS_FILE, LibraryServer
+from evolvable_server.mcp.call import SELF_CHECK
+from evolvable_server.mcp.lazy_tools import TOOLS_FILE
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import add_tool
 from evolvable_server.serving import Serving
 

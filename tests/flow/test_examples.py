@@ -12,7 +12,7 @@ import pytest
 from command_line import CommandLine, skill_text
 from mcp import Client, StdioServerParameters
 
-from evolvable_server.mcp.server import TOOLS_FILE
+from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("evolvable")

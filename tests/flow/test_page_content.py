@@ -30,7 +30,7 @@ from evolvable_page.diff_view import parse_diff
 from evolvable_page.layout import resource_address
 from evolvable_page.text import make_visible, render_markdown, restore_line_ends
 from evolvable_page.ui_command import PageCommands
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref

@@ -15,7 +15,7 @@ import yaml
 
 from evolvable_server.hooks.command import QUEUED
 from evolvable_server.hooks.dispatch import HookEvent
-from evolvable_server.mcp.server import TOOLS_FILE
+from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 from evolvable_store import __version__
 from evolvable_store.objects import File
 from evolvable_store.resource import Kind

@@ -13,7 +13,7 @@ import pytest
 
 from evolvable_server.cli.command_line import COMMANDS, cli
 from evolvable_server.config import Config
-from evolvable_server.mcp.server import TOOLS_FILE
+from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 from evolvable_server.mcp.tools import ANNOTATIONS
 from evolvable_server.serving import Serving
 from evolvable_tools.verbs.registry import TOOLS, VERBS, Effect

@@ -14,7 +14,7 @@ from mcp_place import Place, skill_text
 
 from evolvable_page.text import make_visible
 from evolvable_server.mcp import inbox_app
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref

@@ -29,7 +29,7 @@ from postgres_place import address_home, administer, as_role, server_url
 from evolvable_page.app import MODULES
 from evolvable_server.config import GROUPS, Config, library_names
 from evolvable_server.grants import Grant, SignIn
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_server.serving import Serving
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor

@@ -18,7 +18,7 @@ from page_place import PagePlace, open_page
 from evolvable_page import access
 from evolvable_page.access import PageAccess
 from evolvable_page.app import MODULES, PageServer
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_server.person_config import read_person_config
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File

@@ -11,7 +11,7 @@ from page_place import PageAnswer, PagePlace
 from sign_in_page import page_of
 
 from evolvable_page import access
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Principal
 from evolvable_teams.http.http_auth import Tokens

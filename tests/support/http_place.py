@@ -13,7 +13,7 @@ from typing import Any
 from mcp_place import Place
 from processes import poll
 
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_teams.http.http_auth import Tokens
 
 MODERN = "2026-07-28"

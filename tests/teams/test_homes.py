@@ -12,7 +12,7 @@ from command_line import CommandLine
 from http_place import http_server, made_token
 from mcp_place import Place
 
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.errors import Refused
 from evolvable_teams.http.http_auth import FILE, Tokens
 

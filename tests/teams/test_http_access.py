@@ -9,7 +9,7 @@ from mcp_place import ERAS, Place, skill_text
 from mcp_types import TextContent
 from processes import poll
 
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.store import Store
 from evolvable_teams.http.http_access import accepted_hosts, accepted_origins, required_permissions

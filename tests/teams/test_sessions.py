@@ -6,7 +6,7 @@ import pytest
 from http_place import http_server
 from mcp import Client
 
-from evolvable_server.mcp.server import CALLS, CallSessions
+from evolvable_server.mcp.call import CALLS, CallSessions
 
 pytestmark = pytest.mark.anyio
 

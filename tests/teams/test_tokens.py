@@ -10,7 +10,7 @@ import pytest
 from command_line import CommandLine
 from samples import Clock
 
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NoLibrary
 from evolvable_teams.http.http_auth import FILE, NoSuchToken, Tokens
 

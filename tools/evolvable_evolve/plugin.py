@@ -10,10 +10,11 @@ from evolvable_store.paths import RUNS
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer
     from evolvable_evolve.trial_arms import PoolArms
-    from evolvable_server.cli.client_commands import HealthProblem
     from evolvable_server.config import Config
-    from evolvable_server.mcp.server import CallSessions, LibraryServer
+    from evolvable_server.mcp.call import CallSessions
+    from evolvable_server.mcp.server import LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
+    from evolvable_server.plugins import HealthProblem
     from evolvable_tools.caller import Caller
     from evolvable_tools.library import Library
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import say
-from evolvable_server.clients.registry import USER, Client
+from evolvable_server.clients.client import USER, Client
 from evolvable_server.config import Machine
 from evolvable_server.plugins import PluginScorer, hookimpl
 

@@ -17,6 +17,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import say, show_diff, warn
 from evolvable_server.clients import config_files, registry
+from evolvable_server.clients.client import PROJECT, SCOPES, Client
 from evolvable_server.clients.registration import (
     ClientConnection,
     ConfigurationEntry,
@@ -27,9 +28,10 @@ from evolvable_server.clients.registration import (
     server_start,
     strict_json_warnings,
 )
-from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall, all_clients, read_client_log
+from evolvable_server.clients.registry import HeardCall, all_clients, read_client_log
 from evolvable_server.config import TOOL_PREFIX, Config, Machine, read_config, read_machine, tool_prefix_of
 from evolvable_server.environment import HOME
+from evolvable_server.plugins import HealthProblem
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.paths import holds_library
 
@@ -120,14 +122,6 @@ async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter)
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class HealthProblem:
-    """Something that is wrong, and what to do about it."""
-
-    what: str
-    next: str
 
 
 @dataclass(frozen=True, slots=True)

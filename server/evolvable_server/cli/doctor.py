@@ -14,7 +14,7 @@ import click
 from evolvable_server import plugins
 from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.cli import found_code
-from evolvable_server.cli.client_commands import Connected, HealthProblem, check_clients
+from evolvable_server.cli.client_commands import Connected, check_clients
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.effective_settings import effective_settings
 from evolvable_server.cli.health import Health, check_library
@@ -28,6 +28,7 @@ from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
 from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, check_model_folder, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
+from evolvable_server.plugins import HealthProblem
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library, home_exposure
 from evolvable_store.resource import USER_SCOPE, is_plugins

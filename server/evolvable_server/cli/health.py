@@ -9,13 +9,14 @@ from importlib import metadata
 from pathlib import Path
 
 from evolvable_server.app import ListedFolders
-from evolvable_server.cli.client_commands import Connected, HealthProblem
+from evolvable_server.cli.client_commands import Connected
 from evolvable_server.cli.effective_settings import Setting
 from evolvable_server.cli.maintenance import near_duplicate_lines, open_secrets
 from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import progress
 from evolvable_server.clients.memory_files import MemoryCopy
 from evolvable_server.person_config import registered_homes
+from evolvable_server.plugins import HealthProblem
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError

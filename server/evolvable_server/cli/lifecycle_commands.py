@@ -19,8 +19,9 @@ from evolvable_server.cli.folder_choice import FolderChoice
 from evolvable_server.cli.folder_commands import SyncResult, add_folders, show_sync
 from evolvable_server.cli.terminal import confirm, count, remark, say, some, warn
 from evolvable_server.clients import memory_files
+from evolvable_server.clients.client import SCOPES
 from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect, entry_home
-from evolvable_server.clients.registry import SCOPES, all_clients
+from evolvable_server.clients.registry import all_clients
 from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import read_machine
 from evolvable_server.config_edits import forget_library, own_entries, shared_entries, shared_files

@@ -294,7 +294,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     import anyio
     from mcp import Client, StdioServerParameters
 
-    from evolvable_server.mcp.server import SELF_CHECK
+    from evolvable_server.mcp.call import SELF_CHECK
 
     # -P: started in a project's folder, Python must not import that project's modules instead of ours.
     arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]

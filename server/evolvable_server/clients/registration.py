@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from evolvable_server.clients import config_files
+from evolvable_server.clients.client import USER, Client, Start
 from evolvable_server.clients.config_files import Configuration
-from evolvable_server.clients.registry import USER, Client, Start
 from evolvable_server.config import Machine, read_config
 from evolvable_server.environment import CONFIG, HOME, library_home, second_config
 from evolvable_store.errors import InvalidArgument, Refused

@@ -11,8 +11,9 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_server.mcp import delegated_work, resources
+from evolvable_server.mcp.call import CallSessions, caller_of
 from evolvable_server.mcp.sampling import sampling_model
-from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import AnyRef, Number, add_tool, declare_tools, footer
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

@@ -28,9 +28,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from evolvable_server.clients.attendance import why_unattended
-from evolvable_server.clients.registry import CODEX, VSCODE, Client
+from evolvable_server.clients.client import Client
+from evolvable_server.clients.registry import CODEX, VSCODE
+from evolvable_server.mcp.call import Call, Permission, name_of, permissions_of
 from evolvable_server.mcp.results import error_result, structured_result
-from evolvable_server.mcp.server import Call, Permission, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref

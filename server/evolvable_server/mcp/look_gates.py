@@ -13,6 +13,7 @@ import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.mcpserver import Context
 
+from evolvable_server.mcp.call import Call, CallSessions, caller_of, name_of
 from evolvable_server.mcp.elicitation import (
     MAX_DIFF,
     MAX_REASON,
@@ -26,7 +27,7 @@ from evolvable_server.mcp.elicitation import (
     unseen_in,
 )
 from evolvable_server.mcp.results import structured_result
-from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, caller_of, name_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.resource import Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

@@ -19,9 +19,10 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 
 from evolvable_server import plugins
+from evolvable_server.mcp.call import CallSessions, conversation_of
 from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
 from evolvable_server.mcp.results import answered
-from evolvable_server.mcp.server import CallSessions, LibraryServer, conversation_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,

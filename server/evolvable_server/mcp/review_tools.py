@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
+from evolvable_server.mcp.call import CallSessions, caller_of, decider_of
 from evolvable_server.mcp.elicitation import DECIDING, asked_about
 from evolvable_server.mcp.resources import redact_proposals
 from evolvable_server.mcp.sampling import sampling_model
-from evolvable_server.mcp.server import CallSessions, caller_of, decider_of
 from evolvable_server.mcp.tools import Number, one_of
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor

@@ -18,9 +18,10 @@ from pydantic_core.core_schema import no_info_after_validator_function, str_sche
 from evolvable_server.environment import is_review_process
 from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.brief_answers import found_answer, listing_answer
+from evolvable_server.mcp.call import SELF_CHECK, CallSessions, caller_of
 from evolvable_server.mcp.inbox_app import TOOL_META
 from evolvable_server.mcp.sampling import sampling_model
-from evolvable_server.mcp.server import SELF_CHECK, CallSessions, LibraryServer, caller_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.caller import Caller

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evolvable_server.mcp.server import bearer_in
+from evolvable_server.mcp.call import bearer_in
 from evolvable_server.transport.json_rpc import MAX_LINE, JsonRpcRefusal, read_frame
 
 

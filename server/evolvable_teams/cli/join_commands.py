@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import main_project
 from evolvable_server.cli.terminal import confirm, one_line, remark, say, warn
+from evolvable_server.clients.client import USER, Start
 from evolvable_server.clients.registration import (
     ConfigurationEntry,
     check_lasting,
@@ -25,7 +26,7 @@ from evolvable_server.clients.registration import (
     disconnect,
     server_start,
 )
-from evolvable_server.clients.registry import USER, Start, all_clients
+from evolvable_server.clients.registry import all_clients
 from evolvable_server.config import read_machine
 from evolvable_server.environment import CONFIG
 from evolvable_store.errors import InvalidArgument, Refused

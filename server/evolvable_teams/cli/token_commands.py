@@ -10,7 +10,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import local_time, remark, say, show_table
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_server.person_config import registered_homes
 from evolvable_store.paths import check_home
 from evolvable_teams.http.http_auth import Token, Tokens

@@ -31,7 +31,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from evolvable_server.mcp.server import bearer_in
+from evolvable_server.mcp.call import bearer_in
 from evolvable_server.transport.request_limits import Full, limit_response, replay_body
 
 try:

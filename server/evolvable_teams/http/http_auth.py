@@ -33,7 +33,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from evolvable_server.grants import Grant
-from evolvable_server.mcp.server import Permission
+from evolvable_server.mcp.call import Permission
 from evolvable_store.errors import (
     AlreadyExists,
     EvolvableError,

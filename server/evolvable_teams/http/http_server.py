@@ -23,7 +23,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from evolvable_server.config import Config, read_machine
-from evolvable_server.mcp.server import LibraryServer, Permission
+from evolvable_server.mcp.call import Permission
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.serving import Serving
 from evolvable_server.transport import request_limits
 from evolvable_server.transport.host_check import HostCheck

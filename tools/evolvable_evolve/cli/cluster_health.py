@@ -6,9 +6,9 @@ from typing import Any
 
 from evolvable_evolve.evolution.trials.ray_backend import RayBackend
 from evolvable_evolve.run_launcher import evolve_context
-from evolvable_server.cli.client_commands import HealthProblem
 from evolvable_server.cli.terminal import count
 from evolvable_server.config import Config
+from evolvable_server.plugins import HealthProblem
 from evolvable_store.errors import EvolvableError, InvalidArgument
 
 START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"

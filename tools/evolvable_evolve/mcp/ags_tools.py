@@ -18,7 +18,8 @@ from evolvable_evolve.evolution.ledger.run_directory import find_run
 from evolvable_evolve.evolution.run_config import SpendLimit, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server.config import Config
-from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
+from evolvable_server.mcp.call import CallSessions, caller_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import Number, RefText, add_tool, declare_tools
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.caller import Caller

@@ -41,7 +41,8 @@ from evolvable_evolve.rounds.round_source import TrialSource
 from evolvable_evolve.rounds.service import RoundReport, run_round
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server.config import Config
-from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of, decider_of, name_of
+from evolvable_server.mcp.call import CallSessions, caller_of, decider_of, name_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
 from evolvable_server.model_setup import proposer_settings
 from evolvable_store.errors import Refused

@@ -19,9 +19,10 @@ from pydantic import Field
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_server.config import Config, file_status
+from evolvable_server.mcp.call import CallSessions, caller_of
 from evolvable_server.mcp.notifications import Notifier
 from evolvable_server.mcp.results import error_result
-from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import (
     ANNOTATIONS,
     AnyRef,

@@ -1,0 +1,65 @@
+"""A client as `connect` knows it: its configuration file, and the entry of it that starts our server."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolvable_server.config import Machine
+
+USER, PROJECT = "user", "project"
+SCOPES = (USER, PROJECT)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a client starts our server: a program, its arguments, and what its environment needs."""
+
+    command: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+
+    def entry(self) -> dict[str, Any]:
+        """Return what every client calls it."""
+        return {"command": self.command, "args": list(self.args), **({"env": dict(self.env)} if self.env else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client, as `clients.toml` describes it.
+
+    file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
+    servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
+    strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
+    checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
+    """
+
+    name: str
+    title: str
+    file: Callable[[Machine, str], Path | None]
+    table: str
+    strict: bool
+    called: tuple[str, ...]
+    checks: Mapping[str, Sequence[str]]
+    first: Mapping[str, Any] = field(default_factory=dict)
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def check(self, scope: str, name: str) -> list[str]:
+        """Return what shows that the entry of this name works."""
+        return [one.format(name=name) for one in self.checks.get(scope, self.checks[USER])]
+
+    def merged(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
+        """Return the entry that starts our server so: what a person set besides stays.
+
+        ours: variables that are taken out of its environment when the start does not name them.
+        """
+        if there is None:
+            return {**self.first, **start.entry(), **self.usual}
+        # Keys keep their order; an environment that is there stays, even an empty one.
+        old = dict(there.get("env") or {})
+        env = {key: value for key, value in {**old, **start.env}.items() if key not in ours or key in start.env}
+        entry = {**there, **start.entry()}
+        if env or "env" in there:
+            entry["env"] = env
+        return {**entry, **{k: v for k, v in {**self.first, **self.usual}.items() if k not in entry}}

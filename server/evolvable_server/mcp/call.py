@@ -1,0 +1,222 @@
+"""The caller of a request: its bearer and what that may do, its session, and the caller of its verb."""
+
+import contextlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import mcp_types as types
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.mcpserver import Context
+
+from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
+from evolvable_server.grants import SCOPE
+from evolvable_store.errors import InvalidRef
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
+from evolvable_tools.caller import Caller
+
+Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[types.CallToolResult | types.InputRequiredResult]]
+"""Calls a tool of this name with these arguments."""
+
+
+SELF_CHECK = "evolvable/self-check"
+"""In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
+
+
+class Permission(StrEnum):
+    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
+
+    A bearer that may write may report.
+    """
+
+    READ = "read"
+    REPORT = "report"
+    WRITE = "write"
+    APPROVE = "approve"
+
+    @property
+    def scope(self) -> str:
+        """Its name as a scope of OAuth."""
+        return SCOPE + self
+
+
+def name_of(request: Any) -> str | None:
+    """Return the name of the bearer behind an HTTP request, None when there is none.
+
+    request: what the SDK hands to a handler as the transport's request; None over stdio.
+    """
+    return bearer_in(request.scope) if request is not None else None
+
+
+def bearer_in(scope: Any) -> str | None:
+    """Return the same for an ASGI scope. A name of an authorization server's begins with `oauth:`."""
+    user = _user(scope)
+    if user is None:
+        return None
+    token = user.access_token
+    if not (token.claims or {}).get("iss"):
+        return token.client_id
+    name = token.subject or token.client_id
+    return "oauth:" + "".join(char if char.isprintable() and char not in "/\\" else "_" for char in name[:100])
+
+
+def permissions_of(request: Any) -> frozenset[Permission]:
+    """Return what the caller behind a request may do."""
+    user = _user(request.scope) if request is not None else None
+    if user is None:
+        return frozenset(Permission)
+    given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    return given | {Permission.REPORT} if Permission.WRITE in given else given
+
+
+def session_of(request: Any, session: str | None) -> str | None:
+    """Return the session of a call: what the client names, behind the bearer that it calls for.
+
+    So operations say whose token made them, and no client can speak in the session of another's.
+    """
+    name = name_of(request)
+    if name is None:
+        return client_session(session)
+    # A name of the library's tokens has no colon, so nobody is called like one of an authorization server's.
+    return bearer_session(name if name.startswith(BEARERS) else f"token:{name}", session)
+
+
+def connection_of(request: Any, connection: str | None) -> str | None:
+    """Return the connection of a call: none for a bearer, who may be many clients on many machines."""
+    return connection if name_of(request) is None else None
+
+
+def address_of(request: Any) -> str:
+    """Return from where an HTTP request came, '' over stdio."""
+    client = request.client if request is not None else None
+    return client.host if client is not None else ""
+
+
+MAX_PROJECTS = 16
+
+
+def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
+    """Return the scopes that an HTTP request names for its client's directory, the user's, and those of plugins.
+
+    own: the scopes that the server reads, which a request without the header gets.
+
+    They give no right: a ref may name any scope of the library.
+    """
+    named = request.headers.get(PROJECTS, "") if request is not None else ""
+    found = list[str]()
+    for name in named.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if named else ():
+        with contextlib.suppress(InvalidRef):
+            found.append(check_scope(name.strip()))
+    return tuple(dict.fromkeys((*found, USER_SCOPE, *filter(is_plugins, own)))) if found else tuple(own)
+
+
+def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
+    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself."""
+    request = context.request_context.request
+    name, params = name_of(request), context.session.client_params
+    client = re.sub(r"[^a-z0-9]+", "-", params.client_info.name.lower()).strip("-")[:60] if params is not None else ""
+    via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
+    session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
+    return replace(
+        caller,
+        scopes=scopes_of(request, caller.scopes),
+        session=session_of(request, session),
+        principal=Principal.AGENT,
+        via=via,
+        connection=connection_of(request, caller.connection),
+        address=address_of(request),
+        conversation=conversation_of(caller, context.request_context, sessions),
+    )
+
+
+def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> str:
+    """Return whom the texts of a request are served to, '' where one of several clients names no session.
+
+    context: the SDK's of the request.
+    """
+    request = context.request
+    session = sessions.of(context.meta, getattr(request, "headers", None))
+    if sessions.shared:
+        return (session_of(request, session) or "") if session else ""
+    return f"{caller.connection} {session or ''}"
+
+
+def decider_of(caller: Caller, request: Any) -> Caller:
+    """Return the caller that makes a decision which the gate let pass: the person who answered the client's question,
+    or over HTTP the script whose token may approve."""
+    name = name_of(request)
+    if name is None:
+        return replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+    return replace(caller, actor=Actor.HUMAN, principal=Principal.SCRIPT, via=f"token:{name}")
+
+
+def _user(scope: Any) -> AuthenticatedUser | None:
+    user = scope.get("user")
+    return user if isinstance(user, AuthenticatedUser) else None
+
+
+MAX_SESSION = 200
+"""Characters of a session's name; a longer one is not taken."""
+
+CALLS = 1_000
+"""Calls of tools that were announced and may still come."""
+
+
+class CallSessions:
+    """The sessions of one server's clients. Safe from any thread."""
+
+    def __init__(self, usual: str | None, *, shared: bool = False) -> None:
+        """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
+        session is true of no other's call."""
+        self.shared = shared
+        self._usual = usual
+        self._announced: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
+        """Return the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
+
+        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, the session that a hook
+        announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
+        """
+        meta = meta or {}
+        turn = meta.get("x-codex-turn-metadata")
+        with self._lock:
+            announced = self._announced.get(str(meta.get("claudecode/toolUseId")))
+        named = (
+            turn.get("session_id") if isinstance(turn, Mapping) else None,
+            meta.get("threadId"),
+            announced,
+            _connection(headers),
+        )
+        return next((name for name in named if _is_session(name)), self._usual)
+
+    def heard(self, session: str, tool_use: str = "") -> None:
+        """Note that a hook named its session, and for a hook before a tool which call it announces.
+
+        A process with one client takes it for all calls from then on: a client keeps its server when the person begins
+        another session.
+        """
+        if not _is_session(session):
+            return
+        with self._lock:
+            if not self.shared:
+                self._usual = session
+            if tool_use:
+                self._announced[tool_use] = session
+                while len(self._announced) > CALLS:
+                    self._announced.popitem(last=False)
+
+
+def _connection(headers: Mapping[str, str] | None) -> str | None:
+    name = headers.get("mcp-session-id") if headers else None
+    return f"http-{name}" if name else None
+
+
+def _is_session(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_SESSION
