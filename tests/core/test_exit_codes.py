@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
-from evolvable_server.cli import ExitCode
+from evolvable_server.cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.process
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from evolvable_server import plugins
-from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.exit_codes import ExitCode, found_code
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import one_line, say
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.storage.audit import AuditEntry

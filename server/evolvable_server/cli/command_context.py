@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 import click
 
 from evolvable_server import plugins
-from evolvable_server.cli import ExitCode
+from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.terminal import ask, progress, remark, show_error, warn
 from evolvable_server.config import (
     NO_TERMINAL,

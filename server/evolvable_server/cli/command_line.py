@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import click
 
 from evolvable_server import plugins
-from evolvable_server.cli import ExitCode, serve_on_stdio
 from evolvable_server.cli.command_context import (
     CommandContext,
     home_option,
@@ -27,6 +26,8 @@ from evolvable_server.cli.command_context import (
     suggest_command,
     token_option,
 )
+from evolvable_server.cli.exit_codes import ExitCode
+from evolvable_server.cli.serve_start import serve_on_stdio
 from evolvable_server.cli.terminal import remark, show_usage_error
 from evolvable_server.config import Config, toolsets_of
 from evolvable_server.environment import NO_ACCOUNT_HOME, hint_at_removed_variables

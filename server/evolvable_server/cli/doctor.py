@@ -13,10 +13,10 @@ import click
 
 from evolvable_server import plugins
 from evolvable_server.app import ListedFolders, approvals_lock
-from evolvable_server.cli import found_code
 from evolvable_server.cli.client_commands import Connected, check_clients
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.effective_settings import effective_settings
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.health import Health, check_library
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.model_health import model_problems

@@ -6,9 +6,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import edit_proposed
+from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
 from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more

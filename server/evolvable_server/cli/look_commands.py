@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.read_commands import show_document, version_range
 from evolvable_server.cli.terminal import (
     Cell,

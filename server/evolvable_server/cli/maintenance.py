@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
 from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.upkeep import FoldedLibrary, fold_library

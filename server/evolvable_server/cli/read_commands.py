@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.options import KIND, REF, page_option, say_more
 from evolvable_server.cli.terminal import (
     local_time,

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import count, progress, say
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.options import REF, expect_option, page_option, read_source, reason_option, say_more
 from evolvable_server.cli.terminal import (

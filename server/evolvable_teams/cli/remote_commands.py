@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import click
 
 from evolvable_server import plugins
-from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
+from evolvable_server.cli.exit_codes import ExitCode, found_code
 from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
 from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
 from evolvable_server.cli.progress import announced_progress

@@ -13,9 +13,9 @@ import click
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.rspl import OPERATORS, RsplOperator
 from evolvable_evolve.run_launcher import choose_sandbox
-from evolvable_server.cli import ExitCode
 from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.editor_commands import show_updated
+from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
 from evolvable_server.cli.person_commands import show_tool_version
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table

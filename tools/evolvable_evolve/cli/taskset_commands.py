@@ -18,8 +18,8 @@ from evolvable_evolve.evolution.tasks.locate import registered_scorers
 from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet
 from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_evolve.sandbox.probe import sandbox_of
-from evolvable_server.cli import found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import commands_of_role

@@ -1,0 +1,69 @@
+"""The start of `serve` on stdio: it begins to answer while the server is imported."""
+
+import dataclasses
+import gc
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from evolvable_server.config import Config
+    from evolvable_server.mcp.fast_start import FastStart
+
+# Start time: `serve` imports its server after it began to answer.
+
+LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
+"""Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""
+
+
+def person_types() -> bool:
+    """Return whether stdin is a terminal; a client may have started this process without any stdin."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def serve_on_stdio(config: "Config") -> NoReturn:
+    """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
+    from evolvable_server.config import process_session
+
+    if person_types():
+        from evolvable_server.cli.terminal import remark
+
+        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
+    # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
+    gc.disable()
+    early = _begin_fast_start(config)
+    from evolvable_server.mcp.sdk_import import defer_modules, light_sdk
+
+    defer_modules(*LATE_VERBS)
+    with light_sdk():
+        from evolvable_server.serving import serve_stdio
+
+    serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
+
+
+def _begin_fast_start(config: "Config") -> "FastStart | None":
+    """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    from evolvable_server.mcp.fast_start import FastStart, can_start_fast
+    from evolvable_server.person_config import registered_homes
+    from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home
+    from evolvable_store.storage.migrations import open_library
+
+    if _has_settings_to_check(config):
+        from evolvable_server.model_setup import approval_policies, open_search
+
+        approval_policies(config)
+        with open_search(config, serving=True):
+            pass
+    check_home(config.home, registered_homes, create=True)
+    if (config.home / ADDRESS_FILE).exists():
+        from evolvable_store.store import Store
+
+        Store.open(config.home, create=True, registered=registered_homes).close()
+    else:
+        open_library(config.home / LIBRARY_FILE)[0].close()
+    return FastStart.begin() if can_start_fast() and not (config.toolsets or config.tool_prefix) else None
+
+
+def _has_settings_to_check(config: "Config") -> bool:
+    """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
+    models = config.embedder not in ("auto", "off") or config.judge not in ("auto", "off", "caller")
+    return models or bool(config.review_policy or config.person.review_policy)
