@@ -3,6 +3,7 @@
     python benchmarks/structure.py            the report
     python benchmarks/structure.py --check    the same; exit code 1 when a limit is missed
     python benchmarks/structure.py --words    only the word list, with the places; exit code 1 when there are hits
+    python benchmarks/structure.py --imports  only the directions of imports; exit code 1 when one is wrong
 
 Everything is read from the source files; nothing of the product is imported. A module's *code lines* are the lines that
 hold a token which is neither a comment nor part of a docstring.
@@ -11,6 +12,8 @@ hold a token which is neither a comment nor part of a docstring.
 import argparse
 import ast
 import collections
+import contextlib
+import graphlib
 import io
 import re
 import statistics
@@ -29,6 +32,9 @@ PACKAGES = (
     "server/evolvable_teams",
     "server/evolvable_page",
 )
+ANNEXES = ("evolvable_evolve", "evolvable_teams", "evolvable_page")
+"""The packages that the core runs without. None imports another."""
+
 SHARED_NAMES = {"__init__", "__main__", "base", "protocol", "errors", "registry", "schema", "plugin"}
 SQL = re.compile(
     r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",
@@ -59,6 +65,8 @@ LIMITS = {
     "median lines of a function": 10,
     "functions over 60 lines": 0,
     "hits of the word list": 0,
+    "imports of an annex": 0,
+    "imports in a circle": 0,
 }
 
 
@@ -67,6 +75,13 @@ class Module:
     path: Path
     text: str
     tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """The name that it is imported by; that of the package for an `__init__`."""
+        package = next(ROOT / package for package in PACKAGES if self.path.is_relative_to(ROOT / package))
+        parts = self.path.relative_to(package.parent).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @property
     def place(self) -> str:
@@ -134,6 +149,76 @@ def public_classes(found: list[Module]) -> Iterator[tuple[str, str]]:
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name, module.place
+
+
+# The directions of imports
+
+Imports = dict[str, dict[str, str]]
+"""Module -> module that it imports -> the place of the import."""
+
+
+def imports(found: list[Module]) -> Imports:
+    """Every import of a module of the product: those for types and those inside of functions too.
+
+    That Python runs the packages around a module first counts for nothing.
+    """
+    names = {module.name for module in found}
+    graph: Imports = {name: {} for name in names}
+    for module in found:
+        for node in ast.walk(module.tree):
+            for name in _imported(node, names):
+                if name != module.name:
+                    graph[module.name].setdefault(name, f"{module.place}:{node.lineno}")
+    return graph
+
+
+def _imported(node: ast.AST, names: set[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in names)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        for alias in node.names:
+            within = f"{node.module}.{alias.name}"
+            if within in names:
+                yield within
+            elif node.module in names:
+                yield node.module
+
+
+def annex_imports(graph: Imports) -> list[str]:
+    """The imports of an annex by the core or by another annex."""
+    return sorted(
+        f"{place} {imported}"
+        for importer, those in graph.items()
+        for imported, place in those.items()
+        if (annex := imported.partition(".")[0]) in ANNEXES and annex != importer.partition(".")[0]
+    )
+
+
+def circular_imports(graph: Imports) -> list[str]:
+    """The imports of a module that, directly or over others, imports its importer."""
+    sorter = graphlib.TopologicalSorter(graph)
+    with contextlib.suppress(graphlib.CycleError):  # it still gives the modules that can be ordered
+        sorter.prepare()
+    unordered = set(graph)
+    while ready := sorter.get_ready():
+        sorter.done(*ready)
+        unordered.difference_update(ready)
+    return sorted(
+        f"{graph[importer][imported]} {imported}"
+        for importer in unordered
+        for imported in graph[importer].keys() & unordered
+        if _reaches(graph, imported, importer)
+    )
+
+
+def _reaches(graph: Imports, start: str, goal: str) -> bool:
+    waiting, seen = [start], {start}
+    while waiting:
+        if (name := waiting.pop()) == goal:
+            return True
+        waiting += graph[name].keys() - seen
+        seen |= graph[name].keys()
+    return False
 
 
 # The word list
@@ -235,6 +320,8 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
     names = repeated((module.path.stem, module.place) for module in found if module.path.stem not in SHARED_NAMES)
     sql = [module.place for module in found if has_sql(module) and not any(home in module.place for home in SQL_HOMES)]
     hits = word_hits(found)
+    graph = imports(found)
+    annexes, circles = annex_imports(graph), circular_imports(graph)
     figures: dict[str, float] = {
         "modules": len(found),
         "modules under 40 lines": len(small),
@@ -246,6 +333,8 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
         "median lines of a function": statistics.median(lengths),
         "functions over 60 lines": len(long),
         "hits of the word list": len(hits),
+        "imports of an annex": len(annexes),
+        "imports in a circle": len(circles),
         "code lines": (code := sum(map(code_lines, found))),
         "code lines per module": round(code / len(found), 1),
         "lines": sum(named.values()),
@@ -258,6 +347,8 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
         "modules with SQL elsewhere": sql,
         "functions over 60 lines": long,
         "hits of the word list": hits,
+        "imports of an annex": annexes,
+        "imports in a circle": circles,
     }
     return figures, details
 
@@ -267,8 +358,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a limit is missed")
     parser.add_argument("--words", action="store_true", help="only the hits of the word list")
     parser.add_argument("--details", action="store_true", help="list the places behind each figure")
+    parser.add_argument("--imports", action="store_true", help="only the imports in a wrong direction")
     options = parser.parse_args()
     found = modules()
+    if options.imports:
+        graph = imports(found)
+        wrong = annex_imports(graph) + circular_imports(graph)
+        print("\n".join(wrong) or "no import in a wrong direction")
+        return bool(wrong)
     if options.words:
         hits = word_hits(found)
         print("\n".join(hits) or "no hits")

@@ -40,6 +40,40 @@ def test_few_modules_share_a_name_and_none_three_times(modules):
     assert [places for places in shared.values() if len(places) > 2] == []
 
 
+def test_no_module_imports_one_that_imports_it_for_types_or_inside_of_a_function_either(modules):
+    assert structure.circular_imports(structure.imports(modules)) == []
+
+
+def test_the_core_imports_no_annex_and_no_annex_another(modules):
+    assert structure.annex_imports(structure.imports(modules)) == []
+
+
+def module_of(place: str, text: str) -> structure.Module:
+    return structure.Module(ROOT / place, text, ast.parse(text))
+
+
+def test_imports_for_types_and_inside_of_functions_count_as_others_do():
+    late = "def read():\n    from evolvable_store import store\n"
+    typed = "if TYPE_CHECKING:\n    from evolvable_store.gc import Unused\n    from evolvable_page.kit import Kit\n"
+    graph = structure.imports(
+        [
+            module_of("skills_store/evolvable_store/gc.py", late),
+            module_of("skills_store/evolvable_store/store.py", typed),
+            module_of("server/evolvable_page/kit.py", "import evolvable_store.gc\n"),
+            module_of("server/evolvable_teams/plugin.py", "from evolvable_page import kit\n"),
+        ]
+    )
+    gc, store = "skills_store/evolvable_store/gc.py", "skills_store/evolvable_store/store.py"
+    page = "server/evolvable_page/kit.py:1 evolvable_store.gc"
+    assert structure.circular_imports(graph) == sorted(
+        [page, f"{gc}:2 evolvable_store.store", f"{store}:2 evolvable_store.gc", f"{store}:3 evolvable_page.kit"]
+    )
+    assert structure.annex_imports(graph) == [
+        "server/evolvable_teams/plugin.py:1 evolvable_page.kit",
+        f"{store}:3 evolvable_page.kit",
+    ]
+
+
 def test_each_class_that_a_glossary_heading_names_exists(modules):
     classes = {name for name, _ in structure.public_classes(modules)}
     named = [name for heading in headings() for name in names(heading["classes"])]
