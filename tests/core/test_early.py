@@ -347,7 +347,7 @@ def test_deferred_models_are_built_at_their_first_use_and_answer_alike(
 def test_a_server_on_stdio_defers_the_models_of_the_sdk(tmp_path: Path) -> None:
     code = """
 import json, sys, types
-from evolvable_server.cli import serve_on_stdio
+from evolvable_server.cli.serve_start import serve_on_stdio
 from evolvable_server.config import read_config
 
 def stop(*_, cleanup, **options):
