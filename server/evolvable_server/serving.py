@@ -29,7 +29,7 @@ from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
-from evolvable_server.mcp.call import CallSessions
+from evolvable_server.mcp.call import CallSessions, conversation_of
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
 from evolvable_server.mcp.lazy_tools import add_lazy_tools
@@ -47,6 +47,7 @@ from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.library import Library
+from evolvable_tools.verbs.duplicate_hints import DuplicateHints
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """mallopt's names for the parameters below (malloc.h of glibc)."""
@@ -154,6 +155,10 @@ StateKey = Callable[[Path], bytes]
 _FIRST = "a first task, that the model is loaded for"
 
 
+def _no_notice(_: str) -> None:
+    """Notify nobody."""
+
+
 class Serving:
     """A library with a server over it, both in sync with the folders and with other processes."""
 
@@ -183,6 +188,9 @@ class Serving:
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
         self._home = config.home
+        # Over HTTP the log of one client may not say what another one wrote: there the next answer has it.
+        self._hints = DuplicateHints(self.library, _no_notice if shared else partial(self.client_log.post, "warning"))
+        self.library.compare_later = self._hints.add
         self._reloader = Watcher(self.library, self._changed)
         connection = shared_connection() if shared else client_connection()
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
@@ -198,6 +206,7 @@ class Serving:
             request_state_security=RequestStateSecurity(keys=[state_key(config.home)]) if state_key else None,
         )
         sessions = CallSessions(None if shared else config.session, shared=shared)
+        self.server.take_hints = lambda request: self._hints.take(conversation_of(client, request, sessions))
         settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
         small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix
         add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates, small=small)
@@ -304,6 +313,7 @@ class Serving:
                 log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()
             threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
+            self._hints.start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 
@@ -315,6 +325,7 @@ class Serving:
         self._closed.set()
         self._memories_changed.set()
         self.library.shown.close()
+        self._hints.close()
         self._reloader.stop()
         self._open.close()
         self.library.close()

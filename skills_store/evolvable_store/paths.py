@@ -181,6 +181,9 @@ INSTALLED_SKILLS = "installed-skills.json"
 UNWRITTEN = "unwritten"
 """The folder with rows of evidence that a library did not take before a process ended."""
 
+NEAR_DUPLICATES = "near-duplicates.jsonl"
+"""New descriptions to compare, and near duplicates that a server found; for the next `evolvable status`."""
+
 PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
@@ -190,7 +193,7 @@ MIRRORS, RUNS, AGENT_RUNS = "remotes", "evolve", "ags"
 
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
 _BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
-_BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, UNWRITTEN}
+_BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, NEAR_DUPLICATES, UNWRITTEN}
 """What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
 
 _BESIDE_BEGINS = (

@@ -1,5 +1,6 @@
 """How many SQL statements an update makes, and how many modules a saved file passes: traced, so that neither grows."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,23 +15,38 @@ from evolvable_store.storage import connection
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.verbs import edit, search
+from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.duplicate_hints import DuplicateHints
 
 AGENT = Caller(Actor.AGENT)
+PERSON = Caller(Actor.HUMAN)
 
 CHANGE = 17
-"""Statements of a change, with those that write its folder, without the warning of near duplicates. One asks whether a
-newer program migrated the library."""
+"""Statements of a change, of a description too, with those that write its folder. One asks whether a newer program
+migrated the library."""
 
-DESCRIBED = 24
-"""Statements of a change of a description before it answers, where the index was read since the change before."""
-
-REFRESHED = 4
-"""Statements that read the index again, where another process has changed it."""
+UPDATE_MODULES = {Actor.AGENT: 45, Actor.HUMAN: 41}
+"""Modules that an update with a changed description passes, the 9 of the scan among them; it may not grow."""
 
 MODULES = 48
 """Modules that a saved file passes today, among them the scan and, in a full sync, what reads the lock files of
 installers; it may not grow."""
+
+
+@contextlib.contextmanager
+def passed_modules() -> Iterator[set[str]]:
+    """Yield the set of our modules that the body passes."""
+    passed: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and str(frame.f_globals.get("__name__", "")).startswith("evolvable_"):
+            passed.add(frame.f_globals["__name__"])
+
+    sys.setprofile(note)
+    try:
+        yield passed
+    finally:
+        sys.setprofile(None)
 
 
 @pytest.fixture
@@ -61,9 +77,9 @@ def text(name: str, description: str, body: str = "One.") -> str:
     return f"---\nname: {name}\ndescription: {description}\n---\n\n{body}\n"
 
 
-def change(library: Library, name: str, content: str, *, create: bool = False) -> edit.Updated:
+def change(library: Library, name: str, content: str, *, create: bool = False, caller: Caller = AGENT) -> edit.Updated:
     more = {"create": True} if create else {"expected_version": 1}
-    return edit.update_resource(library, AGENT, Ref.parse(name), "why", files={"SKILL.md": content}, **more)
+    return edit.update_resource(library, caller, Ref.parse(name), "why", files={"SKILL.md": content}, **more)
 
 
 @pytest.fixture
@@ -83,36 +99,28 @@ def test_a_changed_text_makes_few_statements(library: Library, statements: list[
     assert len(statements) <= CHANGE, statements
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["index-known", "index-changed"])
-def test_a_changed_description_is_warned_of_with_few_statements(
-    library: Library, folder: Path, statements: list[str], elsewhere: bool
-) -> None:
-    change(library, "csv", text("csv", "Clean tables.", "One."))
-    if elsewhere:
-        with Library.open(library.store.home) as other:
-            other.index.catch_up()
-    else:
-        library.index.entries()
-        library.index.search("tables")
+@pytest.mark.usefixtures("folder")
+def test_a_changed_description_makes_no_more_statements(library: Library, statements: list[str]) -> None:
     statements.clear()
     updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
 
-    assert any("answer the same questions" in warning for warning in updated.warnings)
-    assert (folder / "pdf/SKILL.md").read_text(encoding="utf-8") == text("pdf", "Fill and merge pdf forms and reports.")
-    assert len(statements) <= DESCRIBED + REFRESHED * elsewhere, statements
-    assert not any(statement.startswith("INSERT INTO document") for statement in statements)
+    assert updated.warnings == []
+    assert len(statements) <= CHANGE, statements
 
 
-def test_what_is_warned_of_before_a_text_is_indexed_is_what_the_index_says_afterwards(library: Library) -> None:
-    updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
-    library.index.catch_up()
-    said = search.near_duplicates_of(library, [Ref.parse("pdf")], limit=3).pairs
+@pytest.mark.parametrize("caller", [AGENT, PERSON], ids=["agent", "person"])
+def test_a_changed_description_passes_few_modules(library: Library, caller: Caller) -> None:
+    """Without a folder, in a server, once its modules are imported."""
+    hints = DuplicateHints(library, lambda line: None)
+    library.compare_later = hints.add
+    change(library, "csv", text("csv", "Clean tables."))
 
-    named = [(pair.one, pair.other) for pair in said]
-    assert named
-    assert [warning.split(" answer")[0] for warning in updated.warnings] == [
-        f"{one} and {other}" for one, other in named
-    ]
+    with passed_modules() as passed:
+        change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."), caller=caller)
+    hints.close()
+
+    assert len(passed) <= UPDATE_MODULES[caller.actor], sorted(passed)
+    assert not any("search" in name or "near_duplicate" in name for name in passed)
 
 
 def test_a_saved_file_passes_few_modules(tmp_path: Path) -> None:
@@ -125,17 +133,8 @@ def test_a_saved_file_passes_few_modules(tmp_path: Path) -> None:
         copies.add(folder)
         copies.sync()
         (folder / "pdf/SKILL.md").write_text(text("pdf", "Fill forms.", "Two."), encoding="utf-8")
-        passed: set[str] = set()
-
-        def note(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and str(frame.f_globals.get("__name__", "")).startswith("evolvable_"):
-                passed.add(frame.f_globals["__name__"])
-
-        sys.setprofile(note)
-        try:
+        with passed_modules() as passed:
             copies.sync()
-        finally:
-            sys.setprofile(None)
 
         assert library.store.head(Ref.parse("pdf")).version == 2
     assert len(passed) <= MODULES, sorted(passed)

@@ -42,10 +42,15 @@ sys.stdin.read()
 Refusal = Callable[[Storage], AbstractContextManager[None]]
 
 
-@contextmanager
-def busy(backend: Storage) -> Iterator[None]:
+def busy(backend: Storage) -> AbstractContextManager[None]:
     """Another process writes for as long as the body runs."""
-    command = [sys.executable, "-c", HOLD, str(backend.path)]
+    return held(backend.path)
+
+
+@contextmanager
+def held(database: Path) -> Iterator[None]:
+    """Another process holds the write lock of a SQLite file for as long as the body runs."""
+    command = [sys.executable, "-c", HOLD, str(database)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         try:

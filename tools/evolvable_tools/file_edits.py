@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evolvable_store.errors import EditConflict, InvalidArgument, NoSuchFile
-from evolvable_store.objects import File
+from evolvable_store.objects import File, Files
 from evolvable_store.paths import check_path
+from evolvable_store.resource import Ref, main_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,12 @@ class TextEdit:
     path: str
     old: str
     new: str
+
+
+def frontmatter_bytes(ref: Ref, files: Files) -> bytes:
+    """Return the beginning of the main file, up to where its frontmatter ends."""
+    main = files.get(main_file(ref.kind, ref.name))
+    return main.data.partition(b"\n---")[0] if main else b""
 
 
 def encode_text(path: str, text: str) -> bytes:

@@ -25,6 +25,7 @@ from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
 from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.name_check import NameIndex
+from evolvable_tools.near_duplicate_notes import leave_for_status
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.served_texts import ServedTexts
 
@@ -101,6 +102,8 @@ class Library:
         self._redactor = options.get("redactor") or built_in_redactor
         self.shown = ImpressionLog(store.backend, store.home / UNWRITTEN)
         self.served = ServedTexts()
+        self.compare_later: Callable[[Caller, int], None] = self._leave_for_status
+        """Has a resource compared with the others that a caller gave a new description; a server does so itself."""
 
     @classmethod
     @contextlib.contextmanager
@@ -194,6 +197,9 @@ class Library:
         """Keep that the server saw the caller's session; written a moment later."""
         if caller.session and caller.connection:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
+
+    def _leave_for_status(self, _: Caller, resource: int) -> None:
+        leave_for_status(self.store.home, [resource])
 
     def note_made(self, client: str, operation: int) -> None:
         """Keep that a connection or a session made an operation: an agent reads its own new text without marks."""

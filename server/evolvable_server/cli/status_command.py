@@ -9,6 +9,7 @@ from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fie
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store.errors import NoLibrary
 from evolvable_store.paths import open_elsewhere
+from evolvable_tools.verbs.duplicate_hints import take_pairs
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_problems, folder_states
 from evolvable_tools.verbs.library_status import LibraryStatus, library_status
 
@@ -31,6 +32,7 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
             folders=[_folder(one) for one in watched],
             windows=_windows(library.store.backend.path),
             problems=problems,
+            near_duplicates=take_pairs(library),
         )
     return Output(found, _show_status)
 
@@ -114,6 +116,7 @@ def _show_status(found: LibraryStatus) -> None:
     rows += _rows("to look at", _unseen(found))
     rows += _rows("held files", [one.text for one in found.held_files])
     rows += _rows("put back", found.put_back)
+    rows += _rows("similar", _near_duplicates(found))
     rows += _rows("folder", found.folders)
     if found.windows is not None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
@@ -134,6 +137,12 @@ def _unseen(found: LibraryStatus) -> list[str]:
     more = found.unseen_count - len(found.unseen)
     end = [f"{more:,} more: evolvable inbox list"] if more > 0 else []
     return [*found.unseen, *end]
+
+
+def _near_duplicates(found: LibraryStatus) -> list[str]:
+    more = len(found.near_duplicates) - MOST
+    end = [f"{count(more, 'more pair')}: `evolvable doctor` names them"] if more > 0 else []
+    return [*found.near_duplicates[:MOST], *end]
 
 
 def _waits(found: LibraryStatus) -> str:

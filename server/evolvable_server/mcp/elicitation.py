@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.client import Client
 from evolvable_server.clients.registry import CODEX, VSCODE
-from evolvable_server.mcp.call import Call, Permission, name_of, permissions_of
+from evolvable_server.mcp.call import Call, CallSessions, Permission, conversation_of, name_of, permissions_of
 from evolvable_server.mcp.results import error_result, structured_result
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Actor, Principal
@@ -297,8 +297,8 @@ def _why_not(answer: str | None) -> str:
 class ApprovalGate:
     """Asks the person at the client about changes of one library that would wait in the inbox."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
+        self._library, self._caller, self._sessions = library, caller, sessions
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call may lead to a change that waits. A call that only proposes is not asked about."""
@@ -327,7 +327,7 @@ class ApprovalGate:
             return answer
         if answer != "accept":
             return _kept_result(proposed, f"{_why_not(answer)}. Nothing changed")
-        return await self._publish(proposed, arguments)
+        return await self._publish(proposed, arguments, context)
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Return the question. Text of an agent is cut, and has a line of its own."""
@@ -350,11 +350,15 @@ class ApprovalGate:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
         return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_named(ids)}."])
 
-    async def _publish(self, proposed: dict[str, Any], arguments: Mapping[str, Any]) -> types.CallToolResult:
+    async def _publish(
+        self, proposed: dict[str, Any], arguments: Mapping[str, Any], context: Context[Any, Any]
+    ) -> types.CallToolResult:
         from evolvable_tools.verbs import proposal_inbox, versions  # start time, as above
 
         try:
-            decided = await run_sync(proposal_inbox.approve_as_asked, self._library, _proposal_ids(proposed), _HOW)
+            conversation = conversation_of(self._caller, context.request_context, self._sessions)
+            ids = _proposal_ids(proposed)
+            decided = await run_sync(proposal_inbox.approve_as_asked, self._library, ids, _HOW, conversation)
         except EvolvableError as error:
             return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
         result = _approved_result(proposed, decided)

@@ -163,7 +163,7 @@ def add_approvals(
 
     confirms: also about what nobody looked at, at its first load in a session.
     """
-    approval = ApprovalGate(library)
+    approval = ApprovalGate(library, caller, sessions)
     server.gates += [CreationGate(library, caller, sessions, approval), approval, ProposalGate(library)]
     if confirms:
         server.gates.append(SessionGate(library, caller, sessions))

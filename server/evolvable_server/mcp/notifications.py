@@ -226,8 +226,11 @@ class ClientLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record to be sent by `run`; called on any thread."""
-        level = "error" if record.levelno >= logging.ERROR else "warning"
-        self._waiting.post([{"level": level, "logger": "evolvable", "data": record.getMessage()}])
+        self.post("error" if record.levelno >= logging.ERROR else "warning", record.getMessage())
+
+    def post(self, level: str, text: str) -> None:
+        """Keep a message to be sent by `run`; called on any thread."""
+        self._waiting.post([{"level": level, "logger": "evolvable", "data": text}])
 
     async def run(self) -> None:
         """Send what was logged, for as long as the server runs."""

@@ -1,7 +1,7 @@
 """Results and errors of calls, in the forms that clients read."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -31,6 +31,15 @@ def structured_result(structured: dict[str, Any]) -> types.CallToolResult:
     """
     same = json.loads(as_json(structured), parse_float=_shortest)
     return types.CallToolResult(content=[types.TextContent(type="text", text=as_json(same))], structured_content=same)
+
+
+def with_warnings(result: types.CallToolResult, lines: Sequence[str]) -> types.CallToolResult:
+    """Return a result with these lines: at the end of its `warnings`, else each as a text block of its own."""
+    structured = result.structured_content
+    if structured is not None and isinstance(structured.get("warnings"), list):
+        return structured_result(structured | {"warnings": [*structured["warnings"], *lines]})
+    blocks = [types.TextContent(type="text", text=line) for line in lines]
+    return result.model_copy(update={"content": [*result.content, *blocks]})
 
 
 def as_json(value: Any) -> str:

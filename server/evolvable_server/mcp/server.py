@@ -8,7 +8,7 @@ first call. The tool `hook_event`, which the hooks of clients call, is not liste
 import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
@@ -23,8 +23,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.call import Call, CallSessions, connection_of, session_of
-from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result
+from evolvable_server.mcp.call import SELF_CHECK, Call, CallSessions, connection_of, session_of
+from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result, with_warnings
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
@@ -109,6 +109,9 @@ class LibraryServer(MCPServer[Any]):
 
     live_prompts: LivePrompts | None = None
     approved_tools: ToolSource | None = None
+    take_hints: Callable[[Any], Sequence[str]] | None = None
+    """Returns the lines for the client behind a request, each once; they go out with the answer."""
+
     prefix = ""
     """What stands before the name of each listed tool; a call may leave it out."""
 
@@ -185,16 +188,24 @@ class LibraryServer(MCPServer[Any]):
         try:
             result = await super().call_tool(name, arguments, context)
             self._prepare_changes()
-            structured = result.structured_content if isinstance(result, types.CallToolResult) else None
-            if structured is None or structured.keys() == {"result"}:  # the SDK's form of a text
+            if not isinstance(result, types.CallToolResult):
                 return result
-            return structured_result(structured)
+            structured = result.structured_content
+            if structured is not None and structured.keys() != {"result"}:  # the SDK's form of a text
+                result = structured_result(structured)
+            return self._with_hints(result, context)
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
                 return error_result(error.__cause__.text)
             if isinstance(error.__cause__, ValidationError):
                 return error_result(invalid_arguments(name, error.__cause__))
             raise
+
+    def _with_hints(self, result: types.CallToolResult, context: Context[Any, Any] | None) -> types.CallToolResult:
+        if self.take_hints is None or context is None or SELF_CHECK in (context.request_context.meta or {}):
+            return result
+        lines = self.take_hints(context.request_context)
+        return with_warnings(result, lines) if lines else result
 
     def _prepare_changes(self) -> None:
         """Import the scan once the client uses the library and is answered: its first change would wait for that."""

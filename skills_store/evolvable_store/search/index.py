@@ -7,10 +7,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from evolvable_store import frontmatter
 from evolvable_store.errors import DamagedFile, LibraryBusy
 from evolvable_store.fsck import Fault
-from evolvable_store.objects import Files
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
 from evolvable_store.search import index_entries, index_file, postings
@@ -20,11 +18,10 @@ from evolvable_store.search.index_entries import (
     Ranking,
     SearchHit,
     TriggerPhrase,
-    analyze_document,
     make_hits,
     visibility,
 )
-from evolvable_store.search.index_file import IndexCache, IndexFile, IndexSnapshot
+from evolvable_store.search.index_file import IndexCache, IndexFile
 from evolvable_store.search.index_writer import BATCH, Analyze, BulkIndexer, IndexWriter, More, Progress
 from evolvable_store.search.learned_texts import (
     NO_PAST_TASKS,
@@ -34,15 +31,11 @@ from evolvable_store.search.learned_texts import (
 from evolvable_store.search.postings import SETTLED_AT_ONCE, VisibilityFilter
 from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
-from evolvable_store.validation import main_path
 
 __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
 
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _REBUILD_HINT = "Delete {}: the next search makes it again."
-
-NOT_INDEXED = 1 << 40
-"""The number of a document that is in no index."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -173,22 +166,6 @@ class Index:
             return [Fault(f"the text index cannot be read ({error})", str(self.path), _REBUILD_HINT.format(self.path))]
 
     # Reading
-
-    @contextlib.contextmanager
-    def beside(self, head: Head, files: Files, after: int) -> Iterator[IndexSnapshot]:
-        """Yield one state of the index, with the newest text of a resource though it is not indexed yet.
-
-        head: of that version. files: of it. after: the sequence of the newest change before it. Raise LookupError when
-        the index has not seen that change, DamagedFile.
-        """
-        main = main_path(head.kind, head.name, files)
-        document = frontmatter.parse_document(files[main].data if main else b"")
-        text, weights = analyze_document(head.name, document, sorted(path for path in files if path != main))
-        with self._file.reading() as db, self._known.locked(db) as state:
-            if state.stamp[0] < after:
-                raise LookupError("the index is behind the library")
-            with state.waiting.holding(NOT_INDEXED, weights):
-                yield IndexSnapshot(db, state, text.entry(head), NOT_INDEXED, self._visible)
 
     @_rebuild_if_damaged
     def search(

@@ -12,24 +12,14 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
-from evolvable_store.resource import Kind
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS
-from evolvable_store.search.bm25 import Query, searched_terms
-from evolvable_store.search.index_entries import (
-    IndexEntry,
-    Ranking,
-    TriggerPhrase,
-    entries_of_documents,
-    make_hits,
-    match_phrases,
-)
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.storage import connection as driver
@@ -349,50 +339,6 @@ class IndexCache:
     def forget(self) -> None:
         """Forget the state: the file is another."""
         self._state = IndexState.nothing()
-
-
-class IndexSnapshot:
-    """One state of the index, for several searches in which one resource has a text that is not indexed."""
-
-    def __init__(
-        self,
-        db: Connection,
-        state: IndexState,
-        newcomer: IndexEntry,
-        document: int,
-        visible: Callable[[Kind | None, Sequence[str] | None], VisibilityFilter],
-    ) -> None:
-        """document: the number of the newcomer's text, which the state holds."""
-        self.newcomer = newcomer
-        self._db, self._state, self._document, self._visible = db, state, document, visible
-        self._reader = postings.PostingsReader(state.waiting, FIELD_NUMBERS.values())
-        self._entries: dict[int, IndexEntry] | None = None
-
-    def search(self, query: str, *, kind: Kind | None, scopes: Sequence[str] | None, limit: int) -> Ranking:
-        """Return what `Index.search` would if the newcomer's text were indexed in place of its earlier one.
-
-        Of the second search on, only what the first one returned.
-        """
-        asked, visible = searched_terms(query, self._state.documents), self._visible(kind, scopes)
-        asking = Query(asked, self._state.documents, self._reader.read(self._db, asked))
-        if self._entries is None:
-            best = list(asking.best(self._db, self._state.visible(self._db, visible), limit).values())
-            found = entries_of_documents(self._db, [one.document for one in best])
-            others = {document: entry for document, entry in found.items() if entry.id != self.newcomer.id}
-            self._entries = {**others, self._document: self.newcomer}
-        weighed = sorted(asking.weigh(self._entries), key=lambda one: -one.score)[:limit]
-        by_resource = {self._entries[one.document].id: one for one in weighed}
-        hits = make_hits(self._entries, weighed, asking)
-        return Ranking(hits, by_resource, asking.mass, asking.unknown, asking.documents, asking.asked, asking, visible)
-
-    def prepare(self, queries: Iterable[str]) -> None:
-        """Read what several searches need at once."""
-        asked = {key for query in queries for key in searched_terms(query, self._state.documents)}
-        self._reader.read(self._db, asked)
-
-    def phrases(self, said: Sequence[str], *, kind: Kind | None, scopes: Sequence[str] | None) -> list[TriggerPhrase]:
-        """Return what `Index.phrases` does."""
-        return match_phrases(self._db, said, None, self._visible(kind, scopes), self._state.beginnings)
 
 
 MAX_ANSWERS = 10_000

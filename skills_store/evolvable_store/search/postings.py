@@ -12,7 +12,6 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -243,15 +242,6 @@ class PendingDocuments:
             kept.clear()
         for id_, data, gone in remaining:
             self._enter(id_, data, gone=gone)
-
-    @contextmanager
-    def holding(self, id_: int, weights: bytes) -> Iterator[None]:
-        """Count one more document for the body. weights: of its texts, packed."""
-        self._enter(id_, weights, gone=False)
-        try:
-            yield
-        finally:
-            self._leave(id_)
 
     def _enter(self, id_: int, data: bytes, *, gone: bool) -> None:
         self._documents[id_] = data

@@ -12,10 +12,7 @@ from operator import or_
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.search.analyzer import FUNCTION_WORDS
 from evolvable_store.search.index import Index, IndexEntry, SearchHit
-from evolvable_store.search.index_file import IndexSnapshot
 from evolvable_store.search.tokenizer import tokenize
-
-Searched = Index | IndexSnapshot
 
 ALIKE = 0.68
 """Likeness from which two resources are reported.
@@ -86,7 +83,7 @@ def own_and_user(scope: str) -> Sequence[str]:
 
 
 def find_near_duplicates(
-    index: Searched,
+    index: Index,
     newcomers: Sequence[IndexEntry],
     *,
     seen: SeenScopes = own_and_user,
@@ -243,7 +240,7 @@ def _said(found: int, shown: int, left: int) -> str:
 
 
 def _pairs(
-    index: Searched, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, SearchHit]]
+    index: Index, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, SearchHit]]
 ) -> Iterator[NearDuplicate]:
     """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
@@ -251,8 +248,6 @@ def _pairs(
     claimed = _claimed(index, entry, scopes)
     likely = [s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY]
     checked = [s for s in likely if own and _named(entry, own, s) >= _NAMED][:_CHECKED]
-    if isinstance(index, IndexSnapshot) and checked:
-        index.prepare(_query(other.entry) for other in checked)
     for other in checked:
         back = asked.get(other.entry.id) or asked.setdefault(other.entry.id, _search(index, other.entry, scopes))
         likeness = (_share(other, own) + _share(back.get(entry.id), back.get(other.entry.id))) / 2
@@ -264,7 +259,7 @@ def _pairs(
         yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
 
 
-def _search(index: Searched, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
+def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
     ranking = index.search(_query(entry), kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
     ranking.explain(ranking.scored)
     return {scored.entry.id: scored for scored in ranking.scored}
@@ -304,7 +299,7 @@ def _of_itself(scored: SearchHit) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
-def _claimed(index: Searched, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
+def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
     """Return the other resources with one of its triggers, each with those triggers, as words."""
     triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
     claimed: dict[int, tuple[IndexEntry, set[str]]] = {}

@@ -13,7 +13,6 @@ from evolvable_store.errors import (
     AlreadyExists,
     InvalidArgument,
     InvalidResource,
-    LibraryError,
     NoSuchResource,
     VersionConflict,
 )
@@ -27,11 +26,10 @@ from evolvable_tools import approvals
 from evolvable_tools.borrowed_text import borrowed_from
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import delegate_warnings
-from evolvable_tools.file_edits import TextEdit, apply_edit
+from evolvable_tools.file_edits import TextEdit, apply_edit, frontmatter_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.search import near_duplicates_of, near_duplicates_of_change
 from evolvable_tools.verbs.versions import changed_files
 from evolvable_tools.verbs.whole_files import note_files, replace_files
 
@@ -69,17 +67,10 @@ def _same(problem: Problem) -> tuple[str, str]:
     return problem.path, re.sub(r"[0-9,]+", "", problem.text)
 
 
-def frontmatter_bytes(ref: Ref, files: Files) -> bytes:
-    """Return the beginning of the main file, up to where its frontmatter ends."""
-    main = files.get(main_file(ref.kind, ref.name))
-    return main.data.partition(b"\n---")[0] if main else b""
-
-
 RETRY_SECONDS = 10.0
 """How long a change without expected_version is applied again after another change of the head."""
 
 _LONGEST_PAUSE = 0.2  # seconds between two tries
-_MAX_NEAR_DUPLICATES = 3  # named in the warnings of a change
 
 
 @dataclass(frozen=True)
@@ -223,23 +214,9 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
         *delegate_warnings(library, draft.ref, draft.files),
     ]
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
-    if frontmatter_bytes(draft.ref, draft.before) == frontmatter_bytes(draft.ref, draft.files):
-        return updated
-    try:
-        alike = _alike(library, draft, updated.version, tx.operation)
-    except LibraryError:  # the change is made, and an index that is busy or full does not undo it
-        return updated
-    return replace(updated, warnings=[*updated.warnings, *alike])
-
-
-def _alike(library: Library, draft: _Draft, version: int | None, operation: Operation | None) -> list[str]:
-    """Return which resources a change made nearly equal to another one. Raises LibraryError."""
-    if draft.head is not None and operation is not None:
-        head = replace(draft.head, version=version)
-        found = near_duplicates_of_change(library, head, draft.files, operation.id, limit=_MAX_NEAR_DUPLICATES)
-    else:
-        found = near_duplicates_of(library, [draft.ref], limit=_MAX_NEAR_DUPLICATES)
-    return [pair.said for pair in found.pairs]
+    if frontmatter_bytes(draft.ref, draft.before) != frontmatter_bytes(draft.ref, draft.files):
+        library.compare_later(caller, tx.written[0].id)
+    return updated
 
 
 def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent: Ref | None = None) -> Transaction:

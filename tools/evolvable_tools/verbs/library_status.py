@@ -81,6 +81,7 @@ class LibraryStatus:
     resource with fields that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
     first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
     held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
+    near_duplicates: a line for each pair of near duplicates found since the last look.
     """
 
     home: str
@@ -100,10 +101,16 @@ class LibraryStatus:
     held_files: list[HeldFile] = field(default_factory=list)
     upkeep: str = ""
     put_back: list[str] = field(default_factory=list)
+    near_duplicates: list[str] = field(default_factory=list)
 
 
 def library_status(
-    library: Library, *, folders: Sequence[str] = (), windows: int | None = None, problems: Sequence[str] = ()
+    library: Library,
+    *,
+    folders: Sequence[str] = (),
+    windows: int | None = None,
+    problems: Sequence[str] = (),
+    near_duplicates: Sequence[str] = (),
 ) -> LibraryStatus:
     """Return what a person wants to know first. problems: what the caller saw around the library, the worst first."""
     store = library.store
@@ -134,6 +141,7 @@ def library_status(
         list_held_files(library),
         describe_plan(library),
         [_put_back_line(one) for one in waiting if one.reason.startswith(PUT_BACK)],
+        list(near_duplicates),
     )
 
 

@@ -23,7 +23,7 @@ from evolvable_tools.approvals import (
     undo_waits,
 )
 from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import apply_files, decode_text
+from evolvable_tools.file_edits import apply_files, decode_text, frontmatter_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding, Scan
 from evolvable_tools.untrusted_text import AnswerMarks
@@ -40,6 +40,9 @@ from evolvable_tools.verbs.rebased_proposals import (
 )
 from evolvable_tools.verbs.reverse_merge import UndoConflict, plan_revert
 from evolvable_tools.verbs.versions import diff
+
+MAX_DESCRIBED = 50
+"""Resources of one approval that are compared with the others afterwards; of more, `doctor` names the pairs."""
 
 MAX_SCANNED = 10_000
 """Waiting proposals that are looked through for those that are wanted."""
@@ -331,6 +334,7 @@ def approve_together(
         evidence += [f"proposal {one.id} by {one.actor}{session}", one.reason]
     made = _made(library, caller, found, edited or {}, unseen=seen is None)
     because, evidence = reason or "; ".join(dict.fromkeys(one.reason for one in found)), list(dict.fromkeys(evidence))
+    described = _described(library, made)
     with library.transaction(caller, because, evidence=evidence, sign=True) as tx:
         for ref, (now, files) in made.items():
             if files:
@@ -343,7 +347,21 @@ def approve_together(
     operation = tx.operation.id if tx.operation else None
     warnings = {one.ref: library.checkout([one.ref], created=one.version == 1) for one in tx.written}
     version = {one.ref: one.version for one in tx.written}
+    for written in tx.written:
+        if written.ref in described:
+            library.compare_later(caller, written.id)
     return [Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, [])) for p in found]
+
+
+def _described(library: Library, made: Mapping[Ref, tuple[int, Files]]) -> set[Ref]:
+    """Return which resources get another frontmatter; none where there are more than MAX_DESCRIBED."""
+    if len(made) > MAX_DESCRIBED:
+        return set()
+    return {
+        ref
+        for ref, (now, files) in made.items()
+        if files and frontmatter_bytes(ref, files_at(library, ref, now)) != frontmatter_bytes(ref, files)
+    }
 
 
 def _check_seen(library: Library, found: Sequence[Proposal], seen: Mapping[int, int | None]) -> None:
@@ -419,14 +437,17 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
         )
 
 
-def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) -> list[Decided]:
+def approve_as_asked(
+    library: Library, proposal_ids: Sequence[int], how: str, conversation: str | None = None
+) -> list[Decided]:
     """Publish proposals that a person approved when they were made, in the session that made them.
 
-    Each was shown against the version that it was made from. Raises as `approve_together`.
+    Each was shown against the version that it was made from. conversation: of the client that asked, see `Caller`.
+    Raises as `approve_together`.
     """
     found = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
     session, seen = found[0].session, {proposal.id: proposal.base for proposal in found}
-    person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
+    person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation", conversation=conversation)
     return approve_together(library, person, proposal_ids, "", how, seen=seen)
 
 

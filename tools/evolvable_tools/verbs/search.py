@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.errors import DamagedFile, InvalidArgument
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.frontmatter import Delegate, parse_document
-from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage.evidence import SuccessCounts, Tally
@@ -329,20 +328,6 @@ def near_duplicates_of(
 
 def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
     return list(library.index.visible_entries(head.id for head in heads).values())
-
-
-def near_duplicates_of_change(
-    library: Library, head: Head, files: Files, operation: int, *, limit: int
-) -> "NearDuplicateReport":
-    """Return which other resources a text that was just written can be taken for; the index need not have it.
-
-    head, files: of the version that the operation made.
-    """
-    from evolvable_tools.retrieval.near_duplicates import find_near_duplicates  # late: 35 ms
-
-    with suppress(LookupError, DamagedFile), library.index.beside(head, files, operation - 1) as snapshot:
-        return find_near_duplicates(snapshot, [snapshot.newcomer], seen=library.scopes_from, limit=limit)
-    return near_duplicates_of(library, [head], limit=limit)
 
 
 def list_resources(
