@@ -12,95 +12,25 @@ import click
 from evolvable_server import plugins
 from evolvable_server.cli import ExitCode, found_code
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
+from evolvable_server.cli.maintenance import show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
-from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_store import bundle
 from evolvable_store.bundle.export import backup, select_heads
-from evolvable_store.bundle.folders import find_folders, read_looks
-from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
-from evolvable_store.objects import File
-from evolvable_store.operation import QUICKSTART, Actor, Head, Principal
+from evolvable_store.bundle.folders import read_looks
+from evolvable_store.errors import InvalidArchive, InvalidArgument
+from evolvable_store.operation import Head, Principal
 from evolvable_store.paths import LIBRARY_FILE
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.sync_plan import reasons_against
-from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.care.findings import near_duplicate_lines
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_anything_leaves, held_back
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.purge_content import note_copy
 from evolvable_tools.verbs.scan_import import Answer, ImportSummary
-
-MAX_DEPTH = 4
-"""How deep below a folder skills are looked for."""
-
-
-BATCH = 200
-"""Skills that become one operation."""
-
-
-@dataclass(slots=True)
-class Copied:
-    """What became of the skills in one folder. known: names that the library has or had, left as they are there."""
-
-    path: str
-    added: list[str] = field(default_factory=list)
-    known: list[str] = field(default_factory=list)
-    refused: list[tuple[str, list[str]]] = field(default_factory=list)
-
-
-def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Return what became of each skill in `folder`: those new here become version 1.
-
-    As with a person's own folder, what breaks the specification is imported where that is safe.
-    """
-    copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
-    places = [path for path in find_folders(folder, Kind.SKILL, MAX_DEPTH) if not _is_hidden(path.relative_to(folder))]
-    for done, place in enumerate(places, 1):
-        ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
-        if ref.name and (ref in new or store.head_or_none(ref) is not None):
-            copied.known.append(str(ref))
-        elif files := _fit(place, copied):
-            new[ref] = files
-        if len(new) == BATCH or done == len(places):
-            _put(store, new, reason, copied)
-            new = {}
-        progress(done, len(places))
-    return copied
-
-
-def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
-    with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
-        for ref, files in new.items():
-            tx.put(ref, files, expected_version=0)
-    copied.added += [str(ref) for ref in new]
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
-    """Return the skill's files, or None after a note of every reason against it."""
-    try:
-        reading = read_folder(place)
-    except OSError as error:
-        copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
-        return None
-    why = copied_from(place, Kind.SKILL, reading.files)
-    found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
-    if not slugify(place.name):
-        found.append(f"no name can be made of {quoted(place.name)}")
-    if found:
-        copied.refused.append((place.name, found))
-        return None
-    return reading.files
-
 
 FORMATS = ("json", "zip", "folders")
 
@@ -177,7 +107,7 @@ def import_command(
         heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
         living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
         warnings = taken.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
-        alike = near_duplicate_lines(library, [*living, *imported.updated])
+        alike = near_duplicate_lines(library, [*living, *imported.updated], progress)
         warn_of_secrets(library)
     result = ImportResult(
         operation=imported.operation,

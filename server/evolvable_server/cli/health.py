@@ -11,8 +11,6 @@ from pathlib import Path
 from evolvable_server.app import ListedFolders
 from evolvable_server.cli.client_commands import Connected, HealthProblem
 from evolvable_server.cli.effective_settings import Setting
-from evolvable_server.cli.maintenance import near_duplicate_lines, open_secrets
-from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import progress
 from evolvable_server.clients.memory_files import MemoryCopy
 from evolvable_server.person_config import registered_homes
@@ -31,10 +29,12 @@ from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue
 from evolvable_store.workingcopy.sync_plan import check_directory, known_files, name_taken
 from evolvable_tools import secret_leaks
+from evolvable_tools.care.findings import near_duplicate_lines, open_secrets
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.name_check import NameIndex
+from evolvable_tools.reporting import Progress
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
@@ -125,13 +125,13 @@ def check_library(home: Path) -> Health:
             health.problems += [HealthProblem(one.what, one.remedy) for one in unwatched]
             health.warnings += [*_left_out(library), *_delegates(library)]
             refs = [head.ref for head in library.store.heads()]
-            health.doubles = near_duplicate_lines(library, refs, len(refs))
+            health.doubles = near_duplicate_lines(library, refs, progress, len(refs))
             health.embedder = _embedder(home)
             lower = find_downgraded(library)
             health.notes += format_downgraded(lower) if lower else []
             health.problems += [
                 HealthProblem(f"{line}.", secret_leaks.NEXT)
-                for line in secret_leaks.leak_messages(open_secrets(library))
+                for line in secret_leaks.leak_messages(open_secrets(library, progress))
             ]
             health.problems += _unfinished(library)
             if waiting := waiting_places(library):

@@ -40,8 +40,8 @@ from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.verbs.library_status import proposal_request
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.archive_commands import Copied
     from evolvable_store.store import Store
+    from evolvable_tools.care.copying import Copied
     from evolvable_tools.library import Caller, Library
 
 # Start time: only `quickstart` needs the MCP SDK and copies folders.
@@ -234,7 +234,7 @@ def _own_folders(config: Config) -> "Iterator[Path]":
 
 def _fill(store: "Store", folders: tuple[Path, ...]) -> "list[Copied]":
     """Return what was copied: of the program's own skills first, which only a library without any skill gets."""
-    from evolvable_server.cli.archive_commands import Copied
+    from evolvable_tools.care.copying import Copied
 
     own = [_copy(store, folder, f"quickstart: copied from {folder}") for folder in folders]
     bundled = seed_folder() / "skills"
@@ -243,7 +243,7 @@ def _fill(store: "Store", folders: tuple[Path, ...]) -> "list[Copied]":
 
 
 def _copy(store: "Store", folder: Path, reason: str) -> "Copied":
-    from evolvable_server.cli.archive_commands import copy_skills
+    from evolvable_tools.care.copying import copy_skills
 
     with progress(f"Copying from {folder}") as show:
         return copy_skills(store, folder, reason, show)
