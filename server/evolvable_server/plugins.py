@@ -20,7 +20,6 @@ from evolvable_store.errors import LibraryError
 from evolvable_tools.verbs import registry
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.client_commands import HealthProblem
     from evolvable_server.clients.registry import Client
     from evolvable_server.config import Config
     from evolvable_server.mcp.server import CallSessions, LibraryServer
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from evolvable_store.resource import Ref
     from evolvable_store.storage.protocol import Storage
     from evolvable_tools.library import Caller, Library, TrialArms
+    from evolvable_tools.reporting import HealthProblem
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +172,10 @@ class Hooks:
     @hookspec(firstresult=True)
     def find_token(self, home: Path, secret: str) -> "tuple[str, Sequence[str]] | None":
         """Return name and permissions of the token with this secret, None where there is none."""
+
+    @hookspec(firstresult=True)
+    def token_rows(self, home: Path) -> "Sequence[Mapping[str, Any]] | None":
+        """Return the tokens of a library as `evolvable token list` shows them. Raise LibraryCorrupt, Refused."""
 
     @hookspec(firstresult=True)
     def login_flow(self, config: "Config", port: int) -> Any:

@@ -10,11 +10,11 @@ from evolvable_store.paths import RUNS
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer
     from evolvable_evolve.trial_arms import PoolArms
-    from evolvable_server.cli.client_commands import HealthProblem
     from evolvable_server.config import Config
     from evolvable_server.mcp.server import CallSessions, LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
     from evolvable_tools.library import Caller, Library
+    from evolvable_tools.reporting import HealthProblem
 
 # Start time: every process that runs a command imports this module, and few need what its functions import.
 
@@ -88,7 +88,9 @@ def archive_part() -> "LookTransfer":
 @hookimpl
 def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
     """Return what is wrong with the configured cluster, and a note on it."""
-    from evolvable_evolve.cli.cluster_health import check_cluster
+    if not config.person.ray_address:
+        return [], []
+    from evolvable_evolve.cli.cluster_health import check_cluster  # late: it imports what runs trials
 
     return check_cluster(config)
 

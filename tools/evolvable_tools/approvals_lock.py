@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.storage.attestations import Attestation, Signatures
 from evolvable_store.storage.protocol import Storage
 
@@ -165,3 +166,13 @@ def _derive(passphrase: str, salt: bytes, kdf: Any) -> bytes:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+def unsigned_decisions(library: "Library") -> list[int]:
+    """Return the operations in the name of a person that are neither signed nor older than the lock."""
+    if library.lock is None:
+        return []
+    own = (Principal.PERSON, Principal.SCRIPT, None)
+    made = library.store.operations(10_000)
+    persons = [one.id for one in made if one.actor is Actor.HUMAN and one.principal in own]
+    return sorted(set(persons) - library.lock.vouched(library.store.backend, persons))

@@ -1,16 +1,25 @@
-"""How a use case says what it does: steps that somebody may show, and numbers and lists in words.
+"""How a use case says what it does and finds: steps that somebody may show, problems, numbers and lists in words.
 
 A use case that takes long gets a `Step` from its caller. A terminal shows a line, a page shows nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 
 Step = Callable[[str], AbstractContextManager[Progress]]
 """Begins a step with this label; the context yields what takes its progress, and ends the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthProblem:
+    """Something that is wrong, and what to do about it."""
+
+    what: str
+    next: str
 
 
 @contextmanager
