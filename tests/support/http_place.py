@@ -14,7 +14,7 @@ from mcp_place import Place
 from processes import poll
 
 from evolvable_server.mcp.server import Permission
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 
 MODERN = "2026-07-28"
 

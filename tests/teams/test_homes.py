@@ -14,7 +14,7 @@ from mcp_place import Place
 
 from evolvable_server.mcp.server import Permission
 from evolvable_store.errors import Refused
-from evolvable_teams.http.http_auth import FILE, Tokens
+from evolvable_teams.tokens import FILE, Tokens
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")
 

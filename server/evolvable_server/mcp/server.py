@@ -13,7 +13,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +30,7 @@ from pydantic import ValidationError
 
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
-from evolvable_server.grants import SCOPE
+from evolvable_server.grants import Permission as Permission
 from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_server.mcp.small_tools import SMALL_TOOLS, small_tool
@@ -54,23 +53,6 @@ PREPARE_SECONDS = 0.5
 
 SELF_CHECK = "evolvable/self-check"
 """In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
-
-
-class Permission(StrEnum):
-    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
-
-    A bearer that may write may report.
-    """
-
-    READ = "read"
-    REPORT = "report"
-    WRITE = "write"
-    APPROVE = "approve"
-
-    @property
-    def scope(self) -> str:
-        """Its name as a scope of OAuth."""
-        return SCOPE + self
 
 
 def name_of(request: Any) -> str | None:

@@ -29,8 +29,9 @@ from evolvable_server.transport import request_limits
 from evolvable_server.transport.host_check import HostCheck
 from evolvable_store.errors import InvalidArgument
 from evolvable_teams.http import connection_limits, http_access
-from evolvable_teams.http.http_auth import Access, HttpSettings, Tokens, Verifier, check_reach
+from evolvable_teams.http.http_auth import Access, HttpSettings, Verifier, check_reach
 from evolvable_teams.http.state_key import read_state_key
+from evolvable_teams.tokens import Tokens
 
 PATH = "/mcp"
 
