@@ -20,7 +20,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 
 pytestmark = pytest.mark.process
 

@@ -34,8 +34,8 @@ from evolvable_server.serving import Serving
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_teams.http.http_auth import Tokens
 from evolvable_teams.sign_in import LoginFlow
+from evolvable_teams.tokens import Tokens
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.load import get_resource

@@ -25,7 +25,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.registry import VERBS

@@ -14,9 +14,9 @@ from evolvable_page import access
 from evolvable_server.mcp.server import Permission
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Principal
-from evolvable_teams.http.http_auth import Tokens
 from evolvable_teams.oidc import KeySet
 from evolvable_teams.sign_in import LoginFlow, check_address
+from evolvable_teams.tokens import Tokens
 
 pytestmark = pytest.mark.process
 
