@@ -23,7 +23,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 META = {

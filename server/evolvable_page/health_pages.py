@@ -1,24 +1,30 @@
 """Health: what doctor finds, the clients, the tokens, the watched folders, and which of them are trusted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import htpy as h
 from htpy import Node
 
 from evolvable_page.diff_view import draw_diff
 from evolvable_page.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
-from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
+from evolvable_page.site import PageAction, PageRequest, PageView, Result, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_server import plugins
+from evolvable_server.config import read_config
 from evolvable_server.config_edits import set_trusted
 from evolvable_server.second_config import read_library_config
-from evolvable_store.errors import Conflict, InvalidArgument
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
+from evolvable_tools.reporting import silent_step
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.folder_states import folder_states
 from evolvable_tools.verbs.library_status import list_held_files
 from evolvable_tools.verbs.scan_import import TrustOffer, TrustQuestion
+
+if TYPE_CHECKING:
+    from evolvable_server.care.doctor import Health
 
 MAX_OFFERED = 200
 """Resources of a folder that are shown before a person trusts it; a larger folder is for the terminal."""
@@ -30,42 +36,61 @@ def _health(site: Site, asked: PageRequest) -> PageBody:
 
 
 def _doctor(site: Site) -> Node:
-    health = _ask(site, "doctor")
-    if health is None:
+    found = _background(site, "doctor", lambda: _examine(site))
+    if found is None:
         return h.div(id="doctor", data_live=True)[
             h.p[with_code("`evolvable doctor` runs now; this page shows what it finds.")]
         ]
-    problems = [
-        h.li[h.p(".warning")[make_visible(str(one.get("what"))), " ", make_visible(str(one.get("next", "")))]]
-        for one in health.get("problems", ())
-    ]
-    notes = [h.li[make_visible(str(note))] for note in health.get("notes", ())]
-    similar = [h.li[make_visible(str(line))] for line in health.get("doubles", ())]
+    if isinstance(found, EvolvableError):
+        return h.div(id="doctor", data_live=True)[h.h2["Problems"], _failure(found)]
+    problems = [h.li[h.p(".warning")[make_visible(one.what), " ", make_visible(one.next)]] for one in found.problems]
+    notes = [h.li[make_visible(note)] for note in found.notes]
+    similar = [h.li[make_visible(line)] for line in found.doubles]
     return h.div(id="doctor", data_live=True)[
         h.h2["Problems"],
-        h.ul[problems] if problems else h.p[tag("all is well", "good")] if health else h.p["Doctor said nothing."],
+        h.ul[problems] if problems else h.p[tag("all is well", "good")],
         [h.h2["Notes"], h.ul[notes]] if notes else None,
         [h.h2["Similar resources"], h.ul[similar]] if similar else None,
-        _clients(health),
-        _settings(health),
+        _clients(found),
+        _settings(found),
     ]
 
 
-def _ask(site: Site, *words: str) -> Mapping[str, Any] | None:
-    """Return the result of a command that only reads, None before there is one."""
-    return site.value(" ".join(words), lambda: site.services.run(*words), site.revision())
+def _background(site: Site, name: str, compute: Callable[[], Result]) -> Result | EvolvableError | None:
+    """Return the last value of a check in the background, or why there is none; None before the first ended."""
+
+    def attempt() -> Result | EvolvableError:
+        try:
+            return compute()
+        except EvolvableError as error:
+            return error
+
+    return site.value(name, attempt, site.revision())
 
 
-def _clients(health: Mapping[str, Any]) -> Node:
+def _examine(site: Site) -> "Health":
+    """Return what `evolvable doctor` finds with the configuration of now, the sandbox apart: no page shows that."""
+    # late: few who open the page look at its health, and the checks need modules of every part
+    from evolvable_server.care.doctor import examine
+
+    home = site.library.store.home
+    return examine(read_config(home=home), silent_step, home)
+
+
+def _failure(error: EvolvableError) -> Node:
+    return h.p(".warning")[make_visible(str(error)), " ", with_code(make_visible(error.hint))]
+
+
+def _clients(health: "Health") -> Node:
     rows = [
         [
-            one_line(str(one.get("client"))),
-            one_line(str(one.get("scope"))),
-            one_line(str(one.get("path"))),
-            f"{one['seconds']:.1f} s" if one.get("seconds") is not None else "not started",
-            when(one.get("last_session")),
+            one_line(one.client),
+            one_line(one.scope),
+            one_line(one.path),
+            f"{one.seconds:.1f} s" if one.seconds is not None else "not started",
+            when(one.last_session),
         ]
-        for one in health.get("clients", ())
+        for one in health.clients
     ]
     none = h.p[with_code("None. `evolvable connect claude-code` connects one.")]
     heads = ("client", "scope", "configuration", "starts in", "last session")
@@ -73,17 +98,18 @@ def _clients(health: Mapping[str, Any]) -> Node:
 
 
 def _tokens(site: Site) -> Node:
-    found = _ask(site, "token", "list")
-    if found is None:
-        return h.div(id="tokens", data_live=True)[h.h2["Tokens"], h.p["They are being read."]]
+    found = _background(site, "tokens", lambda: plugins.hooks().token_rows(home=site.library.store.home) or ())
+    if found is None or isinstance(found, EvolvableError):
+        pending = h.p["They are being read."] if found is None else _failure(found)
+        return h.div(id="tokens", data_live=True)[h.h2["Tokens"], pending]
     rows = [
         [
-            one_line(str(one.get("name"))),
-            ", ".join(map(str, one.get("permissions", ()))),
-            when(one.get("expires")) if one.get("expires") else "never",
-            when(one.get("last_used")),
+            one_line(str(one["name"])),
+            ", ".join(map(str, one["permissions"])),
+            when(one["expires"]) if one["expires"] else "never",
+            when(one["last_used"]),
         ]
-        for one in found.get("tokens", ())
+        for one in found
     ]
     said = h.p(".none")[
         with_code("At a terminal, `evolvable token add` makes one and `evolvable token revoke` ends one.")
@@ -93,11 +119,8 @@ def _tokens(site: Site) -> Node:
     return h.div(id="tokens", data_live=True)[h.h2["Tokens"], listed, said]
 
 
-def _settings(health: Mapping[str, Any]) -> Node:
-    rows = [
-        [one_line(str(one.get("name"))), one_line(str(one.get("value"))), one_line(str(one.get("source")))]
-        for one in health.get("settings", ())
-    ]
+def _settings(health: "Health") -> Node:
+    rows = [[one_line(one.name), one_line(one.value), one_line(one.source)] for one in health.settings]
     listed = table(("setting", "value", "from"), rows, "Settings in force")
     return h.details[h.summary["Settings"], listed] if rows else None
 

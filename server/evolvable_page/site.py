@@ -95,6 +95,8 @@ class BackgroundValue(Generic[Result]):
             self._value = self._compute()
         except EvolvableError as error:
             log.warning("%s", error)
+        except Exception:
+            log.exception("a value of the page could not be computed")
         finally:
             # However often it is asked for, it takes a twentieth of one processor.
             self._least = max(self._least, 20 * (time.monotonic() - began))
@@ -108,14 +110,13 @@ class PageServices:
     """What the command hands to the page.
 
     caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase; None where approvals
-    are not locked. run: returns the result of a command that only reads, {} for none. changed: called after an action.
+    are not locked. changed: called after an action.
     """
 
     config: Config
     library: Library
     caller: Caller
     signer: Callable[[str], Signer | None]
-    run: Callable[..., Mapping[str, Any]]
     changed: Callable[[], None] = lambda: None
 
 

@@ -1,15 +1,11 @@
 """The command ui: the local page for the person at this machine."""
 
 import contextlib
-import json
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -34,9 +30,6 @@ if TYPE_CHECKING:
 
 PAGE = Identity(Principal.PERSON, "page")
 """On whose behalf the page acts: the person who opened it with a link from their terminal."""
-
-SECONDS = 120.0
-"""How long a check of the health page may take."""
 
 
 @command("ui")
@@ -63,16 +56,14 @@ def ui_command(
         start = "/"
         if proposal is not None:
             start = f"/inbox/{library.store.backend.proposals.get(proposal).id}"  # raises NotFound
-        commands = PageCommands(state.config().home)
-        services = services_of(state.config(), library, caller, commands)
-        with contextlib.closing(commands):
-            if flow is not None:
-                _serve_with_sign_in(services, port, start, flow, trusted_proxy)
-                return
-            server = PageServer(services, port, start)
-            threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
-            with paused_progress(), contextlib.suppress(KeyboardInterrupt):
-                server.serve(lambda: _print_link(state, server))
+        services = services_of(state.config(), library, caller)
+        if flow is not None:
+            _serve_with_sign_in(services, port, start, flow, trusted_proxy)
+            return
+        server = PageServer(services, port, start)
+        threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
+        with paused_progress(), contextlib.suppress(KeyboardInterrupt):
+            server.serve(lambda: _print_link(state, server))
 
 
 def _serve_with_sign_in(
@@ -98,14 +89,13 @@ def _login_flow(config: Config, port: int) -> "SignInFlow":
     return flow
 
 
-def services_of(config: Config, library: Library, caller: Caller, commands: "PageCommands") -> PageServices:
+def services_of(config: Config, library: Library, caller: Caller) -> PageServices:
     """Return what the page works with. caller: the person at this terminal."""
     return PageServices(
         config,
         library,
         replace(caller, principal=PAGE.principal, via=PAGE.via),
         lambda passphrase: _signer(library, passphrase),
-        commands.run,
         lambda: _refresh(library),
     )
 
@@ -132,50 +122,3 @@ def _signer(library: Library, passphrase: str) -> Signer | None:
 
 def _refresh(library: Library) -> None:
     refresh_memory_files(library.store.home, library)
-
-
-class PageCommands:
-    """Runs the commands that need modules which the page does without. They end with the page."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._ended = False
-
-    def run(self, *words: str) -> dict[str, Any]:
-        """Return the result of a command, {} when it has none or the page ends meanwhile."""
-        command = [sys.executable, "-P", "-m", "evolvable_server", *words, "--json", "--home", str(self._home)]
-        try:
-            with self._started(command) as process:
-                found = json.loads(process.communicate(timeout=SECONDS)[0])
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def close(self) -> None:
-        """End the commands that run, and let none begin."""
-        with self._lock:
-            self._ended = True
-            for process in self._running:
-                process.kill()
-
-    @contextlib.contextmanager
-    def _started(self, command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
-        """Yield the process; it is ended with the context. Raises OSError when the page has ended."""
-        with self._lock:
-            if self._ended:
-                raise OSError("the page has ended")
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
-            self._running.add(process)
-        try:
-            with process:
-                try:
-                    yield process
-                finally:
-                    process.kill()
-        finally:
-            with self._lock:
-                self._running.discard(process)

@@ -8,13 +8,33 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
-
-PERMISSIONS = ("read", "report", "write", "approve")
-"""The permissions of a token, from the least to the most."""
 
 SCOPE = "evolvable:"
 """What the names of permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
+
+
+class Permission(StrEnum):
+    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
+
+    A bearer that may write may report.
+    """
+
+    READ = "read"
+    REPORT = "report"
+    WRITE = "write"
+    APPROVE = "approve"
+
+    @property
+    def scope(self) -> str:
+        """Its name as a scope of OAuth."""
+        return SCOPE + self
+
+
+PERMISSIONS = tuple(map(str, Permission))
+"""The permissions of a token, from the least to the most."""
+
 
 _KEYS = {"issuer", "resource", "client", "address", "scopes", "grants", "listen", "proxies", "signers"}
 _PERSON = re.compile(r"[!-~]{1,255}@[!-?A-~]{1,255}")

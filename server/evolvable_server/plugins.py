@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.protocol import Storage
     from evolvable_tools.caller import Caller
     from evolvable_tools.library import Library, TrialArms
+    from evolvable_tools.reporting import HealthProblem
 
 log = logging.getLogger(__name__)
 
@@ -70,14 +71,6 @@ class PluginScorer:
     required: Sequence[str] = ()
     needs_expected: bool = False
     version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthProblem:
-    """Something that is wrong, and what to do about it."""
-
-    what: str
-    next: str
 
 
 class ArchivePart(Protocol):
@@ -181,6 +174,10 @@ class Hooks:
     @hookspec(firstresult=True)
     def find_token(self, home: Path, secret: str) -> "tuple[str, Sequence[str]] | None":
         """Return name and permissions of the token with this secret, None where there is none."""
+
+    @hookspec(firstresult=True)
+    def token_rows(self, home: Path) -> "Sequence[Mapping[str, Any]] | None":
+        """Return the tokens of a library as `evolvable token list` shows them. Raise LibraryCorrupt, Refused."""
 
     @hookspec(firstresult=True)
     def login_flow(self, config: "Config", port: int) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evolvable_server.plugins import HttpService, hookimpl
 from evolvable_teams.postgres import import_postgres
@@ -44,10 +44,18 @@ def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage
 @hookimpl
 def find_token(home: Path, secret: str) -> tuple[str, Sequence[str]] | None:
     """Return name and permissions of the token with this secret."""
-    from evolvable_teams.http.http_auth import Tokens  # late: few commands run with a token
+    from evolvable_teams.tokens import Tokens  # late: few commands run with a token
 
     found = Tokens(home).find(secret)
     return (found.name, tuple(found.permissions)) if found is not None else None
+
+
+@hookimpl
+def token_rows(home: Path) -> list[dict[str, Any]]:
+    """Return the tokens of a library, without their secrets."""
+    from evolvable_teams.tokens import Tokens, token_row
+
+    return [token_row(token) for token in Tokens(home).all()]
 
 
 @hookimpl

@@ -15,7 +15,8 @@ from mcp_place import Place, skill_text
 from evolvable_store.operation import Actor
 from evolvable_store.paths import NEAR_DUPLICATES
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Caller, Library
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, proposal_inbox
 from evolvable_tools.verbs.duplicate_hints import MAX_LINE, MAX_PAIRS, DuplicateHints, take_pairs
 

@@ -77,7 +77,7 @@ def test_a_recovery_that_dies_before_its_last_step_leaves_the_library(
         raise SystemExit(137)
 
     with monkeypatch.context() as patch:
-        patch.setattr("evolvable_server.cli.lifecycle_commands.os.replace", dies)
+        patch.setattr("evolvable_tools.care.recovery.os.replace", dies)
         assert evolvable("recover", tmp_path / "monday", "--yes", code=None).code == 137
     assert bodies(evolvable, "pdf") == ["Second."]
 

@@ -10,7 +10,7 @@ from command_line import CommandLine, skill_text
 from mcp_place import Place
 
 from evolvable_evolve.run_launcher import evolve_context
-from evolvable_server.cli.effective_settings import effective_settings
+from evolvable_server.care.effective_settings import effective_settings
 from evolvable_server.cli.setup_commands import RESERVED
 from evolvable_server.config import read_config
 from evolvable_server.model_setup import approval_policies, budget_limits

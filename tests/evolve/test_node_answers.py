@@ -15,7 +15,6 @@ import pytest
 from driving_place import AGENT, COMMAND, PERSON, DrivingPlace, driving, judged, letters
 from trial_parts import BASE, ByFirstWord, Scripted, program, task
 
-from evolvable_evolve.cli.cluster_health import check_cluster
 from evolvable_evolve.evolution.backend_choice import RunRecipe, cluster_of, make_recipe
 from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 from evolvable_evolve.evolution.run_config import RayCluster
@@ -39,6 +38,7 @@ from evolvable_evolve.evolution.trials.ray_worker import (
     run_on_node,
 )
 from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob
+from evolvable_evolve.plugin import doctor_checks
 from evolvable_evolve.run_launcher import ray_cluster
 from evolvable_server.person_config import PersonConfig, parse_person_config
 from evolvable_store.errors import InvalidArgument, Refused
@@ -286,11 +286,11 @@ def test_the_persons_configuration_names_the_cluster_and_its_token(tmp_path: Pat
 
 def test_the_doctor_speaks_of_a_cluster_only_where_one_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     config: Any = SimpleNamespace(person=PersonConfig(None))
-    assert check_cluster(config) == ([], [])
+    assert doctor_checks(config) == ([], [])
     assert "ray" not in sys.modules, "nothing imports Ray for it"
     monkeypatch.setattr("evolvable_evolve.cli.cluster_health.find_spec", lambda name: None)
     config.person = PersonConfig(None, ray_address="head.example:6379")
-    [problem], notes = check_cluster(config)
+    [problem], notes = doctor_checks(config)
     assert "head.example:6379" in problem.what and "'.[ray]'" in problem.next and notes == []
 
 

@@ -16,7 +16,7 @@ from mcp import Client
 
 from evolvable_evolve.ags.plan import parse_plan
 from evolvable_server.config import Config, read_config
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_server.serving import Serving
 from evolvable_store.resource import Ref
 from evolvable_teams.http.http_access import required_permissions

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp_place import Place
 
 from evolvable_server.config import Config, read_config, toolsets_of
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_server.serving import Serving
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.library import Library
@@ -178,7 +178,7 @@ async def test_an_agent_runs_a_round_which_never_asks_a_model_that_no_person_nam
 
 
 async def test_over_http_no_command_is_run_for_a_client(tmp_path):
-    from evolvable_server.mcp.call import Permission
+    from evolvable_server.grants import Permission
     from evolvable_teams.http.http_access import required_permissions
     from evolvable_tools.verbs.registry import TOOLS
 

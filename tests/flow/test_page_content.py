@@ -4,15 +4,11 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
-import threading
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from earned import client
 from evolve_runs import program, running, scripted, task
@@ -29,14 +25,11 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_page.diff_view import parse_diff
 from evolvable_page.layout import resource_address
 from evolvable_page.text import make_visible, render_markdown, restore_line_ends
-from evolvable_page.ui_command import PageCommands
-from evolvable_server.mcp.call import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.proposals import Draft
-from evolvable_teams.http.http_auth import Tokens
 from evolvable_tools.verbs import edit, load
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
@@ -392,35 +385,3 @@ def test_an_undo_that_takes_directories_off_the_disk_names_them_and_asks(page: P
     assert str(folder / "kept") in page.get(asked.location).text
     page.post("/do/undo", operation=operation, back="/operations", sure="1")
     assert not (folder / "kept").exists()
-
-
-@pytest.mark.nightly
-def test_health_shows_what_doctor_finds_and_the_tokens_without_their_secrets(page: PagePlace) -> None:
-    _, secret = Tokens(page.library.store.home).add("laptop", [Permission.READ])
-
-    def shown() -> str:
-        return page.get("/health").text
-
-    poll(lambda: "laptop" in shown() and "Problems" in shown(), "doctor and the tokens", 120)
-    assert secret not in shown()
-
-
-@pytest.mark.process
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGSTOP")
-def test_a_check_of_the_health_page_ends_with_the_page(tmp_path: Path) -> None:
-    commands, results = PageCommands(tmp_path), list[dict[str, Any]]()
-    asking = threading.Thread(target=lambda: results.append(commands.run("doctor")))
-
-    def checks() -> list[psutil.Process]:
-        return [one for one in psutil.Process().children() if str(tmp_path) in one.cmdline()]
-
-    asking.start()
-    poll(checks, "the check to begin")
-    (check,) = checks()
-    check.suspend()
-
-    commands.close()
-    asking.join(30)
-
-    assert results == [{}] and not check.is_running()
-    assert commands.run("doctor") == {}

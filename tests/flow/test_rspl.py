@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp_place import ERAS, Place
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_server.serving import Serving
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal

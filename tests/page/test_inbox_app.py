@@ -13,14 +13,14 @@ from http_place import http_server, modern
 from mcp_place import Place, skill_text
 
 from evolvable_page.text import make_visible
+from evolvable_server.grants import Permission
 from evolvable_server.mcp import inbox_app
-from evolvable_server.mcp.call import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 
 pytestmark = pytest.mark.process
 

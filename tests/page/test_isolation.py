@@ -28,14 +28,13 @@ from postgres_place import address_home, administer, as_role, server_url
 
 from evolvable_page.app import MODULES
 from evolvable_server.config import GROUPS, Config, library_names
-from evolvable_server.grants import Grant, SignIn
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Grant, Permission, SignIn
 from evolvable_server.serving import Serving
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_teams.http.http_auth import Tokens
 from evolvable_teams.sign_in import LoginFlow
+from evolvable_teams.tokens import Tokens
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit

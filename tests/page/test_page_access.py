@@ -18,14 +18,14 @@ from page_place import PagePlace, open_page
 from evolvable_page import access
 from evolvable_page.access import PageAccess
 from evolvable_page.app import MODULES, PageServer
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_server.person_config import read_person_config
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.proposals import Draft
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.registry import VERBS

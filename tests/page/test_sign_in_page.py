@@ -11,12 +11,12 @@ from page_place import PageAnswer, PagePlace
 from sign_in_page import page_of
 
 from evolvable_page import access
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Principal
-from evolvable_teams.http.http_auth import Tokens
 from evolvable_teams.oidc import KeySet
 from evolvable_teams.sign_in import LoginFlow, check_address
+from evolvable_teams.tokens import Tokens
 
 pytestmark = pytest.mark.process
 

@@ -28,7 +28,7 @@ from page_place import PageAnswer, PageBrowser, propose_text
 from processes import poll
 
 from evolvable_page.app import PageServer
-from evolvable_page.ui_command import PageCommands, services_of
+from evolvable_page.ui_command import services_of
 from evolvable_server.config import Config
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
@@ -270,7 +270,7 @@ def test_an_address_that_others_reach_answers_its_proxies_alone(tmp_path: Path, 
     place = Place(tmp_path)
     with Library.open(place.home) as library:
         caller = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
-        services = services_of(Config(place.home, place.home), library, caller, PageCommands(place.home))
+        services = services_of(Config(place.home, place.home), library, caller)
         with pytest.raises(InvalidArgument, match="no proxy is named"):
             PageServer(services, 0, host="0.0.0.0")
         server, started = PageServer(services, 0, host="0.0.0.0", proxies=proxies), threading.Event()

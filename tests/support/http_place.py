@@ -13,8 +13,8 @@ from typing import Any
 from mcp_place import Place
 from processes import poll
 
-from evolvable_server.mcp.call import Permission
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_server.grants import Permission
+from evolvable_teams.tokens import Tokens
 
 MODERN = "2026-07-28"
 

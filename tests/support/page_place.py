@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from evolvable_page.app import PageServer
-from evolvable_page.ui_command import PageCommands, services_of
+from evolvable_page.ui_command import services_of
 from evolvable_server.config import Config
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
@@ -156,7 +156,7 @@ def open_page(home: Path, port: int = 0, flow: LoginFlow | None = None, **option
     It is signed in by a link, unless people sign in by a provider's login (flow).
     """
     with Library.open(home, create=True, **options) as library:
-        services = services_of(Config(home, home), library, PERSON, PageCommands(home))
+        services = services_of(Config(home, home), library, PERSON)
         server = PageServer(services, port, flow=flow)
         started = threading.Event()
         thread = threading.Thread(target=server.serve, args=(started.set,), daemon=True)

@@ -12,8 +12,8 @@ from mcp import Client
 from mcp_place import PERSON, Place, skill_text
 
 from evolvable_server.config import Config
+from evolvable_server.grants import Permission
 from evolvable_server.hooks.dispatch import HookDispatcher
-from evolvable_server.mcp.call import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref

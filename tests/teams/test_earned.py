@@ -115,7 +115,7 @@ def test_what_one_token_was_served_another_cannot_report_of(place: Place, server
 
 
 def _report() -> tuple[Any, ...]:
-    from evolvable_server.mcp.call import Permission
+    from evolvable_server.grants import Permission
 
     return (Permission("report"),) if "report" in set(Permission) else ()
 

@@ -12,9 +12,9 @@ from command_line import CommandLine
 from http_place import http_server, made_token
 from mcp_place import Place
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_store.errors import Refused
-from evolvable_teams.http.http_auth import FILE, Tokens
+from evolvable_teams.tokens import FILE, Tokens
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")
 

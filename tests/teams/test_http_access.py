@@ -9,11 +9,12 @@ from mcp_place import ERAS, Place, skill_text
 from mcp_types import TextContent
 from processes import poll
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.store import Store
 from evolvable_teams.http.http_access import accepted_hosts, accepted_origins, required_permissions
-from evolvable_teams.http.http_auth import FILE, HttpSettings, OAuth, Tokens
+from evolvable_teams.http.http_auth import HttpSettings, OAuth
+from evolvable_teams.tokens import FILE, Tokens
 from evolvable_tools.verbs.registry import TOOLS
 
 READ, REPORT, WRITE, APPROVE = Permission

@@ -11,7 +11,8 @@ from mcp_place import Place
 from processes import poll
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_teams.http.http_auth import HttpSettings, Tokens, check_reach
+from evolvable_teams.http.http_auth import HttpSettings, check_reach
+from evolvable_teams.tokens import Tokens
 
 
 @pytest.fixture

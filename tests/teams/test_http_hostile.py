@@ -10,7 +10,7 @@ from http_place import HttpServer, http_server, made_token, modern, received
 from mcp_place import Place
 from samples import attacks
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 
 pytestmark = pytest.mark.process
 

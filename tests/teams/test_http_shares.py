@@ -12,7 +12,7 @@ import pytest
 from http_place import Answer, HttpServer, http_server, made_token, modern, received
 from mcp_place import Place
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,7 @@ from http_place import HttpServer, http_server, made_token
 from mcp import Client, StdioServerParameters
 from mcp_place import Place
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref

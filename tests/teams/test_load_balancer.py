@@ -29,7 +29,7 @@ from postgres_place import address_home, as_role, server_url
 from processes import poll
 from soundness import assert_sound
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store

@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_place import Place, skill_text
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_tools.authors import authorships
 from evolvable_tools.library import Library
 

@@ -22,8 +22,9 @@ from evolvable_store.store import Store
 from evolvable_teams import oidc
 from evolvable_teams.http import http_auth
 from evolvable_teams.http.http_access import OAuthVerifier
-from evolvable_teams.http.http_auth import OAuth, Tokens, Verifier
+from evolvable_teams.http.http_auth import OAuth, Verifier
 from evolvable_teams.oidc import KeySet
+from evolvable_teams.tokens import Tokens
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 

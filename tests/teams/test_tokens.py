@@ -10,9 +10,9 @@ import pytest
 from command_line import CommandLine
 from samples import Clock
 
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NoLibrary
-from evolvable_teams.http.http_auth import FILE, NoSuchToken, Tokens
+from evolvable_teams.tokens import FILE, NoSuchToken, Tokens
 
 READ, REPORT, WRITE, APPROVE = Permission
 
@@ -154,7 +154,7 @@ def test_tokens_made_at_once_are_all_there(tmp_path):
     script = """
 import sys
 from pathlib import Path
-from evolvable_teams.http.http_auth import Tokens
+from evolvable_teams.tokens import Tokens
 for number in range(8):
     Tokens(Path(sys.argv[1])).add(f"{sys.argv[2]}-{number}", [])
 """

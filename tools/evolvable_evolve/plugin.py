@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.call import CallSessions
     from evolvable_server.mcp.server import LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
-    from evolvable_server.plugins import HealthProblem
     from evolvable_tools.caller import Caller
     from evolvable_tools.library import Library
+    from evolvable_tools.reporting import HealthProblem
 
 # Start time: every process that runs a command imports this module, and few need what its functions import.
 
@@ -90,7 +90,9 @@ def archive_part() -> "LookTransfer":
 @hookimpl
 def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
     """Return what is wrong with the configured cluster, and a note on it."""
-    from evolvable_evolve.cli.cluster_health import check_cluster
+    if not config.person.ray_address:
+        return [], []
+    from evolvable_evolve.cli.cluster_health import check_cluster  # late: it imports what runs trials
 
     return check_cluster(config)
 

@@ -13,8 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.storage.attestations import Attestation, Signatures
 from evolvable_store.storage.protocol import Storage
+from evolvable_store.store import Store
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -163,3 +165,13 @@ def _derive(passphrase: str, salt: bytes, kdf: Any) -> bytes:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+def unsigned_decisions(lock: ApprovalsLock | None, store: Store) -> list[int]:
+    """Return the operations in the name of a person that are neither signed nor older than the lock."""
+    if lock is None:
+        return []
+    own = (Principal.PERSON, Principal.SCRIPT, None)
+    made = store.operations(10_000)
+    persons = [one.id for one in made if one.actor is Actor.HUMAN and one.principal in own]
+    return sorted(set(persons) - lock.vouched(store.backend, persons))

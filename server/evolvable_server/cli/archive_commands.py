@@ -1,137 +1,35 @@
 """The commands import, export and backup: resources and libraries in and out."""
 
-import json
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-from functools import partial
+import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
-from evolvable_server import plugins
+from evolvable_server.care.archives import (
+    FORMATS,
+    ExportResult,
+    ImportResult,
+    back_up,
+    export,
+    format_of,
+    import_source,
+)
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.exit_codes import ExitCode, found_code
-from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_left_out, warn_of_secrets
+from evolvable_server.cli.maintenance import show_near_duplicates, warn_left_out, warn_of_secrets
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
-from evolvable_server.cli.progress import Progress
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_server.missing_parts import left_by_missing_parts
-from evolvable_store import bundle
-from evolvable_store.bundle.export import backup, select_heads
-from evolvable_store.bundle.folders import find_folders, read_looks
-from evolvable_store.errors import InvalidArchive, InvalidArgument, quoted
-from evolvable_store.objects import File
-from evolvable_store.operation import QUICKSTART, Actor, Head, Principal
+from evolvable_store.errors import InvalidArchive
+from evolvable_store.operation import Principal
 from evolvable_store.paths import LIBRARY_FILE
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.sync_plan import reasons_against
-from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import check_anything_leaves, held_back
-from evolvable_tools.verbs import scan_import
-from evolvable_tools.verbs.purge_content import note_copy
-from evolvable_tools.verbs.scan_import import Answer, ImportSummary
-
-MAX_DEPTH = 4
-"""How deep below a folder skills are looked for."""
-
-
-BATCH = 200
-"""Skills that become one operation."""
-
-
-@dataclass(slots=True)
-class Copied:
-    """What became of the skills in one folder. known: names that the library has or had, left as they are there."""
-
-    path: str
-    added: list[str] = field(default_factory=list)
-    known: list[str] = field(default_factory=list)
-    refused: list[tuple[str, list[str]]] = field(default_factory=list)
-
-
-def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Return what became of each skill in `folder`: those new here become version 1.
-
-    As with a person's own folder, what breaks the specification is imported where that is safe.
-    """
-    copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
-    places = [path for path in find_folders(folder, Kind.SKILL, MAX_DEPTH) if not _is_hidden(path.relative_to(folder))]
-    for done, place in enumerate(places, 1):
-        ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
-        if ref.name and (ref in new or store.head_or_none(ref) is not None):
-            copied.known.append(str(ref))
-        elif files := _fit(place, copied):
-            new[ref] = files
-        if len(new) == BATCH or done == len(places):
-            _put(store, new, reason, copied)
-            new = {}
-        progress(done, len(places))
-    return copied
-
-
-def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
-    with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
-        for ref, files in new.items():
-            tx.put(ref, files, expected_version=0)
-    copied.added += [str(ref) for ref in new]
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
-    """Return the skill's files, or None after a note of every reason against it."""
-    try:
-        reading = read_folder(place)
-    except OSError as error:
-        copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
-        return None
-    why = copied_from(place, Kind.SKILL, reading.files)
-    found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
-    if not slugify(place.name):
-        found.append(f"no name can be made of {quoted(place.name)}")
-    if found:
-        copied.refused.append((place.name, found))
-        return None
-    return reading.files
-
-
-FORMATS = ("json", "zip", "folders")
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
+from evolvable_tools.verbs.scan_import import Answer
 
 _FORMAT = click.Choice(FORMATS)
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedImport:
-    """Resources that were not imported, with every reason."""
-
-    name: str
-    problems: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ImportResult:
-    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first.
-
-    looks: runs that opened test tasks elsewhere, which count here from now on.
-    """
-
-    operation: int | None
-    added: list[str]
-    updated: list[str]
-    unchanged: list[str]
-    refused: list[RefusedImport]
-    warnings: list[str] = field(default_factory=list)
-    doubles: list[str] = field(default_factory=list)
-    waiting: dict[int, str] = field(default_factory=dict)
-    looks: int = 0
 
 
 @command("import")
@@ -158,7 +56,7 @@ def import_command(
     from elsewhere are scanned. At a terminal you see what comes and what the scan found, and are asked once;
     findings of high severity are refused. Exit code 4: something was refused or waits in the inbox.
     """
-    form = form or _format_of(source)
+    form = form or format_of(source)
     if form == "json" and (kind or scope or replace):
         raise click.UsageError("--kind, --scope and --replace are for zips and folders; JSON brings its own.")
     if form == "folders" and not source.is_dir():
@@ -170,45 +68,11 @@ def import_command(
         answer = None
         if state.identity.principal is Principal.PERSON and not accept:
             answer = Answer() if yes else ask_import(state, library, source, form, options)
-        taken = _import(library, caller, source, form, {**options, "accepted": accept, "answer": answer})
-        imported = taken.imported
-        lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
-        looks = sum(part.add(library.store.home, lines) for part in plugins.archive_parts())
-        # An archive's history may end with a removal.
-        heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
-        living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
-        warnings = taken.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
-        alike = near_duplicate_lines(library, [*living, *imported.updated])
+        options |= {"accepted": accept, "answer": answer}
+        result, removed = import_source(library, caller, source, form, options, progress)
         warn_of_secrets(library)
-    result = ImportResult(
-        operation=imported.operation,
-        added=list(map(str, imported.added)),
-        updated=list(map(str, imported.updated)),
-        unchanged=list(map(str, imported.unchanged)),
-        refused=[RefusedImport(name, list(problems)) for name, problems in imported.refused],
-        warnings=[to_cli_words(text) for text in warnings],
-        doubles=alike,
-        waiting={identity: str(ref) for identity, ref in taken.proposals.items()},
-        looks=looks,
-    )
-    removed = {*result.added} - {str(ref) for ref in living}
+    result = dataclasses.replace(result, warnings=list(map(to_cli_words, result.warnings)))
     return Output(result, lambda _: _show_imported(result, removed), found_code(result.refused, result.waiting))
-
-
-def _format_of(path: Path) -> str:
-    if path.is_dir() or not path.suffix:
-        return "folders"
-    form = {"skill": "zip"}.get(end := path.suffix.lower().lstrip("."), end)
-    if form not in ("json", "zip"):
-        raise InvalidArgument(
-            f"{path.name} is none of .json, .zip and .skill.", f"Say --format {' or '.join(FORMATS)}."
-        )
-    return form
-
-
-def _import(library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any]) -> ImportSummary:
-    with progress("Reading") as show:
-        return scan_import.import_archive(library, caller, source, form, progress=show, **options)
 
 
 def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
@@ -243,58 +107,23 @@ def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
 @click.option("--replace", is_flag=True, help="Write over a file that is there.")
 def export_command(
     state: CommandContext, target: Path, refs: tuple[Ref, ...], form: str | None, replace: bool
-) -> Output[dict[str, Any]]:
+) -> Output[ExportResult]:
     """Write resources to a file or folder.
 
     A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
     skills. REFs choose others. Exit code 1: a resource with a secret was left out.
     """
-    form = form or _format_of(target)
-    if form != "folders" and target.exists() and not replace:
-        raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
+    form = form or format_of(target)
     with state.library() as (library, caller):
-        store = library.store
-        chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
-        leaving = chosen or [head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))]
-        held = held_back(library, leaving, history=form == "json")
-        names = {one.ref for one in held}
-        kept = [ref for ref in leaving if str(ref) not in names]
-        check_anything_leaves("The export", held, kept)
-        if form == "json":
-            wanted, without = kept if refs else None, [ref for ref in leaving if str(ref) in names]
-            looks = _lines_beside(library, caller, wanted)
-            written = bundle.export_json(store, target, wanted, map(json.loads, looks.splitlines()), without=without)
-        else:
-            # Without refs a zip and folders hold skills alone, and so no look.
-            looks = _lines_beside(library, caller, kept if refs else ())
-            writer = bundle.export_zip if form == "zip" else bundle.export_folders
-            written = writer(store, target, kept if refs or held else None, looks=looks)
-        if not store.read_only:
-            note_copy(store.home, target)
-    result = {"target": str(target.absolute()), "format": form, "resources": list(map(str, written)), "left_out": held}
-    return Output(result, _show_exported, ExitCode.ERROR if held else ExitCode.DONE)
+        result = export(library, caller, target, form, refs, replace=replace)
+    return Output(result, _show_exported, ExitCode.ERROR if result.left_out else ExitCode.DONE)
 
 
-def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
-    """Return what the parts of the program add to an archive of these resources, by default of all."""
-    return b"".join(part.export(library, caller, refs) for part in plugins.archive_parts())
-
-
-def _files_beside(home: Path) -> dict[str, bytes]:
-    """Return the files that the parts of the program have a backup take along, by their names below the home."""
-    return {name: data for part in plugins.archive_parts() for name, data in part.backup_files(home).items()}
-
-
-def _all_heads(store: Store) -> Collection[Head]:
-    """Return the heads of all resources, removed ones included."""
-    return store.backend.heads_by_id(store.backend.resource_ids()).values()
-
-
-def _show_exported(result: dict[str, Any]) -> None:
-    held = result["left_out"]
-    again = f"with {' '.join(one.ref for one in held[:10])}" if result["format"] == "folders" else "with --replace"
+def _show_exported(result: ExportResult) -> None:
+    held = result.left_out
+    again = f"with {' '.join(one.ref for one in held[:10])}" if result.format == "folders" else "with --replace"
     warn_left_out(held, f"Then repeat the command {again}.")
-    say(f"{count(len(result['resources']), 'resource')} written to {result['target']}")
+    say(f"{count(len(result.resources), 'resource')} written to {result.target}")
 
 
 @command("backup")
@@ -306,10 +135,7 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     with state.library() as (library, _), progress("Copying") as show:
-        beside = partial(_files_beside, library.store.home)
-        made = backup(library.store, target.absolute(), show, replace=replace, beside=beside)
+        made = back_up(library.store, target, show, replace=replace)
         warn(*left_by_missing_parts(library))
-        if not library.store.read_only:
-            note_copy(library.store.home, made)
     size = (made / LIBRARY_FILE).stat().st_size
     return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))

@@ -25,12 +25,7 @@ from evolvable_server.cli.folder_reception import (
     confirm_folders,
     receive,
 )
-from evolvable_server.cli.maintenance import (
-    near_duplicate_lines,
-    scan_for_secrets,
-    show_near_duplicates,
-    warn_of_secrets,
-)
+from evolvable_server.cli.maintenance import show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, ask_yes, count, progress, remark, say, show_table, some
 from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
@@ -44,6 +39,7 @@ from evolvable_store.storage.bindings import WaitingPlaces, WatchedFolder
 from evolvable_store.workingcopy.discovery import count_resources
 from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.project_changes import refresh_marks
+from evolvable_tools.care.findings import near_duplicate_lines, scan_for_secrets
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
@@ -231,12 +227,12 @@ def init_command(
             settle_projects(library.store, choices)
             results = add_folders(library, choices, {path: one.identity for path, one in received.items()})
             all_read()
-            scan_for_secrets(library)  # meanwhile the rest is indexed
+            scan_for_secrets(library, progress)  # meanwhile the rest is indexed
         sure = {one.path: confirmed.get(one) for one in choices if received[one.path].approves}
         approved = approve_arrivals(library, caller, sure, config.person)
         results = [_with_approved(library, one, approved) for one in results]
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
-        alike = near_duplicate_lines(library, taken)
+        alike = near_duplicate_lines(library, taken, progress)
         warn_of_secrets(library)
     return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
 

@@ -22,23 +22,11 @@ from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Tr
 from evolvable_store.workingcopy.staging_dir import open_root
 from evolvable_tools import secret_leaks
 from evolvable_tools.caller import Caller
+from evolvable_tools.care.findings import open_secrets, secret_lines
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, LeakedSecret
-from evolvable_tools.verbs import purge_content, search
+from evolvable_tools.verbs import purge_content
 from evolvable_tools.verbs.purge_content import Purged, PurgePlan
-
-COMPARED_ON_ARRIVAL = 1_000
-"""Resources that come in at once and are compared; of more `evolvable doctor` names the pairs, in about 0.1 ms each."""
-
-
-def near_duplicate_lines(library: Library, refs: Sequence[Ref], most: int = COMPARED_ON_ARRIVAL) -> list[str]:
-    """Return a line for each pair and a last one with their number; nothing where there is no pair or too many refs."""
-    if not 0 < len(refs) <= most:
-        return []
-    with progress("Comparing descriptions") as show:
-        found = search.near_duplicates_of(library, refs, progress=show)
-    lines = [pair.said for pair in found.pairs]
-    return [*lines, found.said] if lines else []
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:
@@ -47,22 +35,10 @@ def show_near_duplicates(lines: Sequence[str]) -> None:
         say("\nSimilar descriptions:", *(f"  - {line}" for line in lines))
 
 
-def scan_for_secrets(library: Library) -> None:
-    """Scan what is new in the library for secrets."""
-    with progress("Scanning for secrets") as show:
-        secret_leaks.found_secrets(library).catch_up(show)
-
-
-def open_secrets(library: Library) -> list[LeakedSecret]:
-    """Return each secret in the library that nobody dealt with, after a scan of what is new."""
-    with progress("Scanning for secrets") as show:
-        return secret_leaks.leaks(library, show)
-
-
 def warn_of_secrets(library: Library) -> None:
     """Warn of each secret in the library that nobody dealt with; the secret itself is not shown."""
-    lines = secret_leaks.leak_messages(open_secrets(library))
-    warn(*(f"{line}." for line in lines))
+    lines = secret_lines(library, progress)
+    warn(*lines)
     if lines:
         what = "Until you decide, export, push, publish and checkout leave out the resources that hold one"
         remark(f"{what}: {secret_leaks.NEXT}")
@@ -109,7 +85,7 @@ def purge_command(
         raise click.UsageError("Name REF and PATH, or one of --secret ID, --accept ID, --list, --resume.")
     with state.library() as (library, caller):
         if listing:
-            return Output({"secrets": open_secrets(library)}, _show_secrets)
+            return Output({"secrets": open_secrets(library, progress)}, _show_secrets)
         if accept:
             kept = secret_leaks.accept_leak(library, caller, accept, reason or "accepted")
             return _done([], lambda _: say(f"Kept: {kept[0]}"), accepted=[str(one) for one in kept])

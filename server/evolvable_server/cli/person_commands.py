@@ -16,9 +16,8 @@ from evolvable_server.cli.options import REF
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
-from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.approvals_lock import lost_locks
+from evolvable_tools.approvals_lock import lost_locks, unsigned_decisions
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding, FindingSeverity
@@ -68,18 +67,10 @@ def approvals_command(state: CommandContext, action: str, person: str | None, ke
     with state.library() as (library, _):
         lock = library.lock
         people = {via.partition(":")[2]: key for via, key in lock.people.items()} if lock else {}
-        shown = LockState(lock is not None, lock.key if lock else "", unsigned_decisions(library), people)
+        shown = LockState(
+            lock is not None, lock.key if lock else "", unsigned_decisions(library.lock, library.store), people
+        )
     return Output(shown, _show_lock)
-
-
-def unsigned_decisions(library: Library) -> list[int]:
-    """Return the operations in the name of a person that are neither signed nor older than the lock."""
-    if library.lock is None:
-        return []
-    own = (Principal.PERSON, Principal.SCRIPT, None)
-    made = library.store.operations(10_000)
-    persons = [one.id for one in made if one.actor is Actor.HUMAN and one.principal in own]
-    return sorted(set(persons) - library.lock.vouched(library.store.backend, persons))
 
 
 def _lock(state: CommandContext) -> None:

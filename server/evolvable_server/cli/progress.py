@@ -11,11 +11,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TextIO
 
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+from evolvable_tools.reporting import Progress
 
 DELAY_SECONDS = 1.0
 """How long a command works before it says so."""

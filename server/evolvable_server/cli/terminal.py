@@ -22,8 +22,11 @@ try:
 except ImportError:  # Windows has none
     termios = None  # type: ignore[assignment]
 
-from evolvable_server.cli.progress import Progress, paused_progress, show_progress
+from evolvable_server.cli.progress import paused_progress, show_progress
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools.reporting import Progress
+from evolvable_tools.reporting import count as count
+from evolvable_tools.reporting import some as some
 
 _HARMLESS = "\n\t\u200c\u200d"
 """Not printable for Python, yet no danger: line ends, tabs, and the joiners that scripts and emoji need."""
@@ -352,14 +355,3 @@ def progress(label: str) -> contextlib.AbstractContextManager[Progress]:
 def local_time(at: str) -> str:
     """Return a stored moment as a person here reads it: 2026-11-20 12:05."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 skill, 2 skills."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def some(texts: Sequence[str], most: int) -> str:
-    """Return the first of several texts, and how many more there are."""
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")

@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from typing import Any
 
 import mcp_types as types
@@ -14,7 +13,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.mcpserver import Context
 
 from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
-from evolvable_server.grants import SCOPE
+from evolvable_server.grants import Permission
 from evolvable_store.errors import InvalidRef
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
@@ -26,23 +25,6 @@ Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[types.CallTo
 
 SELF_CHECK = "evolvable/self-check"
 """In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
-
-
-class Permission(StrEnum):
-    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
-
-    A bearer that may write may report.
-    """
-
-    READ = "read"
-    REPORT = "report"
-    WRITE = "write"
-    APPROVE = "approve"
-
-    @property
-    def scope(self) -> str:
-        """Its name as a scope of OAuth."""
-        return SCOPE + self
 
 
 def name_of(request: Any) -> str | None:

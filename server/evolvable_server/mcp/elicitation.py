@@ -30,7 +30,8 @@ from pydantic import ValidationError
 from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.client import Client
 from evolvable_server.clients.registry import CODEX, VSCODE
-from evolvable_server.mcp.call import Call, CallSessions, Permission, conversation_of, name_of, permissions_of
+from evolvable_server.grants import Permission
+from evolvable_server.mcp.call import Call, CallSessions, conversation_of, name_of, permissions_of
 from evolvable_server.mcp.results import error_result, structured_result
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Actor, Principal

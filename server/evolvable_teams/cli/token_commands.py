@@ -1,6 +1,5 @@
 """The command token: secrets for scripts and for HTTP."""
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,10 +9,10 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import local_time, remark, say, show_table
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_server.person_config import registered_homes
 from evolvable_store.paths import check_home
-from evolvable_teams.http.http_auth import Token, Tokens
+from evolvable_teams.tokens import Token, Tokens, token_row
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -54,23 +53,16 @@ def token_command(
     tokens = Tokens(home)
     if name is None:
         found = tokens.all()
-        return Output({"tokens": list(map(_token_row, found))}, lambda _: _show_tokens(found))
+        return Output({"tokens": list(map(token_row, found))}, lambda _: _show_tokens(found))
     if action == "revoke":
         revoked = tokens.revoke(name)
         state.record("revoke token", name)
-        return Output(_token_row(revoked), lambda _: say(f"Token {name} is revoked."))
+        return Output(token_row(revoked), lambda _: say(f"Token {name} is revoked."))
     asked = [permission for permission in Permission if given.get(permission)]
     state.unlock()
     made, secret = tokens.add(name, asked, expires)
     state.record("add token", f"{name}: {', '.join(made.permissions)}")
-    return Output(_token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))
-
-
-def _token_row(token: Token, secret: str | None = None) -> dict[str, Any]:
-    """Return a token as it is shown: its secret only when it was just made."""
-    row = dataclasses.asdict(token) | {"secret": secret}
-    del row["digest"]
-    return row
+    return Output(token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))
 
 
 def _show_secret(name: str, permissions: tuple[Permission, ...], secret: str) -> None:

@@ -20,8 +20,8 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from evolvable_server.grants import SCOPE, granted, narrowed
-from evolvable_server.mcp.call import Permission, name_of, permissions_of
+from evolvable_server.grants import SCOPE, Permission, granted, narrowed
+from evolvable_server.mcp.call import name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_teams.http.http_auth import HttpSettings, OAuth
 from evolvable_teams.oidc import (

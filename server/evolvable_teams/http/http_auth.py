@@ -1,55 +1,26 @@
-"""Settings of HTTP, and the bearer tokens of a library: made once, stored as hashes, checked at every request.
+"""Settings of HTTP, and who is let in: the bearers of the library's tokens, and those of an authorization server."""
 
-Tokens are in a file beside the library and not in it: a backup or an export carries no access, a read-only library can
-still be served to a team, and a server sees a token revoked by another process with one short read. Writers take turns
-by a lock and replace the whole file, so every reader sees a complete one.
-"""
-
-import base64
-import contextlib
-import hashlib
-import hmac
 import logging
-import os
-import re
-import secrets
-import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated, Literal
+from dataclasses import dataclass
 
 from anyio.to_thread import run_sync
-from filelock import FileLock, Timeout
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.routes import build_resource_metadata_url
-from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, ValidationError
+from pydantic import AnyHttpUrl
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from evolvable_server.grants import Grant
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Grant, Permission
 from evolvable_store.errors import (
-    AlreadyExists,
     EvolvableError,
     InvalidArgument,
-    LibraryBusy,
-    LibraryCorrupt,
-    LibraryReadOnly,
-    LibraryUnreachable,
-    NoLibrary,
-    NotFound,
-    Refused,
-    TryAgain,
 )
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import regular_file
 from evolvable_teams.oidc import check_url, is_loopback
+from evolvable_teams.tokens import PREFIX, Token, Tokens, digest_of
 
 GRACE = 10.0
 """Seconds that requests in flight get after the first signal."""
@@ -96,191 +67,6 @@ class HttpSettings:
     proxies: tuple[str, ...] = ()
     oauth: OAuth | None = None
     grace: float = GRACE
-
-
-PREFIX = "evo_"
-"""What every secret begins with, so that scanners for leaked secrets can know it."""
-
-FILE = "tokens.json"
-
-USE_SECONDS = 60
-"""How exact the time of the last use is; a token in use costs one write in so many seconds."""
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_PATIENCE = 10.0
-
-
-class NoSuchToken(NotFound):
-    """No token has this name."""
-
-
-def _with_zone(text: str) -> str:
-    if datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("it has no time zone")
-    return text
-
-
-_Time = Annotated[str, AfterValidator(_with_zone)]
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token as it is stored. Times are ISO 8601 in UTC; `digest` is the sha256 of its secret."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
-    name: str
-    permissions: tuple[Permission, ...]
-    created: _Time
-    digest: str
-    expires: _Time | None = None
-    last_used: _Time | None = None
-
-    def is_valid(self, now: datetime) -> bool:
-        """Return whether its time has not run out."""
-        return self.expires is None or now < datetime.fromisoformat(self.expires)
-
-
-class TokenFile(BaseModel):
-    """What the file of the tokens holds."""
-
-    version: Literal[1] = 1
-    tokens: tuple[Token, ...]
-
-
-class Tokens:
-    """The tokens of the library in `home`, shared with every other process."""
-
-    def __init__(self, home: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._home, self._path, self._clock = home, home / FILE, clock
-        self._read: bytes | None = None
-        self._parsed: tuple[Token, ...] = ()
-        self._noted: dict[str, datetime] = {}
-
-    def begun(self) -> bool:
-        """Return whether a token was ever made here; from then on a server asks everybody for one."""
-        return self._path.exists()
-
-    def all(self) -> tuple[Token, ...]:
-        """Return the tokens by name.
-
-        Raise LibraryCorrupt when their file cannot be read as ours, Refused when another account made it or could
-        have changed it.
-        """
-        try:
-            with open(self._path, "rb", opener=regular_file) as stream:
-                self._check_owner(os.fstat(stream.fileno()))
-                data = stream.read()
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise LibraryCorrupt(f"{self._path} cannot be read: {error.strerror}.", _REPAIR_HINT) from None
-        if data != self._read:
-            try:
-                self._parsed, self._read = TokenFile.model_validate_json(data).tokens, data
-            except ValidationError:
-                raise LibraryCorrupt(f"{self._path} is not a list of tokens.", _REPAIR_HINT) from None
-        return self._parsed
-
-    def _check_owner(self, status: os.stat_result) -> None:
-        """Raise Refused for a file that another account made or could have changed."""
-        if os.name != "posix":
-            return
-        # A home of another account was registered by the person, or nothing would have been opened in it.
-        owners = {os.geteuid(), self._home.stat().st_uid}
-        if status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return
-        raise Refused(
-            f"{self._path} is not believed: another account made it or could have changed it (owner {status.st_uid}, "
-            f"mode {stat.S_IMODE(status.st_mode):04o}; this process runs as user {os.geteuid()}).",
-            "Nobody is let in. Look at what stands in it; then delete it and make new tokens, or take it over with "
-            "chown and chmod 600.",
-        )
-
-    def add(self, name: str, permissions: Iterable[Permission], lifetime: timedelta | None = None) -> tuple[Token, str]:
-        """Make a token; return it and its secret, which is kept nowhere.
-
-        Every token may read. Raise InvalidArgument, AlreadyExists for a name in use, NoLibrary, LibraryBusy,
-        LibraryReadOnly, LibraryCorrupt.
-        """
-        if not _NAME.fullmatch(name):
-            raise InvalidArgument(
-                f"{ascii(name[:80])} is no name for a token.",
-                "Use up to 64 small letters, digits, dots, dashes and underscores, such as alice-laptop.",
-            )
-        if not self._home.is_dir():
-            raise NoLibrary(f"There is no library in {self._home}.", "`evolvable init` makes one.")
-        secret = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode("ascii").rstrip("=")
-        now = self._clock()
-        with self._changing() as tokens:
-            if any(token.name == name for token in tokens):
-                raise AlreadyExists(f"There is a token {name} already.", f"`evolvable token revoke {name}` ends it.")
-            may = tuple(permission for permission in Permission if permission in {Permission.READ, *permissions})
-            expires = _iso(now + lifetime) if lifetime is not None else None
-            token = Token(name, may, _iso(now), _digest(secret), expires)
-            tokens.append(token)
-        return token, secret
-
-    def revoke(self, name: str) -> Token:
-        """End a token; servers refuse it from their next request on. Raise NoSuchToken, and as `add`."""
-        with self._changing() as tokens:
-            for token in tokens:
-                if token.name == name:
-                    tokens.remove(token)
-                    return token
-            raise NoSuchToken(f"There is no token {ascii(name[:80])}.", "`evolvable token list` shows them.")
-
-    def find(self, secret: str) -> Token | None:
-        """Return the valid token of this secret. Raise LibraryCorrupt.
-
-        Every stored hash is compared whole, so the time it takes tells nothing. A plain hash is enough: a secret is
-        256 random bits, which no dictionary holds.
-        """
-        digest, found = _digest(secret), None
-        for token in self.all():
-            if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found if found is not None and found.is_valid(self._clock()) else None
-
-    def note_use(self, token: Token) -> None:
-        """Keep that a token was used now, at most once in USE_SECONDS; a home that cannot be written is left alone."""
-        now = self._clock()
-        last = [datetime.fromisoformat(token.last_used)] if token.last_used else []
-        last += [self._noted[token.digest]] if token.digest in self._noted else []
-        if last and now - max(last) < timedelta(seconds=USE_SECONDS):
-            return
-        self._noted[token.digest] = now
-        with (
-            contextlib.suppress(TryAgain, LibraryCorrupt, Refused),
-            self._changing(patience=1.0) as tokens,
-        ):
-            tokens[:] = [replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens]
-
-    @contextlib.contextmanager
-    def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
-        """Yield the tokens to change; what is left of them is written when the block ends without an error."""
-        try:
-            with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
-                tokens = list(self.all())
-                yield tokens
-                stored = TokenFile(tokens=tuple(sorted(tokens, key=lambda token: token.name)))
-                write_private(self._path, stored.model_dump_json(indent=1) + "\n")
-        except Timeout:
-            raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
-        except PermissionError:
-            raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask the owner of the folder.") from None
-        except OSError as error:
-            raise LibraryUnreachable(f"{self._home} cannot be written: {error.strerror}.", "Nothing changed.") from None
-
-
-_REPAIR_HINT = "Nobody is let in until it is fixed; delete it to begin again, with new tokens."
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _iso(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 log = logging.getLogger(__name__)
@@ -332,7 +118,7 @@ class Verifier:
 
     async def _still_lets_in(self, token: AccessToken) -> bool:
         """Return whether an authorization server's token is still good for what it was; asked every RECHECK_SECONDS."""
-        digest, now = _digest(token.token), time.monotonic()
+        digest, now = digest_of(token.token), time.monotonic()
         if self._checked.setdefault(digest, now) + RECHECK_SECONDS > now:
             return True
         self._checked[digest] = now

@@ -23,15 +23,16 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from evolvable_server.config import Config, read_machine
-from evolvable_server.mcp.call import Permission
+from evolvable_server.grants import Permission
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.serving import Serving
 from evolvable_server.transport import request_limits
 from evolvable_server.transport.host_check import HostCheck
 from evolvable_store.errors import InvalidArgument
 from evolvable_teams.http import connection_limits, http_access
-from evolvable_teams.http.http_auth import Access, HttpSettings, Tokens, Verifier, check_reach
+from evolvable_teams.http.http_auth import Access, HttpSettings, Verifier, check_reach
 from evolvable_teams.http.state_key import read_state_key
+from evolvable_teams.tokens import Tokens
 
 PATH = "/mcp"
 

@@ -6,21 +6,18 @@ from typing import Any
 
 from evolvable_evolve.evolution.trials.ray_backend import RayBackend
 from evolvable_evolve.run_launcher import evolve_context
-from evolvable_server.cli.terminal import count
 from evolvable_server.config import Config
-from evolvable_server.plugins import HealthProblem
 from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.reporting import HealthProblem, count
 
 START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"
 
 
 def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
-    """Return what is wrong with the configured cluster, and a note on it; nothing where none is configured.
+    """Return what is wrong with the cluster that the configuration names, and a note on it.
 
     The cluster is asked, for a few seconds, by the process that runs speak with it through.
     """
-    if not config.person.ray_address:
-        return [], []
     if find_spec("ray") is None:
         what = f"A Ray cluster is configured ({config.person.ray_address}), and Ray is not installed."
         return [HealthProblem(what, "pip install '.[ray]' in your clone")], []

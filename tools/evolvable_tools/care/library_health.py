@@ -1,23 +1,13 @@
-"""Checks of `doctor` on the program: settings, SQLite, the library's file, its folders. They change nothing."""
+"""The health of a library: the program, SQLite, the library's file, its folders. The checks change nothing."""
 
 import contextlib
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from evolvable_server.app import ListedFolders
-from evolvable_server.cli.client_commands import Connected
-from evolvable_server.cli.effective_settings import Setting
-from evolvable_server.cli.maintenance import near_duplicate_lines, open_secrets
-from evolvable_server.cli.progress import Progress
-from evolvable_server.cli.terminal import progress
-from evolvable_server.clients.memory_files import MemoryCopy
-from evolvable_server.person_config import registered_homes
-from evolvable_server.plugins import HealthProblem
-from evolvable_server.watch_failures import watch_failures
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
@@ -32,10 +22,12 @@ from evolvable_store.validation import find_problems, main_path, named_problems
 from evolvable_store.workingcopy.incoming import DirectoryIssue
 from evolvable_store.workingcopy.sync_plan import check_directory, known_files, name_taken
 from evolvable_tools import secret_leaks
+from evolvable_tools.care.findings import near_duplicate_lines, secret_lines
 from evolvable_tools.delegation import missing_parts, not_beside
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.name_check import NameIndex
+from evolvable_tools.reporting import HealthProblem, Progress, Step
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
@@ -84,14 +76,12 @@ class LibraryFacts:
 
 
 @dataclass(slots=True)
-class Health:
-    """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
+class LibraryHealth:
+    """What was seen of a library. library is None when it cannot be opened; problems is empty when all is well.
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
     about resources that are, and files of their directories that no version keeps. doubles: similar resources.
-    embedder: its own status. sandbox: what trials run in, and why nothing better.
-    clients: those that are connected. memory: what they read of the memories. notes: what is no fault and good to know.
-    settings: those that decide who may do what, with their sources.
+    embedder: its own status. notes: what is no fault and good to know.
     """
 
     home: str
@@ -103,47 +93,50 @@ class Health:
     warnings: list[DirectoryIssue] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     embedder: str = ""
-    sandbox: str = ""
-    clients: list[Connected] = field(default_factory=list)
-    memory: list[MemoryCopy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    settings: list[Setting] = field(default_factory=list)
     problems: list[HealthProblem] = field(default_factory=list)
 
 
-def check_library(home: Path) -> Health:
-    """Return the health of the library in `home` and of what it runs on. Raise nothing for what is wrong there."""
-    health = Health(str(home), _program(), describe_sqlite("", home))
+Opened = Callable[[], contextlib.AbstractContextManager[Library]]
+"""Opens the library. Raises EvolvableError where that cannot be done."""
+
+Unwatched = Callable[[Sequence[Path]], Iterable[HealthProblem]]
+"""Says which of these watched folders a running server cannot watch."""
+
+
+def check_library(health: LibraryHealth, opened: Opened, unwatched: Unwatched, step: Step) -> None:
+    """Add what is seen of a library and of what it runs on. Raise nothing for what is wrong there."""
     try:
-        with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
-            if library.store.backend.path.name == LIBRARY_FILE:
-                health.sqlite = describe_sqlite(library.store.backend.journal, home)
-            health.library = _facts(library, home)
-            with progress("Reading resources") as show:
-                health.warnings = list(_warnings(library.store, show))
-            _check_folders(library, health)
-            unwatched = watch_failures(home, [Path(folder.path) for folder in health.folders])
-            health.problems += [HealthProblem(one.what, one.remedy) for one in unwatched]
-            health.warnings += [*_left_out(library), *_delegates(library)]
-            refs = [head.ref for head in library.store.heads()]
-            health.doubles = near_duplicate_lines(library, refs, len(refs))
-            health.embedder = _embedder(home)
-            lower = find_downgraded(library)
-            health.notes += format_downgraded(lower) if lower else []
-            health.problems += [
-                HealthProblem(f"{line}.", secret_leaks.NEXT)
-                for line in secret_leaks.leak_messages(open_secrets(library))
-            ]
-            health.problems += _unfinished(library)
-            if waiting := waiting_places(library):
-                health.problems.append(HealthProblem(waiting, CONFIRM_PLACES))
+        with opened() as library:
+            _check_opened(health, library, unwatched, step)
     except EvolvableError as error:
         health.problems.append(HealthProblem(str(error), error.hint))
     health.problems += _problems(health)
-    return health
 
 
-def _program() -> ProgramVersions:
+def _check_opened(health: LibraryHealth, library: Library, unwatched: Unwatched, step: Step) -> None:
+    home = library.store.home
+    if library.store.backend.path.name == LIBRARY_FILE:
+        health.sqlite = describe_sqlite(library.store.backend.journal, home)
+    health.library = _facts(library, home)
+    with step("Reading resources") as progress:
+        health.warnings = list(_warnings(library.store, progress))
+    _check_folders(library, health)
+    health.problems += unwatched([Path(folder.path) for folder in health.folders])
+    health.warnings += [*_left_out(library), *_delegates(library)]
+    refs = [head.ref for head in library.store.heads()]
+    health.doubles = near_duplicate_lines(library, refs, step, len(refs))
+    health.embedder = _embedder(home)
+    lower = find_downgraded(library)
+    health.notes += format_downgraded(lower) if lower else []
+    health.problems += [HealthProblem(line, secret_leaks.NEXT) for line in secret_lines(library, step)]
+    health.problems += _unfinished(library)
+    if waiting := waiting_places(library):
+        health.problems.append(HealthProblem(waiting, CONFIRM_PLACES))
+
+
+def program_versions() -> ProgramVersions:
+    """Return what runs here."""
     return ProgramVersions(
         __version__,
         platform.python_version(),
@@ -189,7 +182,7 @@ def _embedder(home: Path) -> str:
     return f"{done.model}, {done.done:,} of {done.total:,} texts embedded"
 
 
-def _check_folders(library: Library, health: Health) -> None:
+def _check_folders(library: Library, health: LibraryHealth) -> None:
     """Add how the watched folders stand, and what an import warns of beyond the warnings that are there."""
     health.folders = folder_states(library)
     shown = {one.directory: frozenset(one.problems) for one in health.warnings}
@@ -227,10 +220,10 @@ def _directory_warnings(library: Library, folder: WatchedFolder) -> Iterator[tup
             yield directory, str(head.ref) if head else "", [*warnings, *taken]
 
 
-def _warnings(store: Store, show: Progress) -> Iterator[DirectoryIssue]:
+def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
     heads, names = store.heads(), NameIndex(store)
     for number, head in enumerate(heads):
-        show(number, len(heads))
+        progress(number, len(heads))
         manifest = store.manifest(head)
         path = main_path(head.kind, head.name, manifest)
         files = {path: store.file(head, path)} if path else {}
@@ -255,7 +248,7 @@ def _delegates(library: Library) -> Iterator[DirectoryIssue]:
         yield DirectoryIssue(str(ref), tuple(reasons))
 
 
-def _problems(health: Health) -> Iterator[HealthProblem]:
+def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
     facts = health.library
     if facts is not None:
         if facts.read_only:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from evolvable_server import config as settings
-from evolvable_server.cli.model_health import model_rows
+from evolvable_server.care.model_health import model_rows
 from evolvable_server.config import Config, names_address
 from evolvable_server.environment import CONFIG, HOME, REVIEW, reviews_on
 from evolvable_server.model_setup import approval_policies, budget_limits

@@ -1,0 +1,1 @@
+"""Look after an installation: what doctor reports, archives and backups, uninstalling."""

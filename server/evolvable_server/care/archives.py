@@ -1,0 +1,161 @@
+"""Archives of resources, and copies of whole libraries, with what the parts of the program add to them."""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evolvable_server import plugins
+from evolvable_store import bundle
+from evolvable_store.bundle.export import backup, select_heads
+from evolvable_store.bundle.folders import read_looks
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Head
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+from evolvable_tools.caller import Caller
+from evolvable_tools.care.findings import near_duplicate_lines
+from evolvable_tools.library import Library
+from evolvable_tools.reporting import Progress, Step
+from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
+from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.purge_content import note_copy
+
+FORMATS = ("json", "zip", "folders")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedImport:
+    """Resources that were not imported, with every reason."""
+
+    name: str
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first.
+
+    looks: runs that opened test tasks elsewhere, which count here from now on.
+    """
+
+    operation: int | None
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    refused: list[RefusedImport]
+    warnings: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    waiting: dict[int, str] = field(default_factory=dict)
+    looks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What an export wrote. left_out: what stayed, because of a secret in it."""
+
+    target: str
+    format: str
+    resources: list[str]
+    left_out: list[HeldBack]
+
+
+def format_of(path: Path) -> str:
+    """Return the format of an archive by its name, `folders` for one without an ending. Raise InvalidArgument."""
+    if path.is_dir() or not path.suffix:
+        return "folders"
+    form = {"skill": "zip"}.get(end := path.suffix.lower().lstrip("."), end)
+    if form not in ("json", "zip"):
+        raise InvalidArgument(
+            f"{path.name} is none of .json, .zip and .skill.", f"Say --format {' or '.join(FORMATS)}."
+        )
+    return form
+
+
+def import_source(
+    library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any], step: Step
+) -> tuple[ImportResult, set[str]]:
+    """Import an archive or folders; return what that did, and which of the added only have a history.
+
+    These were removed where they come from. options: of `scan_import.import_archive`.
+    """
+    with step("Reading") as progress:
+        summary = scan_import.import_archive(library, caller, source, form, progress=progress, **options)
+    imported = summary.imported
+    lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
+    looks = sum(part.add(library.store.home, lines) for part in plugins.archive_parts())
+    # An archive's history may end with a removal.
+    heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
+    living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
+    warnings = summary.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
+    result = ImportResult(
+        operation=imported.operation,
+        added=list(map(str, imported.added)),
+        updated=list(map(str, imported.updated)),
+        unchanged=list(map(str, imported.unchanged)),
+        refused=[RefusedImport(name, list(problems)) for name, problems in imported.refused],
+        warnings=warnings,
+        doubles=near_duplicate_lines(library, [*living, *imported.updated], step),
+        waiting={identity: str(ref) for identity, ref in summary.proposals.items()},
+        looks=looks,
+    )
+    return result, {*result.added} - {str(ref) for ref in living}
+
+
+def export(
+    library: Library, caller: Caller, target: Path, form: str, refs: Sequence[Ref], *, replace: bool
+) -> ExportResult:
+    """Write resources to a file or folder, by default all that the format takes; what holds a secret stays.
+
+    replace: whether a file that is there may be written over. Raise InvalidArgument, and Refused where all would stay.
+    """
+    if form != "folders" and target.exists() and not replace:
+        raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
+    store = library.store
+    chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
+    leaving = chosen or [head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))]
+    held = held_back(library, leaving, history=form == "json")
+    names = {one.ref for one in held}
+    kept = [ref for ref in leaving if str(ref) not in names]
+    check_anything_leaves("The export", held, kept)
+    if form == "json":
+        wanted, without = kept if refs else None, [ref for ref in leaving if str(ref) in names]
+        looks = _lines_beside(library, caller, wanted)
+        written = bundle.export_json(store, target, wanted, map(json.loads, looks.splitlines()), without=without)
+    else:
+        # Without refs a zip and folders hold skills alone, and so no look.
+        looks = _lines_beside(library, caller, kept if refs else ())
+        writer = bundle.export_zip if form == "zip" else bundle.export_folders
+        written = writer(store, target, kept if refs or held else None, looks=looks)
+    if not store.read_only:
+        note_copy(store.home, target)
+    return ExportResult(str(target.absolute()), form, list(map(str, written)), held)
+
+
+def back_up(store: Store, target: Path, progress: Progress, *, replace: bool) -> Path:
+    """Copy the whole library into a new folder while others go on writing; return the folder.
+
+    replace: whether an older backup there makes room. Raise as `bundle.export.backup`.
+    """
+    beside = partial(_files_beside, store.home)
+    made = backup(store, target.absolute(), progress, replace=replace, beside=beside)
+    if not store.read_only:
+        note_copy(store.home, made)
+    return made
+
+
+def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
+    """Return what the parts of the program add to an archive of these resources, by default of all."""
+    return b"".join(part.export(library, caller, refs) for part in plugins.archive_parts())
+
+
+def _files_beside(home: Path) -> dict[str, bytes]:
+    """Return the files that the parts of the program have a backup take along, by their names below the home."""
+    return {name: data for part in plugins.archive_parts() for name, data in part.backup_files(home).items()}
+
+
+def _all_heads(store: Store) -> Collection[Head]:
+    """Return the heads of all resources, removed ones included."""
+    return store.backend.heads_by_id(store.backend.resource_ids()).values()

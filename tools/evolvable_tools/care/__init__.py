@@ -1,0 +1,1 @@
+"""Look after a library: its health, copies of it, its recovery from a backup."""

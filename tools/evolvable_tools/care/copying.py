@@ -1,0 +1,79 @@
+"""Copy skills from folders into a library: those that are new there become version 1."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evolvable_store.bundle.folders import find_folders
+from evolvable_store.errors import quoted
+from evolvable_store.objects import File
+from evolvable_store.operation import QUICKSTART, Actor
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.leftovers import copied_from
+from evolvable_store.workingcopy.sync_plan import reasons_against
+from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.reporting import Progress
+
+MAX_DEPTH = 4
+"""How deep below a folder skills are looked for."""
+
+BATCH = 200
+"""Skills that become one operation."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What became of the skills in one folder. known: names that the library has or had, left as they are there."""
+
+    path: str
+    added: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    refused: list[tuple[str, list[str]]] = field(default_factory=list)
+
+
+def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
+    """Return what became of each skill in `folder`: those new here become version 1.
+
+    As with a person's own folder, what breaks the specification is imported where that is safe.
+    """
+    copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
+    places = [path for path in find_folders(folder, Kind.SKILL, MAX_DEPTH) if not _is_hidden(path.relative_to(folder))]
+    for done, place in enumerate(places, 1):
+        ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
+        if ref.name and (ref in new or store.head_or_none(ref) is not None):
+            copied.known.append(str(ref))
+        elif files := _fit(place, copied):
+            new[ref] = files
+        if len(new) == BATCH or done == len(places):
+            _put(store, new, reason, copied)
+            new = {}
+        progress(done, len(places))
+    return copied
+
+
+def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
+    with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
+        for ref, files in new.items():
+            tx.put(ref, files, expected_version=0)
+    copied.added += [str(ref) for ref in new]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
+    """Return the skill's files, or None after a note of every reason against it."""
+    try:
+        reading = read_folder(place)
+    except OSError as error:
+        copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
+        return None
+    why = copied_from(place, Kind.SKILL, reading.files)
+    found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
+    if not slugify(place.name):
+        found.append(f"no name can be made of {quoted(place.name)}")
+    if found:
+        copied.refused.append((place.name, found))
+        return None
+    return reading.files

@@ -1,0 +1,157 @@
+"""Replace a library by a backup, and find what that left behind."""
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
+from evolvable_store.paths import (
+    ADDRESS_FILE,
+    CARRIED_PLACES,
+    EMBEDDED_FOLDER,
+    LIBRARY_FILE,
+    open_elsewhere,
+    running_postgres,
+)
+from evolvable_store.search import index_file, vector_store
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.store import Store
+from evolvable_store.workingcopy import project_map
+from evolvable_store.workingcopy.folder_names import FolderNames
+
+REPLACED = (LIBRARY_FILE, index_file.FILE, *index_file.EARLIER, vector_store.FILE)
+"""Files of a library that a backup replaces, or that are derived from the one it replaces; with their journals."""
+
+_STAMP = re.compile(r"\.before-\d{8}T\d{12}")
+"""How the folder with the files of a library that `recover` replaced is called, after the home's name."""
+
+
+Merge = Callable[[Path, Path], None]
+"""Adds what a backup (the second) has beside its library to a home (the first)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupCopy:
+    """A backup that was copied beside the home and checked. draft: the folder of the copy."""
+
+    home: Path
+    source: Path
+    draft: Path
+    resources: int
+
+    def replace_library(self, merges: Iterable[Merge], *, carry_places: bool) -> Path | None:
+        """Put the copy in the place of the library; return where the files of that are now, None without any.
+
+        merges: what the parts of the program add. carry_places: whether the folders of the backup are asked about.
+        Raise Refused where another process has the library open.
+        """
+        check_closed(self.home)
+        for merge in merges:
+            merge(self.home, self.source)
+        project_map.add_projects(self.home, self.source)
+        before = _exchange(self.home, self.draft)
+        if carry_places and (self.source / CARRIED_PLACES).is_file():
+            shutil.copy(self.source / CARRIED_PLACES, self.home / CARRIED_PLACES)
+        return before
+
+
+@contextlib.contextmanager
+def checked_copy(home: Path, source: Path) -> Iterator[BackupCopy]:
+    """Yield a copy of a backup that can replace the library in `home`; it is removed at the end.
+
+    Raise LibraryCorrupt for a damaged backup.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{home.name}.", suffix=".part", dir=home.parent))
+    try:
+        yield BackupCopy(home, source, draft, _copy_checked(source, draft))
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_backup(home: Path, source: Path) -> None:
+    """Check that a folder can replace the library in `home` now. Raise Refused, InvalidArgument."""
+    if (home / ADDRESS_FILE).exists():
+        raise Refused("A library in PostgreSQL is not replaced by a backup.", "`evolvable move` copies one into it.")
+    if not (source / LIBRARY_FILE).is_file():
+        raise InvalidArgument(f"{source} holds no {LIBRARY_FILE}.", "Name a folder that `evolvable backup` made.")
+    if home.exists() and source.samefile(home):
+        raise InvalidArgument(f"{source} is the library itself.", "Name a folder that `evolvable backup` made.")
+    check_closed(home)
+
+
+def check_closed(home: Path) -> None:
+    """Check that no other process has the library open. Raise Refused."""
+    if running_postgres(home / EMBEDDED_FOLDER / "data") is not None:
+        raise Refused(f"PostgreSQL runs in {home / EMBEDDED_FOLDER}.", "End the server that started it.")
+    if found := list(open_elsewhere(home / LIBRARY_FILE)):
+        raise Refused(
+            f"Other processes have the library open: {'; '.join(found)[:500]}",
+            "End the clients and servers, then run the command again.",
+        )
+
+
+def watched_folders(home: Path, warn: Callable[[str], None]) -> list[WatchedFolder]:
+    """Return the folders that the present library watches, by the names that people gave them.
+
+    None where the library cannot be read. warn: is told of that.
+    """
+    if not (home / LIBRARY_FILE).exists():
+        return []
+    try:
+        with Store.open(home) as store:
+            names = FolderNames(home)
+            return [replace(one, path=(names.of(one) or [one.path])[0]) for one in store.backend.bindings.folders()]
+    except EvolvableError as error:
+        warn(f"The folders that it watched are not known ({error.text}); `evolvable init FOLDER` watches one.")
+        return []
+
+
+def replaced_libraries(home: Path) -> Iterator[Path]:
+    """Yield the folders that `recover` made beside the home and that hold nothing else."""
+    for path in sorted(home.parent.glob(f"{glob.escape(home.name)}.before-*")):
+        if not _STAMP.fullmatch(path.name.removeprefix(home.name)) or path.is_symlink() or not path.is_dir():
+            continue
+        if all(any(one.match(f"{name}*") for name in REPLACED) for one in path.iterdir()):
+            yield path
+
+
+def _copy_checked(source: Path, draft: Path) -> int:
+    """Copy a backup into `draft` and return its number of resources. Raise LibraryCorrupt, LibraryError."""
+    for path in source.glob(f"{LIBRARY_FILE}*"):
+        shutil.copyfile(path, draft / path.name)
+    try:
+        with Store.open(draft) as store:
+            if faults := store.backend.maintenance.file_faults():
+                raise LibraryCorrupt(f"{draft} is damaged: {'; '.join(faults[:3])}.")
+            return len(store.heads())
+    except LibraryError as error:  # it names the copy, which is gone when the person reads this
+        raise LibraryCorrupt(str(error).replace(str(draft), str(source)), "Name another backup.") from error
+
+
+def _exchange(home: Path, draft: Path) -> Path | None:
+    """Put the library of the draft in the place of the present one; return where its files are now.
+
+    The home has a library at every moment, so that a kill leaves the old one or the new one.
+    """
+    home.mkdir(mode=0o700, exist_ok=True)
+    library, there = home / LIBRARY_FILE, [path for name in REPLACED for path in home.glob(f"{name}*")]
+    before = None
+    if there:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        before = home.with_name(f"{home.name}.before-{stamp}")
+        before.mkdir(mode=0o700)
+        for path in there:
+            if path == library:
+                shutil.copy2(path, before / path.name)
+            else:  # the index is derived, and a journal belongs to the old library alone
+                os.rename(path, before / path.name)
+    os.replace(draft / LIBRARY_FILE, library)
+    return before
