@@ -68,6 +68,7 @@ _OURS = (
         HELD_POWERS,
         "histories",
         "hooks",
+        "learning.*",
         "locks",
         "memory-copies.json",
         project_map.FILE,
