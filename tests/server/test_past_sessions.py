@@ -403,12 +403,15 @@ def made_again(made: CommandLine) -> Any:
 
 
 def test_a_purge_reaches_a_learned_prompt_and_the_session_does_not_bring_it_back(allowed: CommandLine) -> None:
-    private = "bluebird-contract-77-private"
+    private = "sommer-regen-blau-77"
+    allowed.save(allowed.user / ".claude/skills", "pdf", f"DB_PASSWORD={private}\n", "settings.env")
+    allowed("sync")
     wrote(allowed, opened(f"{TASK} for {private}"))
     read(allowed)
-    assert private in learned(allowed)["skill:pdf"][0]
+    assert private in learned(allowed)["skill:pdf"][0]  # by its words alone it is none
 
-    allowed("purge", "--secret", "--yes", stdin=f"{private}\n")
+    (secret,) = allowed("purge", "--list", "--json").json["secrets"]
+    allowed("purge", "--secret", secret["id"], "--edit-copies", "--yes")
     wrote(allowed, [*opened(f"{TASK} for {private}"), User("thanks a lot for this")])
     read(allowed)
 

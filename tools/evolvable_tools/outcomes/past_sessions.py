@@ -7,7 +7,7 @@ is stored with its end of each file, and the next run goes on there.
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +86,8 @@ def learn_from_past(
             status = f"{status} {watched}"
             if learned.is_read(name, status):
                 continue
-            session = read_session(path, redactor=redactor) if _has_sign(path, signs) else None
+            has_sign = any(_has_sign(file, signs) for file in _files_of(path))
+            session = read_session(path, redactor=redactor) if has_sign else None
         except (NoTranscript, OSError):
             unreadable += 1
             continue
@@ -105,21 +106,29 @@ def _hash(text: str) -> str:
 
 
 def _status(path: Path) -> str | None:
-    """Return what changes when a file does, None for a link, what is no file, and what is too large. Raises OSError."""
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+    """Return what changes when a transcript does, None for a link, what is no file, and what is too large.
+
+    Raises OSError.
+    """
+    main, *others = map(os.lstat, _files_of(path))
+    size = main.st_size + sum(one.st_size for one in others)
+    if not stat.S_ISREG(main.st_mode) or size > MAX_BYTES:
         return None
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{size} {max(one.st_mtime_ns for one in (main, *others))}"
 
 
-def _has_sign(path: Path, signs: Iterable[bytes]) -> bool:
+def _files_of(path: Path) -> list[Path]:
+    """Return the files of a session: its own, and one for each of its subagents."""
+    return [path, *sorted((path.with_suffix("") / "subagents").rglob("agent-*.jsonl"))]
+
+
+def _has_sign(path: Path, signs: Sequence[bytes]) -> bool:
     """Return whether one of these texts stands in a file. Raises OSError."""
-    wanted = tuple(signs)
-    longest, before = max(map(len, wanted)), b""
+    longest, before = max(map(len, signs)), b""
     with open(path, "rb", opener=regular_file) as file:
         while part := file.read(_PART):
             text = before + part
-            if any(one in text for one in wanted):
+            if any(one in text for one in signs):
                 return True
             before = text[-longest:]
     return False
