@@ -74,9 +74,7 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
         done = _learn(home, transcripts)
         again = _learn(home, transcripts)
         after = _rankings(home, library, [*asked, *parts.others])
-    return _rows(
-        library, taught, _Asked(asked, before, after), _Asked(parts.others, before, after), (done, again)
-    )
+    return _rows(library, taught, _Asked(asked, before, after), _Asked(parts.others, before, after), (done, again))
 
 
 def _rows(

@@ -269,7 +269,7 @@ class Serving:
         """Learn from the sessions that ended since the last start, when the person let the library."""
         if not consent(self._home) or self._closed.wait(LEARN_SECONDS):
             return
-        from evolvable_server.past_sessions import learn_ended_sessions  # few let it
+        from evolvable_server.session_learning import learn_ended_sessions  # few let it
 
         learn_ended_sessions(self._config, self.library, self._closed.is_set)
 

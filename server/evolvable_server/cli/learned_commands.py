@@ -10,7 +10,7 @@ from evolvable_server.cli.options import REF
 from evolvable_server.cli.terminal import Row, ask_yes, count, local_time, progress, remark, say, show_table
 from evolvable_server.config import Config, is_person, marked_client
 from evolvable_server.learning_consent import check_own, consent, set_consent
-from evolvable_server.past_sessions import count_sessions, learn_past_sessions
+from evolvable_server.session_learning import count_sessions, learn_past_sessions
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library

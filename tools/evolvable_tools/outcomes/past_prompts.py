@@ -117,7 +117,7 @@ class OpenedSkills:
     def by_prompt(self, ends: SessionEnds) -> Iterator[OpenedSkill]:
         """Yield what was opened for a prompt, in order, without what failed.
 
-        Where a prompt opens more skills than one teaches, the agent looked through them: nothing is told apart.
+        Where a prompt opens more skills than one teaches, the agent looked through them, and none of them learns it.
         """
         turns = [one.span.turn for one in self._opened.values()]
         for one in self._opened.values():
