@@ -65,7 +65,7 @@ processor time: an idle server has nothing to give.
 TEXT_CACHE = 512
 """A function that remembers at least so many values looks at texts, such as words; a smaller cache holds settings."""
 
-LEARN_SECONDS = 5.0
+LEARN_SECONDS = 3.0
 """How long after the start the sessions are read that ended before: a client's first calls come at once."""
 
 COLLECT_SECONDS = 2.0

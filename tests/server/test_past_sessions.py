@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CommandLine, skill_text
+from processes import poll
+from stdio_client import Server
 from transcripts import (
     START,
     EditFile,
@@ -29,7 +32,11 @@ from transcripts import (
     write_codex,
 )
 
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import Ref
 from evolvable_store.store import Store
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.learning import list_learned
 
 pytestmark = pytest.mark.process
 
@@ -387,7 +394,7 @@ def test_what_a_person_removed_or_corrected_stays_so_when_the_session_goes_on(al
 def test_what_sessions_taught_is_forgotten_with_the_permission(allowed: CommandLine) -> None:
     wrote(allowed, opened())
     read(allowed)
-    allowed("learned", "letters", "--task", "answer the complaint of a supplier in writing")
+    allowed("learned", "letters", "--task", "tell a supplier politely that the delivery is late")
 
     assert allowed("learned", "--forget-sessions", "--json").json == {"removed": 1}
 
@@ -488,3 +495,43 @@ def test_a_session_that_is_reviewed_teaches_nothing_without_the_permission(made:
     made("review", str(path), "--json")
 
     assert learned(made) == {}
+
+
+def test_a_server_learns_from_the_sessions_that_ended_before_its_start(allowed: CommandLine) -> None:
+    wrote(allowed, opened())
+
+    server = Server(sys.executable, env=allowed.environment, cwd=allowed.project)
+    poll(lambda: learned(allowed) == {"skill:pdf": [TASK]}, "what the session taught", 60)
+    server.close()
+
+
+# Who is shown a prompt
+
+
+def test_who_signs_in_at_the_page_is_shown_no_prompt_of_the_owner(allowed: CommandLine) -> None:
+    wrote(allowed, opened())
+    read(allowed)
+    owner = Caller(Actor.HUMAN, principal=Principal.PERSON)
+    member = replace(owner, via="oidc:ada@example.org")
+
+    with Library.open(allowed.home) as library:
+        shown, hidden = (list_learned(library, one, Ref.parse("pdf")) for one in (owner, member))
+
+    assert [one.task for one in shown] == [TASK]
+    assert [one.task for one in hidden] == [""]
+
+
+def test_a_push_sends_no_prompt_of_a_transcript(allowed: CommandLine) -> None:
+    wrote(allowed, opened())
+    read(allowed)
+    allowed("learned", "letters", "--task", "tell a supplier politely that the delivery is late")
+    remote = allowed.root / "remote.git"
+    subprocess.run(["git", "init", "--bare", "-q", "-b", "main", str(remote)], check=True)
+
+    allowed("remote", "add", "origin", remote, "--with", "learned")
+    allowed("push", "origin")
+
+    sent = subprocess.run(
+        ["git", "--git-dir", str(remote), "log", "-p", "--all"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "tell a supplier politely" in sent and TASK not in sent
