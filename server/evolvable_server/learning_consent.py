@@ -1,12 +1,17 @@
 """Whether a person lets their library learn from the transcripts of their clients.
 
 The answer lies in the library's folder, on this machine: a backup does not carry it. A library in PostgreSQL has none:
-prompts would leave the machine.
+prompts would leave the machine. Only the clients' own folders are read: an agent can name any file to a review.
 """
 
 import json
+import os
 from pathlib import Path
+from typing import NamedTuple
 
+from evolvable_server.client_folders import read_client_homes
+from evolvable_server.config import Config, is_person
+from evolvable_server.person_config import account_home
 from evolvable_store.errors import Refused
 from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.private_files import write_private
@@ -49,3 +54,31 @@ def check_own(home: Path) -> None:
             "This library lies in PostgreSQL, so the prompts of your sessions would leave this machine.",
             "Nothing was read. A library of your own learns from them.",
         )
+
+
+class TranscriptPlaces(NamedTuple):
+    """Where the clients of this account write transcripts. user: the home folder."""
+
+    user: Path
+    folders: tuple[Path, ...]
+
+
+def transcript_places(config: Config) -> TranscriptPlaces:
+    """Return where the clients of this account write their transcripts.
+
+    A project can set HOME and the variables of clients for a server. So they count for a person at a terminal alone.
+    """
+    homes = read_client_homes(config, unasked=True)
+    user, claude, codex = homes.user, homes.claude, homes.codex
+    if not is_person() and (account := account_home()) is not None:
+        named = config.person.clients
+        user = account
+        claude, codex = (named.get(client) or account / f".{client}" for client in ("claude", "codex"))
+    return TranscriptPlaces(user, (claude / "projects", codex / "sessions"))
+
+
+def may_teach(config: Config, transcript: Path) -> bool:
+    """Return whether the prompts of a transcript teach: the person lets them, and a client of theirs wrote the file."""
+    real = Path(os.path.realpath(transcript))
+    folders = (os.path.realpath(folder) for folder in transcript_places(config).folders)
+    return bool(consent(config.home)) and any(real.is_relative_to(folder) for folder in folders)

@@ -24,7 +24,7 @@ from evolvable_server.config import (
     thinking_environment,
 )
 from evolvable_server.environment import REVIEW
-from evolvable_server.learning_consent import consent
+from evolvable_server.learning_consent import may_teach
 from evolvable_server.person_config import ROLES
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import CONFIGURATION, work_tree
@@ -273,7 +273,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             boot,
             lambda session: _transcript(machine.transcripts, session),
             machine.user,
-            lambda: bool(consent(config.home)),
+            lambda path: may_teach(config, path),
         )
     finally:
         if thinker is not None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from filelock import FileLock, Timeout
 
-from evolvable_server.config import Config, read_machine
-from evolvable_server.learning_consent import check_own, consent
+from evolvable_server.config import Config
+from evolvable_server.learning_consent import check_own, consent, transcript_places
 from evolvable_server.model_setup import Redaction
 from evolvable_store.errors import EvolvableError, LibraryBusy, Refused
 from evolvable_tools.library import Library
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 def count_sessions(config: Config) -> int:
     """Return how many transcripts the clients of this person have written; none of them is opened."""
-    return count_transcripts(read_machine(config.project).transcripts)
+    return count_transcripts(transcript_places(config).folders)
 
 
 def learn_past_sessions(
@@ -35,14 +35,14 @@ def learn_past_sessions(
             "Nobody allowed this library to learn from past sessions.",
             "A person at a terminal does: evolvable learned --from-sessions",
         )
-    machine = read_machine(config.project)
+    places = transcript_places(config)
     try:
         with FileLock(config.home / _LOCK, timeout=0, mode=0o600):
             return learn_from_past(
                 library,
-                machine.transcripts,
+                places.folders,
                 redactor=Redaction(config.home).redactor(),
-                home=machine.user,
+                home=places.user,
                 progress=progress,
                 stop=stop,
             )

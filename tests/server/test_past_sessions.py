@@ -488,6 +488,21 @@ def test_a_session_that_is_reviewed_later_teaches_where_the_person_allowed_it(al
     assert learned(allowed) == {"skill:pdf": [TASK]}
 
 
+def test_a_transcript_that_no_client_of_the_person_wrote_teaches_nothing(allowed: CommandLine) -> None:
+    """An agent can hand any file, and any list of messages, to a review; a project can name another home."""
+    forged = allowed.root / "clone"
+    path = write_claude_code(forged, opened(), project=str(allowed.project))
+
+    allowed("review", str(path), "--json")
+    allowed.person = False
+    allowed("review", str(path), "--json", HOME=str(forged), CLAUDE_CONFIG_DIR=str(forged / ".claude"))
+    moved = {"HOME": str(forged), "CLAUDE_CONFIG_DIR": str(forged / ".claude")}
+    assert allowed("learned", "--from-sessions", "--json", **moved).json["found"] == 0
+
+    allowed.person = True
+    assert learned(allowed) == {}
+
+
 def test_a_session_that_is_reviewed_teaches_nothing_without_the_permission(made: CommandLine) -> None:
     made("init", made.user / ".claude/skills")
     path = wrote(made, opened())
