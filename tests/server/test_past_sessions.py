@@ -186,6 +186,32 @@ def test_a_session_that_opened_a_skill_in_any_way_teaches_it_the_prompt(
     assert learned(allowed) == {"skill:pdf": [TASK]}
 
 
+def claude_line(**said: Any) -> Raw:
+    return Raw(json.dumps({"type": "user", "isSidechain": False, **said}).encode())
+
+
+def codex_line(kind: str, provenance: str, text: str) -> Raw:
+    passed = {"content_item_kinds": [kind], "content_item_metadata": [{"provenance": {"type": provenance}}]}
+    content = [{"type": "input_text", "text": text}]
+    message = {"type": "message", "role": "user", "content": content}
+    message["internal_chat_message_metadata_passthrough"] = passed
+    return Raw(json.dumps({"type": "response_item", "payload": message}).encode())
+
+
+def test_a_skill_that_the_person_called_by_its_name_learns_what_they_typed_with_it(allowed: CommandLine) -> None:
+    typed = f"<command-name>/pdf</command-name>\n<command-args>{TASK}</command-args>"
+    text = f"Base directory for this skill: {of_skill(allowed, '')}\n\nHow it is done."
+    called = claude_line(message={"role": "user", "content": typed})
+    wrote(allowed, [called, claude_line(message={"role": "user", "content": text}, isMeta=True), Says("Done.")])
+    body = f"<skill>\n<name>pdf</name>\n<path>{of_skill(allowed)}</path>\nHow it is done.\n</skill>"
+    mentioned = [codex_line("user.text", "user", f"$pdf {OTHER}"), codex_line("skills.body", "skills", body)]
+    wrote(allowed, [*mentioned, Says("Done.")], "s2", client="codex")
+
+    read(allowed)
+
+    assert sorted(learned(allowed)["skill:pdf"]) == sorted([TASK, OTHER])
+
+
 @pytest.mark.parametrize(
     "sign",
     [
@@ -213,6 +239,7 @@ def test_a_skill_that_was_not_opened_learns_nothing(allowed: CommandLine, sign: 
         ([TASK, "Continue."], TASK),
         (["write a letter to our suppliers", TASK], TASK),
         (["write a letter to our suppliers", f"ok, now {TASK}"], f"ok, now {TASK}"),
+        ([TASK, "A4, numbered at the bottom, without colours"], TASK),
         (["go on"], None),
         (["do it, please"], None),
     ],

@@ -7,7 +7,7 @@ prompt that began the task is taken. No end is verified: what failed by its own 
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,36 +194,57 @@ def tasks_of_prompts(
     own = own_skills(library, heads.values(), scopes)
     held_out = library.store.backend.learned.held_out() if own else []
     typed, tasks = _typed_by_turn(session), list[LearnedTask]()
-    for one in found:
-        prompt = _task_before(typed, one.span.turn) if one.resource in own else None
-        text = shorten_task(library.redacted(prompt)) if prompt is not None else ""
-        terms = content_terms(text)
-        if prompt is None or len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
-            continue
-        if not is_plausible(library, heads[one.resource], prompt, text):
-            continue
-        task = LearnedTask(one.resource, text, one.at, False, TaskSource.TRANSCRIPT, identity)
-        if not is_known(library, task, identity):
-            tasks.append(task)
+    for one in found if own else ():
+        for prompt in _prompts_before(typed, one.span.turn) if one.resource in own else ():
+            text = shorten_task(library.redacted(prompt))
+            terms = content_terms(text)
+            if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
+                break
+            if is_plausible(library, heads[one.resource], prompt, text):
+                task = LearnedTask(one.resource, text, one.at, False, TaskSource.TRANSCRIPT, identity)
+                tasks += [] if is_known(library, task, identity) else [task]
+                break
     return tasks[:MAX_TAUGHT]
 
 
-def _typed_by_turn(session: "Session") -> dict[int, str]:
+@dataclass(slots=True)
+class _Prompt:
+    """What a person typed in one turn. asked: whether the agent's last words before it are a question."""
+
+    asked: bool
+    texts: list[str] = field(default_factory=list)
+
+
+def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
     """Return what the person typed in each turn. A command of a shell that they ran is no prompt."""
-    found: dict[int, list[str]] = {}
+    found, words = dict[int, _Prompt](), ""
     for span in session.spans:
-        if span.typed and span.agent is None and not span.text.startswith("! "):
-            found.setdefault(span.turn, []).append(span.text)
-    return {turn: "\n".join(texts) for turn, texts in found.items()}
+        if span.agent is not None:
+            continue
+        if span.typed and not span.text.startswith("! "):
+            asked = words.rstrip().endswith(("?", "？"))
+            found.setdefault(span.turn, _Prompt(asked)).texts.append(span.text)
+        elif span.role == "assistant" and span.tool is None and span.text:
+            words = span.text
+    return found
 
 
-def _task_before(typed: dict[int, str], turn: int) -> str | None:
-    """Return the prompt that began the task of a turn, None where none of the last prompts says one."""
+def _prompts_before(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
+    """Yield the prompts that may have begun the task of a turn, the likeliest first.
+
+    That is the last that names a task of its own. Where it is short and answers a question of the agent, it may say
+    more of a task, which an earlier prompt began.
+    """
     for number in range(turn, max(0, turn - MAX_BACK - 1), -1):
-        prompt = typed.get(number, "")
-        if not _goes_on(shorten_task(prompt)):
-            return prompt
-    return None
+        if number not in typed:
+            continue
+        prompt = "\n".join(typed[number].texts)
+        plain = shorten_task(prompt)
+        if _goes_on(plain):
+            continue
+        yield prompt
+        if not typed[number].asked or len(content_terms(plain)) >= MAX_ANSWER:
+            return
 
 
 def _goes_on(prompt: str) -> bool:
