@@ -32,7 +32,10 @@ from transcripts import (
     write_codex,
 )
 
+from evolvable_server.learning_consent import consent, set_consent
+from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
+from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
@@ -100,6 +103,22 @@ def test_init_asks_once_says_what_is_kept_and_learns_from_the_sessions_that_are_
     assert "Learn from these sessions?" not in made("init", made.user / ".claude/skills").err
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
+def test_on_a_terminal_the_question_comes_after_the_import_and_the_answer_says_what_was_learned(
+    made: CommandLine,
+) -> None:
+    wrote(made, opened())
+
+    screen = made.talk("init", made.user / ".claude/skills", columns=120)
+    screen.until("Import it, and keep it and the library in sync?")
+    screen.type("y\n")
+    screen.until("Learn from these sessions?")
+    screen.type("y\n")
+
+    assert "Read 1 of 1 session: 1 task learned." in screen.end()
+    assert screen.code == 0
+
+
 def test_a_no_is_kept_and_a_library_without_sessions_asks_nothing(made: CommandLine) -> None:
     assert "Learn from" not in made("init", made.user / ".claude/skills").err
     wrote(made, opened())
@@ -136,6 +155,17 @@ def test_the_command_asks_and_later_runs_without_a_question_or_a_terminal(made: 
     wrote(made, opened(OTHER), "s2")
     made.person = False
     assert made("learned", "--from-sessions", "--json").json["learned"] == 1
+
+
+def test_a_library_that_others_share_learns_from_no_session(tmp_path: Path) -> None:
+    """In PostgreSQL the prompts would leave this machine."""
+    (tmp_path / ADDRESS_FILE).write_text("{}")
+
+    with pytest.raises(Refused, match="PostgreSQL"):
+        set_consent(tmp_path, True)
+
+    (tmp_path / "learning.json").write_text('{"from_sessions": true}')
+    assert consent(tmp_path) is False
 
 
 # What is learned
