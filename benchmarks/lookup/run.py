@@ -19,13 +19,13 @@ from pathlib import Path
 
 from support import Row, conclude, progress
 
-from lookup import judged, languages, learned, none_fits, report, speed, weights
+from lookup import judged, languages, learned, none_fits, past, report, speed, weights
 from lookup.comparison import Measured, Tools, compare, ways
 from lookup.data import SEEDS, Library, Record, answerable, hundreds, lines, take_in, tiled
 from lookup.picture import draw
 from lookup.sessions import Served, Setting, closing
 
-PARTS = ("quality", "weights", "learned", "languages", "judge", "none", "speed", "intake", "eight")
+PARTS = ("quality", "weights", "learned", "past", "languages", "judge", "none", "speed", "intake", "eight")
 _QUICK_TASKS = 300
 _TIMED_TASKS = 500
 _MANY = 100_000
@@ -151,6 +151,8 @@ def main() -> None:
         rows += weights.rows(plan.whole, plan.queries)
     if "learned" in parts:
         rows += learned.rows(plan.whole, plan.queries)
+    if "past" in parts:
+        rows += past.rows(Library.of(plan.small), plan.queries)
     if "languages" in parts:
         rows += languages.rows(plan.small) + languages.translated_rows(plan.queries)
     if "judge" in parts:

@@ -21,6 +21,7 @@ from evolvable_server.config import (
     read_machine,
     thinking_environment,
 )
+from evolvable_server.learning_consent import may_teach
 from evolvable_server.person_config import NOBODY, ROLES
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import CONFIGURATION, work_tree
@@ -267,6 +268,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             boot,
             lambda session: _transcript(machine.transcripts, session),
             machine.user,
+            lambda path: may_teach(config, path),
         )
     finally:
         if thinker is not None:

@@ -23,6 +23,7 @@ from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
+from evolvable_server.learning_consent import consent
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
 from evolvable_server.mcp.look_gates import add_approvals
@@ -57,6 +58,9 @@ processor time: an idle server has nothing to give.
 
 TEXT_CACHE = 512
 """A function that remembers at least so many values looks at texts, such as words; a smaller cache holds settings."""
+
+LEARN_SECONDS = 3.0
+"""How long after the start the sessions are read that ended before: a client's first calls come at once."""
 
 COLLECT_SECONDS = 2.0
 """How long after the start the collector runs first: a client's first calls come at once."""
@@ -173,7 +177,7 @@ class Serving:
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
-        self._home = config.home
+        self._home, self._config = config.home, config
         self._reloader = Watcher(self.library, self._changed)
         connection = shared_connection() if shared else client_connection()
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
@@ -290,6 +294,14 @@ class Serving:
 
         keep_up_quietly(self.library)
 
+    def _learn(self) -> None:
+        """Learn from the sessions that ended since the last start, when the person let the library."""
+        if not consent(self._home) or self._closed.wait(LEARN_SECONDS):
+            return
+        from evolvable_server.session_learning import learn_ended_sessions  # few let it
+
+        learn_ended_sessions(self._config, self.library, self._closed.is_set)
+
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
@@ -306,6 +318,7 @@ class Serving:
                 log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()
             threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
+            threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

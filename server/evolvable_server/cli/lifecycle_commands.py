@@ -71,6 +71,7 @@ _OURS = (
         "histories",
         "hooks",
         INSTALLED_SKILLS,
+        "learning.*",
         "locks",
         "memory-copies.json",
         project_map.FILE,

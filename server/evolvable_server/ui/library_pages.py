@@ -258,7 +258,7 @@ def _learned(site: Site, found: FoundSkills) -> Node:
     tasks = [one for ref in refs for one in learning.list_learned(site.library, site.caller, ref)]
     rows = [
         h.li[resource_link(one.ref), ": ", "not " if one.against else "", make_visible(one.task), f" ({one.source})"]
-        for one in tasks[:12]
+        for one in [task for task in tasks if task.task][:12]
     ]
     return h.section[h.h2["Learned tasks of the first matches"], h.ul[rows]] if rows else None
 
