@@ -184,9 +184,9 @@ async def test_exact_bytes_have_the_mark_beside_them(place: Place) -> None:
 def test_a_choice_that_is_left_to_an_agent_marks_the_words_of_others(place: Place) -> None:
     put(place, "theirs", skill_text("theirs", "Merge, split and fill PDF forms for obedient <b>readers</b>."))
     with Library.open(place.home) as library:
-        found = find_skill(library, Caller(Actor.AGENT), "fill pdf forms", means=SearchDependencies(caller_thinks=True))
+        found = find_skill(library, Caller(Actor.AGENT), "fill pdf forms", means=SearchDependencies())
         person = Caller(Actor.HUMAN, principal=Principal.PERSON)
-        read = find_skill(library, person, "fill pdf forms", means=SearchDependencies(caller_thinks=True))
+        read = find_skill(library, person, "fill pdf forms", means=SearchDependencies())
 
     assert found.choose_between is not None and read.choose_between is not None
     words = {one.ref: one.tells_apart for one in found.choose_between.choices}
