@@ -139,33 +139,33 @@ def test_a_project_names_neither_the_hub_nor_a_proxy_nor_a_cache_of_models(
 
 
 @pytest.mark.parametrize(
-    ("value", "environment", "thinker", "caller_thinks"),
+    ("value", "environment", "thinker", "client_thinks"),
     [
         ("", {}, None, True),
         ("auto", {}, None, True),
         ("auto", KEY, None, True),
         ("OFF", KEY, None, False),
-        ("caller", KEY, None, True),
+        ("caller", KEY, None, False),
         ("off", KEY, None, False),
         ("off", {}, None, False),
-        ("anthropic", KEY, USUAL, True),
-        ("anthropic:claude-opus-4-1", KEY, "anthropic:claude-opus-4-1", True),
-        (" anthropic:claude-opus-4-1 ", {}, "anthropic:claude-opus-4-1", True),
-        ("claude", {}, "command:claude", True),
-        ("codex", KEY, "command:codex", True),
+        ("anthropic", KEY, USUAL, False),
+        ("anthropic:claude-opus-4-1", KEY, "anthropic:claude-opus-4-1", False),
+        (" anthropic:claude-opus-4-1 ", {}, "anthropic:claude-opus-4-1", False),
+        ("claude", {}, "command:claude", False),
+        ("codex", KEY, "command:codex", False),
     ],
 )
 def test_each_setting_of_the_judge_asks_whom_it_names(
-    means: Open, value: str, environment: Mapping[str, str], thinker: str | None, caller_thinks: bool
+    means: Open, value: str, environment: Mapping[str, str], thinker: str | None, client_thinks: bool
 ) -> None:
     given = means(EVOLVABLE_JUDGE=value, **environment)
 
-    assert (name_of(given.thinker), given.caller_thinks) == (thinker, caller_thinks)
+    assert (name_of(given.thinker), given.client_thinks) == (thinker, client_thinks)
 
 
 @pytest.mark.parametrize("value", ["auto", "caller", "off"])
-def test_a_caller_that_cannot_choose_is_never_asked(means: Open, value: str) -> None:
-    assert not means(serving=False, EVOLVABLE_JUDGE=value).caller_thinks
+def test_the_client_of_a_command_is_never_asked(means: Open, value: str) -> None:
+    assert not means(serving=False, EVOLVABLE_JUDGE=value).client_thinks
 
 
 def test_the_model_is_that_of_the_environment_and_the_address_that_of_the_persons_configuration(
