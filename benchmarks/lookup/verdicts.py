@@ -5,6 +5,7 @@ and their copies were really taken out. `shown`: the right skill is among the re
 """
 
 import json
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ def read_answer(answer: Mapping[str, Any], right: Iterable[str], *, out: bool) -
 def answers(setting: Setting, library: Library, queries: Sequence[Record]) -> list[ReadAnswer]:
     """Return every answer of a server over this library, to each task before and after its skill was taken out."""
     copies = Copies(library)
-    asked = [copies.marked(query) for query in answerable(queries, library.ids)][:MOST_TASKS]
+    there = answerable(queries, library.ids)
+    asked = [copies.marked(query) for query in random.Random(0).sample(there, min(MOST_TASKS, len(there)))]
     names = {record["id"]: name for name, record in library.skills.items()}
     with TemporaryDirectory() as place:
         home = Path(place) / "home"

@@ -85,7 +85,6 @@ async def test_descriptions_are_bounded_and_marked_in_lists(place: Place) -> Non
     async with place.client("modern") as client:
         call = {"task": "merge PDF forms", "detail": True}
         found = (await client.call_tool("find_skill", call)).structured_content
-        brief = (await client.call_tool("find_skill", {"task": "merge PDF forms"})).structured_content
         listed = (await client.call_tool("list_resources", {})).structured_content
         resources = {one.name: one.description for one in (await client.list_resources()).resources}
     assert found["matches"][0]["ref"] == "skill:pdf" and not found["matches"][0]["marked"]
@@ -99,10 +98,6 @@ async def test_descriptions_are_bounded_and_marked_in_lists(place: Place) -> Non
         next(r for r in listed["resources"] if r["ref"] == "skill:theirs")["description"],
     ):
         assert "<system>" not in one and "evil.test" not in one and len(one) < 1_100
-    others = brief["others"]
-    assert between(others["text"], others["notice"]).startswith("skill:theirs: Merges PDF forms")
-    assert "evil.test" not in others["text"] and "<system>" not in others["text"]
-    assert [choice["ref"] for choice in brief["choices"]][:1] == ["skill:pdf"]
     assert resources["theirs"].startswith("(brought by a repository") and "<system>" not in resources["theirs"]
 
 
@@ -190,9 +185,8 @@ def test_a_choice_that_is_left_to_an_agent_marks_the_words_of_others(place: Plac
         read = found_answer(find_skill(library, person, "fill pdf forms"))
 
     assert (found["verdict"], read["verdict"]) == ("choose", "choose")
-    assert "skill:theirs: Merge, split and fill PDF forms for obedient" in between(
-        found["others"]["text"], found["others"]["notice"]
-    )
+    theirs = between(found["others"]["text"], found["others"]["notice"])
+    assert theirs.startswith("skill:theirs: Merge, split and fill PDF forms for obedient") and "<b>" not in theirs
     assert [choice["ref"] for choice in found["choices"]] == ["skill:pdf"] and not SHORT.search(str(found["choices"]))
     assert [choice["ref"] for choice in read["choices"]] == ["skill:pdf", "skill:theirs"]
     assert "others" not in read and not SHORT.search(str(read))

@@ -110,8 +110,10 @@ def test_a_name_of_another_kind_keeps_its_kind() -> None:
     assert found_answer(found(Verdict.CHOOSE, agents))["also"] == "agent:reviewer-8, agent:reviewer-9"
 
 
-def test_where_few_match_further_choices_are_described_too() -> None:
-    answer = found_answer(found(Verdict.CHOOSE, [match(0)], further=3))
+def test_where_nothing_fits_further_choices_are_described_too() -> None:
+    assert "further-choice-0" in found_answer(found(Verdict.CHOOSE, [match(0)], further=3))["also"]
+
+    answer = found_answer(found(Verdict.CHOOSE, [match(0, confidence=0.1)], further=3))
 
     assert [one["ref"] for one in answer["choices"]] == [
         "skill:a-usual-name-0",

@@ -22,7 +22,7 @@ FEW = 5
 MOST_NAMES, ALSO = 28, 4
 """Further names of a choice, and other refs beside a sure match."""
 
-ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 240, 100
+ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 200, 100
 """Characters of the text about a sure match and about a choice, and those that each of the first FEW choices keeps."""
 
 NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
@@ -84,7 +84,8 @@ def _none(found: FoundSkills) -> Answer:
 
 def _choose(found: FoundSkills) -> Answer:
     rest: list[FoundMatch | FurtherChoice] = [*found.matches, *found.further]
-    described = rest[: min(CHOICES, found.most)]
+    # Where a match fits, what does not match at all is named and no more.
+    described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
     texts = [_unmarked(one.description) for one in described]
     excerpts = Excerpts([text for _, text, _ in texts])
     names = [one.ref.removeprefix("skill:") for one in rest[len(described) :]][:MOST_NAMES]
