@@ -17,7 +17,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.retrieval.verdict import Verdict
+from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.verbs.search import find_skill
 
 TOPICS = "pdf csv sql helm git garden piano tax photo audio video mail chart map model"

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
-from evolvable_tools.retrieval.verdict import Verdict
+from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.verbs.search import CHOICES, NEAREST, FoundMatch, FoundSkills, FurtherChoice
 
 SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300

@@ -33,7 +33,7 @@ from evolvable_tools.delegation import inline_text
 from evolvable_tools.found_answers import found_answer
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import ENOUGH, format_success
-from evolvable_tools.retrieval.verdict import VERDICTS, Verdict
+from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
 

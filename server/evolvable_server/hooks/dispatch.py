@@ -34,7 +34,7 @@ from evolvable_tools.authors import AuthorKind, author_words
 from evolvable_tools.library import AgentLocator, Caller, Library, SkillLocator
 from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
-from evolvable_tools.retrieval.verdict import Verdict
+from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.sessions import SUBAGENT_TOOLS
 from evolvable_tools.verbs.load import note_load
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions

@@ -12,7 +12,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.authors import author_words, authorships
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import stats
-from evolvable_tools.retrieval.verdict import VERDICTS
+from evolvable_tools.retrieval.search_verdict import VERDICTS
 from evolvable_tools.verbs import proposal_inbox, versions
 from evolvable_tools.verbs.search import MAX_MATCHES, find_skill
 

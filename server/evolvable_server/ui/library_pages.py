@@ -25,7 +25,7 @@ from evolvable_tools.metrics import format_success
 from evolvable_tools.outcomes import learning
 from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats
 from evolvable_tools.retrieval import MODES
-from evolvable_tools.retrieval.verdict import VERDICTS, Verdict
+from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, find_skill, list_resources
 
 PAGE = 50

@@ -31,7 +31,7 @@ from evolvable_tools.retrieval import (
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
 from evolvable_tools.retrieval.further import LIST_ALL, LISTED, further_choices, is_foreign
 from evolvable_tools.retrieval.hybrid import fuse_with_vectors, is_clear, order_by_words, report_hybrid
-from evolvable_tools.retrieval.verdict import SURE, Verdict, VerdictRule
+from evolvable_tools.retrieval.search_verdict import SURE, Verdict, VerdictRule
 
 NEAR = 0.6
 """The cosine from which the nearest description is an answer."""

@@ -21,7 +21,7 @@ from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_de
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import verified_utilities
 from evolvable_tools.retrieval import FITS, SearchDependencies, SearchMatch, StageReport
-from evolvable_tools.retrieval.verdict import Verdict, none_below
+from evolvable_tools.retrieval.search_verdict import Verdict, none_below
 from evolvable_tools.trial_arms import described_trials
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
