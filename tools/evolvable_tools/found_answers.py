@@ -142,4 +142,6 @@ def _given(**fields: str) -> Answer:
 
 def _first(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
+    if not numbers or fits(numbers[0]):
+        return numbers[0] if numbers else 0
     return numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)]

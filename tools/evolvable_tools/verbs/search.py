@@ -177,7 +177,8 @@ def find_skill(
     index = index_for(library, caller)
     found = search_cascade(index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, means=means)
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
-    whose = authorships(library, [match.entry.id for match in found.matches], caller)
+    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in found.further)]
+    whose = authorships(library, ids, caller)
     capped = _capped(library, whose)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
     sure = [_unsure_of_new(match, whose, found.fits) for match in found.matches]
@@ -196,7 +197,7 @@ def find_skill(
         versions = {resource: trial.version for resource, trial in tried.items()}
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
-    further = _further(library, caller, [*(match.entry for match in beyond), *found.further], marks)
+    further = _further([*(match.entry for match in beyond), *found.further], whose, marks)
     least = none_below(found.rule.resources)
     return FoundSkills(search, verdict, matches, stages, further, marks.notice, found.fits, least, limit)
 
@@ -237,15 +238,12 @@ def _unsure_of_new(match: SearchMatch, whose: Mapping[int, Authorship], fits: fl
 
 
 def _further(
-    library: Library, caller: Caller, entries: Sequence["IndexEntry"], marks: AnswerMarks
+    entries: Iterable["IndexEntry"], whose: Mapping[int, Authorship], marks: AnswerMarks
 ) -> list[FurtherChoice]:
     """Return what may be chosen beside the matches; that of strangers comes last."""
-    whose = authorships(library, [entry.id for entry in entries], caller) if entries else {}
-    ordered = sorted(entries, key=lambda entry: whose.get(entry.id, NOBODYS).is_strangers)
-    return [
-        FurtherChoice(str(entry.ref), _shown(entry.description, whose.get(entry.id, NOBODYS), marks))
-        for entry in ordered
-    ]
+    known = [(entry, whose.get(entry.id, NOBODYS)) for entry in entries]
+    known.sort(key=lambda one: one[1].is_strangers)
+    return [FurtherChoice(str(entry.ref), _shown(entry.description, author, marks)) for entry, author in known]
 
 
 def _marks(caller: Caller) -> AnswerMarks:
