@@ -30,7 +30,7 @@ _FIRST = "a first task that makes everything ready"
 class Reply:
     """Ids of the corpus, best first, and the seconds it took. Evolvable also says how sure it is of each.
 
-    none_fits: the verdict is that nothing fits.
+    none_fits: no match has the confidence from which one fits.
     """
 
     ranked: tuple[str, ...]
@@ -98,7 +98,7 @@ class Served:
         seconds = time.perf_counter() - started
         ranked = tuple(self._ids[match["name"]] for match in found["matches"])
         sure = tuple(match["confidence"] for match in found["matches"])
-        return Reply(ranked, seconds, sure, found["verdict"] == "none")
+        return Reply(ranked, seconds, sure, max(sure, default=0.0) < found["fits"])
 
     def memory(self) -> float:
         return sum(memory_mb(pid) for pid in processes_of(self.server)) - empty_mb()

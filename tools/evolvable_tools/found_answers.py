@@ -22,7 +22,7 @@ FEW = 5
 MOST_NAMES, ALSO = 28, 4
 """Further names of a choice, and other refs beside a sure match."""
 
-ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 200, 100
+ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 180, 100
 """Characters of the text about a sure match and about a choice, and those that each of the first FEW choices keeps."""
 
 NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
