@@ -112,7 +112,7 @@ async def test_the_tool_list_is_small_and_uses_only_standard_keywords():
         "type": "integer",
         "minimum": 1,
         "maximum": 20,
-        "default": 5,
+        "default": 8,
         "description": "how many matches, 1 to 20",
     }
     assert not any("outputSchema" in tool for tool in tools)
