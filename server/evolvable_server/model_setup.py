@@ -74,13 +74,12 @@ OURS = ("auto", *NOBODY)
 def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
     """Yield what a lookup may use; nothing of it is started or loaded before it is asked.
 
-    serving: an agent calls, which can choose by itself. Otherwise it is a person, whose command must not change which
-    model serves everybody. Raise InvalidArgument for a setting that names nothing.
+    serving: an agent calls, whose client may lend its model. Otherwise it is a person, whose command must not change
+    which model serves everybody. Raise InvalidArgument for a setting that names nothing.
     """
     embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
-    caller, client = serving and config.judge != "off", serving and config.judge == "auto"
     try:
-        yield SearchDependencies(embedder, thinker, caller, client)
+        yield SearchDependencies(embedder, thinker, serving and config.judge == "auto")
     finally:
         for one in (embedder, thinker):
             if one is not None:

@@ -50,7 +50,7 @@ async def edit(client: Client, ref: str, old: str, new: str) -> Any:
 
 async def find(client: Client, task: str, ref: str) -> tuple[Any, Any]:
     """Return the answer of a search, and the match of a resource in it."""
-    found = await answer(client, "find_skill", task=task)
+    found = await answer(client, "find_skill", task=task, detail=True)
     return found, next(one for one in found["matches"] if one["ref"] == ref)
 
 
@@ -151,7 +151,9 @@ async def test_a_new_skill_by_an_agent_is_plain_in_its_session_and_marked_in_oth
         found, match = await find(client, "compute tide tables for a harbour", "skill:tides")
     assert not HEX.search(text) and not HEX.search(own["description"])
     assert "no person has looked at it yet" in other
-    assert found.get("unsure") and HEX.search(match["description"])
+    assert found["verdict"] == "choose" and HEX.search(match["description"])
+    assert "skill:tides: Computes tide tables" in found["others"]["text"]
+    assert "skill:tides" not in str(found["choices"]) + found.get("also", "")
     put(place, "tides", new + "Seen.\n", PERSON)
     async with place.client("modern") as client:
         (seen,) = await texts(client, "load_skill", ref="tides")

@@ -653,7 +653,7 @@ def test_when_nothing_fits_find_ends_with_3(pdf):
     ran = pdf("find", "tune a grand piano", code=3)
 
     assert ran.out.startswith("Nothing in the library fits this task.")
-    assert pdf("find", "tune a grand piano", "--json", code=3).json["none_fits"] is True
+    assert pdf("find", "tune a grand piano", "--json", code=3).json["verdict"] == "none"
 
 
 @pytest.mark.process
