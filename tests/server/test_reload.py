@@ -33,7 +33,7 @@ def text(name, body="one"):
 def version_of(client, ref):
     async def version():
         result = await client.call_tool("resource_history", {"ref": ref, "limit": 1})
-        return None if result.is_error else result.structured_content["head"]
+        return None if result.is_error else result.structured_content.get("head")
 
     return version
 

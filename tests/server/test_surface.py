@@ -186,7 +186,7 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
         updated = await call(
             client, "update_resource", ref="skill:pdf", reason="clearer", edits=edits, expected_version=1
         )
-        assert (updated["version"], updated["changed"], updated["warnings"]) == (2, ["SKILL.md"], [])
+        assert (updated["version"], updated["changed"], "warnings" in updated) == (2, ["SKILL.md"], False)
         assert "second" in (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8")
 
         history = await call(client, "resource_history", ref="skill:pdf", from_version=1, to_version=2)
@@ -203,7 +203,7 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
         assert (told["loaded"], told["succeeded"], told["maturity"]) == (1, 1, "Growing")
 
         waits = await call(client, "remove_resource", ref="skill:pdf", reason="not needed")
-        assert (waits["operation"], waits["proposal_id"]) == (None, 1) and (place.skills / "pdf").exists()
+        assert ("operation" in waits, waits["proposal_id"]) == (False, 1) and (place.skills / "pdf").exists()
         text = "---\nname: own\ndescription: Made here.\n---\n\nMine.\n"
         await call(client, "update_resource", ref="own", reason="new", files={"SKILL.md": text}, create=True)
         await call(client, "remove_resource", ref="own", reason="not needed")
@@ -263,7 +263,7 @@ async def test_pages_of_a_listing_follow_each_other(reader):
     second = await call(reader, "list_resources", limit=1, cursor=first["next_cursor"])
 
     assert [first["resources"][0]["ref"], second["resources"][0]["ref"]] == ["skill:csv", "skill:pdf"]
-    assert second["next_cursor"] is None
+    assert "next_cursor" not in second
 
 
 @pytest.mark.parametrize(

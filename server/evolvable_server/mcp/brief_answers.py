@@ -31,7 +31,7 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
 
     def answer(length: int) -> Answer:
         shown = [_listed(resource, length) for resource in listing.resources]
-        return {"resources": shown, "next_cursor": listing.next_cursor} | _given(notice=listing.notice)
+        return {"resources": shown} | _given(next_cursor=listing.next_cursor or "", notice=listing.notice)
 
     return _within(limit * LISTED_BYTES, answer)
 

@@ -32,7 +32,7 @@ from pydantic import ValidationError
 from evolvable_server.config import Config
 from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
 from evolvable_server.grants import SCOPE
-from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result
+from evolvable_server.mcp.results import brief_result, error_result, invalid_arguments
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_server.mcp.small_tools import SMALL_TOOLS, small_tool
 from evolvable_store import __version__
@@ -331,7 +331,8 @@ class LibraryServer(MCPServer[Any]):
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         try:
-            return await self._gated(name.removeprefix(self.prefix), arguments, context)
+            name = name.removeprefix(self.prefix)
+            return brief_result(await self._gated(name, arguments, context), self._tool_manager.get_tool(name))
         except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
             return error_result(error.text)
 
@@ -364,10 +365,7 @@ class LibraryServer(MCPServer[Any]):
         try:
             result = await super().call_tool(name, arguments, context)
             self._prepare_changes()
-            structured = result.structured_content if isinstance(result, types.CallToolResult) else None
-            if structured is None or structured.keys() == {"result"}:  # the SDK's form of a text
-                return result
-            return structured_result(structured)
+            return result
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
                 return error_result(error.__cause__.text)
