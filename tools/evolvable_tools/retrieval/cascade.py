@@ -29,7 +29,16 @@ from evolvable_tools.retrieval import (
     judge_stage,
 )
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
-from evolvable_tools.retrieval.further import LIST_ALL, LISTED, further_choices, is_foreign
+from evolvable_tools.retrieval.further import (
+    LIST_ALL,
+    LISTED,
+    MOST,
+    OWN_FIELDS,
+    further_choices,
+    is_foreign,
+    likely_ids,
+    order_few,
+)
 from evolvable_tools.retrieval.hybrid import fuse_with_vectors, is_clear, order_by_words, report_hybrid
 from evolvable_tools.retrieval.search_verdict import SURE, Verdict, VerdictRule
 
@@ -181,11 +190,7 @@ def search_cascade(
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
     sure_from = SURE if means.fits is None else max(SURE, means.fits)
     if mode == "paper":
-        answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
-        threshold = FITS if means.fits is None else means.fits
-        matches = tuple(_merged(answers, threshold))
-        verdict = Verdict.SURE if matches else Verdict.NONE
-        return CascadeResult(matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0))
+        return _search_paper(index, query, means)
     # The embedder works on the task while the index is searched.
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
@@ -207,17 +212,38 @@ def search_cascade(
         alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
     merged = _by_past_tasks(index, task, _merged(results, threshold), threshold)
-    if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.asked and is_foreign(task):
-        rule = replace(rule, comparable=False)
+    rule = _comparable(rule, merged, ranking, task)
     found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
     proven = means.proven(LISTED) if means.proven is not None else ()
-    listed = further_choices(index, query, ranking, merged, near=nearest, proven=proven)
-    found = replace(found, further=tuple(listed))
+    few = index.entries(kind=query.kind, scopes=scopes, limit=LIST_ALL + 1) if len(ranking.weighed) <= LIST_ALL else []
+    if 0 < len(few) <= LIST_ALL:
+        listed, most = order_few(few, ranking), LIST_ALL
+    else:
+        own = index.search(task, kind=query.kind, scopes=scopes, limit=1, depth=len(merged) + MOST, fields=OWN_FIELDS)
+        ids = likely_ids(merged, ranking, own, nearest, proven)
+        some = index.visible_entries(ids, kind=query.kind, scopes=scopes)
+        listed, most = list(some.values()), max(0, MOST - len(merged))
+    found = replace(found, further=further_choices(listed, merged, most))
     if mode != "auto" or means.thinker is None:
         return found
     return _judged(found, task, merged, means.thinker, index.answers)
+
+
+def _comparable(rule: VerdictRule, merged: Sequence[SearchMatch], ranking: Ranking | None, task: str) -> VerdictRule:
+    """Return the rule for a task whose words may be of another language than the library's."""
+    if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.asked and is_foreign(task):
+        return replace(rule, comparable=False)
+    return rule
+
+
+def _search_paper(index: Index, query: SearchQuery, means: SearchDependencies) -> CascadeResult:
+    answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
+    threshold = FITS if means.fits is None else means.fits
+    matches = tuple(_merged(answers, threshold))
+    verdict = Verdict.SURE if matches else Verdict.NONE
+    return CascadeResult(matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0))
 
 
 def _check(task: str, limit: int, mode: str) -> None:

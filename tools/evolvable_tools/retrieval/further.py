@@ -1,12 +1,12 @@
 """What a caller may choose from beside the matches, and whether words can be compared at all."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from evolvable_store.search.analyzer import FUNCTION_WORDS, MAX_QUERY
-from evolvable_store.search.index import Index, IndexEntry, Ranking
+from evolvable_store.search.index import IndexEntry, Ranking
 from evolvable_store.search.tokenizer import fold, tokenize
 from evolvable_store.search.translation import is_not_english
-from evolvable_tools.retrieval import SearchMatch, SearchQuery
+from evolvable_tools.retrieval import SearchMatch
 
 LIST_ALL = 60
 """Of a library of at most so many resources of a kind all can be chosen."""
@@ -23,42 +23,35 @@ MOST = 3 * LISTED
 _LATIN_ENDS = "\u024f"
 
 
-def further_choices(
-    index: Index,
-    query: SearchQuery,
-    ranking: Ranking,
-    merged: Sequence[SearchMatch],
-    *,
-    near: Sequence[int],
-    proven: Sequence[int],
-) -> list[IndexEntry]:
-    """Return what may be chosen beside the matches, the likely ones first; with these at most MOST, or all of a few.
+OWN_FIELDS = ("name", "description", "triggers")
+"""The fields of a resource's own short text."""
 
-    near, proven: ids of what an embedder finds nearest, and of what has the most successes, of any kind.
+
+def order_few(every: Sequence[IndexEntry], ranking: Ranking) -> list[IndexEntry]:
+    """Return all resources of a small library, the likely ones first."""
+    likely = {id_: at for at, id_ in enumerate(ranking.weighed)}
+    return sorted(every, key=lambda entry: likely.get(entry.id, LIST_ALL))
+
+
+def likely_ids(
+    merged: Sequence[SearchMatch], ranking: Ranking, own: Ranking, near: Sequence[int], proven: Sequence[int]
+) -> list[int]:
+    """Return the ids of what may be chosen in a larger library, the likely ones first.
+
+    own: the ranking by OWN_FIELDS alone. near, proven: ids of what an embedder finds nearest, and of what has the most
+    successes, of any kind.
     """
-    matched = [match.entry.id for match in merged]
-    if len(ranking.weighed) <= LIST_ALL:
-        every = index.entries(kind=query.kind, scopes=query.scopes, limit=LIST_ALL + 1)
-        if len(every) <= LIST_ALL:
-            likely = {id_: at for at, id_ in enumerate(ranking.weighed)}
-            return sorted(_others(every, matched), key=lambda entry: likely.get(entry.id, LIST_ALL))
-    most = len(matched) + MOST
-    found = index.search(
-        query.task,
-        kind=query.kind,
-        scopes=query.scopes,
-        limit=1,
-        depth=most,
-        fields=("name", "description", "triggers"),
-    )
-    by_itself = [id_ for id_ in found.weighed if id_ not in matched][:BY_ITSELF]
-    ids = list(dict.fromkeys([*by_itself, *near[:LISTED], *proven, *ranking.weighed]))[:most]
-    some = index.visible_entries(ids, kind=query.kind, scopes=query.scopes).values()
-    return _others(some, matched)[: max(0, MOST - len(matched))]
+    matched = {match.entry.id for match in merged}
+    by_itself = [id_ for id_ in own.weighed if id_ not in matched][:BY_ITSELF]
+    ids = dict.fromkeys([*by_itself, *near[:LISTED], *proven, *ranking.weighed])
+    return list(ids)[: len(merged) + MOST]
 
 
-def _others(entries: Iterable[IndexEntry], matched: Sequence[int]) -> list[IndexEntry]:
-    return [entry for entry in entries if entry.id not in matched]
+def further_choices(entries: Sequence[IndexEntry], merged: Sequence[SearchMatch], most: int) -> tuple[IndexEntry, ...]:
+    """Return those beside the matches, at most so many."""
+    matched = {match.entry.id for match in merged}
+    others = [entry for entry in entries if entry.id not in matched]
+    return tuple(others[:most])
 
 
 def is_foreign(task: str) -> bool:
