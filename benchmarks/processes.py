@@ -198,7 +198,7 @@ def seconds_until_found(store: Store, server: Server, ref: Ref, word: str) -> fl
         tx.put(ref, {"SKILL.md": File(text.encode())})
     committed = time.perf_counter()
     while time.perf_counter() < committed + 10:
-        matches = server.call("find_skill", task=f"{word} please")["matches"]
+        matches = server.call("find_skill", task=f"{word} please", detail=True)["matches"]
         if any((match["ref"], match["version"]) == (str(ref), tx.written[0].version) for match in matches):
             return time.perf_counter() - committed
     raise RuntimeError(f"{ref} was not found within 10 seconds")

@@ -149,7 +149,7 @@ class Mixture:
 
     def _learn(self, result: Any) -> None:
         facts = result.structured_content or {}
-        if facts.get("operation") and "previous_version" in facts:
+        if facts.get("operation") and "ref" in facts:
             self._operations = [facts["operation"]]
         text = getattr(result.content[0], "text", "") if result.content else ""
         if "use_id: " in text:

@@ -60,7 +60,7 @@ def next_time(server: str) -> list[Turn]:
     find = Use("find_skill", {"task": "fill in a PDF form"}, server)
 
     def load(seen: Seen) -> Use:
-        return Use("load_skill", {"ref": found(seen.last)["matches"][0]["ref"]}, server)
+        return Use("load_skill", {"ref": found(seen.last)["use"]["ref"]}, server)
 
     return [lambda _: find, load, lambda _: Say("DONE")]
 

@@ -26,8 +26,8 @@ def whole(server: str) -> list[Turn]:
     """Return the turns of a session that finds, loads, updates, restores, and reports."""
 
     def load(seen: Seen) -> Use:
-        match = found(seen.last)["matches"][0]
-        return Use("load_skill", {"ref": match["ref"], "search_id": found(seen.last)["search_id"]}, server)
+        answer = found(seen.last)
+        return Use("load_skill", {"ref": answer["use"]["ref"], "search_id": answer["search_id"]}, server)
 
     def update(seen: Seen) -> Use:
         assert BODY in seen.last

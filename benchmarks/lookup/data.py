@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search.index import Index
 from evolvable_store.store import Store
@@ -111,18 +111,20 @@ def _copy(record: Record, number: int, at: int) -> Record:
     return {**record, "id": f"{record['id']}#{at}", "name": name, "copy_of": slugify(record["name"])}
 
 
-def take_in(home: Path, library: Library) -> None:
-    """Make a library of Evolvable in `home` that holds the skills, with its index."""
+def take_in(home: Path, library: Library, *, own: bool = False) -> None:
+    """Make a library of Evolvable in `home` that holds the skills, with its index. own: they are the person's."""
     with Store.open(home, create=True) as store:
-        put(store, library, list(library.skills))
+        put(store, library, list(library.skills), own=own)
         with Index.open(store) as index:
             index.catch_up()
 
 
-def put(store: Store, library: Library, names: Sequence[str]) -> None:
-    """Write these skills of the library."""
+def put(store: Store, library: Library, names: Sequence[str], *, own: bool = False) -> None:
+    """Write these skills of the library. own: as the person's, else as an import."""
+    made = Actor.HUMAN, Identity(Principal.PERSON, "terminal")
+    actor, identity = made if own else (Actor.IMPORT, None)
     for start in range(0, len(names), _BATCH):
-        with store.transaction(Actor.IMPORT, "benchmark") as tx:
+        with store.transaction(actor, "benchmark", identity=identity) as tx:
             for name in names[start : start + _BATCH]:
                 tx.put(Ref(Kind.SKILL, name), {"SKILL.md": File(document(library.skills[name]).encode("utf-8"))})
 

@@ -13,8 +13,8 @@ from support import Row, at_least, progress
 
 from evolvable_store.search.index import Index
 from evolvable_store.store import Store
-from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.retrieval.cascade import search_cascade
+from evolvable_tools.retrieval.search_verdict import Verdict
 from lookup.data import Library, Record, answerable, take_in
 from lookup.scoring import GATHERED, SMALL_FAMILY, family
 
@@ -34,10 +34,11 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
         with Store.open(home) as store, Index.open(store) as index:
             for query in tasks:
                 right = {f"skill:{names[id_]}" for id_ in query["gold"]}
-                found = search_cascade(index, query["text"], means=SearchDependencies(caller_thinks=True))
+                found = search_cascade(index, query["text"])
                 refs = [match.ref for match in found.matches[:1]]
-                if found.choose_between is not None:
-                    asked, refs = asked + 1, [choice.ref for choice in found.choose_between.choices]
+                if found.verdict is Verdict.CHOOSE:
+                    asked += 1
+                    refs = [match.ref for match in found.matches] + [str(entry.ref) for entry in found.further]
                 by_family[family(query)].append(not right.isdisjoint(refs))
     whole = [mean(some) for name, some in by_family.items() if len(some) >= SMALL_FAMILY or name == GATHERED]
     where = f"scripted perfect judge, {len(tasks):,} tasks among {len(library.skills):,} skills"

@@ -17,8 +17,8 @@ from evolvable_store.search.index import Index
 from evolvable_store.search.tokenizer import fold, tokenize
 from evolvable_store.search.translation import language_of_task, translate_words
 from evolvable_store.store import Store
-from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
+from evolvable_tools.retrieval.search_verdict import Verdict
 from lookup.data import Library, Record, lines, take_in
 
 FILE = Path(__file__).with_name("languages.jsonl")
@@ -46,9 +46,8 @@ def foreign_tasks() -> list[Foreign]:
 def perfectly_judged(found: CascadeResult, right: str) -> bool:
     """Return whether a judge that always chooses right makes the right skill the first: where it is asked, it has to
     be in its list."""
-    asked = found.choose_between
-    if asked is not None:
-        return right in [choice.ref for choice in asked.choices]
+    if found.verdict is Verdict.CHOOSE:
+        return right in [match.ref for match in found.matches] + [str(entry.ref) for entry in found.further]
     return [match.ref for match in found.matches[:1]] == [right]
 
 
@@ -66,7 +65,7 @@ def rows(corpus: Sequence[Record]) -> list[Row]:
         with Store.open(home) as store, Index.open(store) as index:
             for one in tasks:
                 right = f"skill:{names[one.skill]}"
-                found = search_cascade(index, one.task, means=SearchDependencies(caller_thinks=True))
+                found = search_cascade(index, one.task)
                 best = [match.ref for match in found.matches[:1]]
                 first.setdefault(one.language, []).append(best == [right])
                 judged.setdefault(one.language, []).append(perfectly_judged(found, right))

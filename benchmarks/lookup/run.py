@@ -19,13 +19,16 @@ from pathlib import Path
 
 from support import Row, conclude, progress
 
-from lookup import judged, languages, learned, none_fits, report, speed, weights
+from lookup import judged, languages, learned, none_fits, past, report, speed, verdicts, weights
 from lookup.comparison import Measured, Tools, compare, ways
 from lookup.data import SEEDS, Library, Record, answerable, hundreds, lines, take_in, tiled
 from lookup.picture import draw
 from lookup.sessions import Served, Setting, closing
 
-PARTS = ("quality", "weights", "learned", "languages", "judge", "none", "speed", "intake", "eight")
+PARTS = (
+    *("quality", "weights", "learned", "past", "languages", "judge", "none", "verdicts", "speed", "intake"),
+    "eight",
+)
 _QUICK_TASKS = 300
 _TIMED_TASKS = 500
 _MANY = 100_000
@@ -151,12 +154,19 @@ def main() -> None:
         rows += weights.rows(plan.whole, plan.queries)
     if "learned" in parts:
         rows += learned.rows(plan.whole, plan.queries)
+    if "past" in parts:
+        rows += past.rows(Library.of(plan.small), plan.queries)
     if "languages" in parts:
         rows += languages.rows(plan.small) + languages.translated_rows(plan.queries)
     if "judge" in parts:
         rows += judged.rows(plan.whole, plan.queries)
     if "none" in parts:
         rows += nothing_fits(plan)
+    if "verdicts" in parts:
+        for setting in plan.settings:
+            wanted = {60: 2, 300: 1, 1000: 1} if plan.quick else verdicts.LIBRARIES
+            some = {size: count for size, count in wanted.items() if size in sizes or not sizes}
+            rows += verdicts.rows(setting, plan.corpus, plan.queries, some)
     if "speed" in parts:
         of_speed, trivial = speeds(plan)
         rows += of_speed

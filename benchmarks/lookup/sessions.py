@@ -98,7 +98,7 @@ class Served:
         seconds = time.perf_counter() - started
         ranked = tuple(self._ids[match["name"]] for match in found["matches"])
         sure = tuple(match["confidence"] for match in found["matches"])
-        return Reply(ranked, seconds, sure, found["none_fits"] or max(sure, default=0.0) < found["fits"])
+        return Reply(ranked, seconds, sure, max(sure, default=0.0) < found["fits"])
 
     def memory(self) -> float:
         return sum(memory_mb(pid) for pid in processes_of(self.server)) - empty_mb()

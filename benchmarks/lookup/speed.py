@@ -147,7 +147,7 @@ def intake(library: Library) -> Intake:
         first = next(iter(library.skills.values()))
         with serve(Setting("intake"), home) as server:
             task = f"{first['name']} {first['description'][:200]}"
-            found = server.call("find_skill", task=task, limit=10)
+            found = server.call("find_skill", task=task, limit=10, detail=True)
             searchable = time.perf_counter() - started
             if not found or not found["matches"]:
                 raise RuntimeError(f"what was taken in is not found: {server.text('find_skill', task=task)[:300]}")

@@ -24,7 +24,8 @@ from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_tools.metrics import format_success
 from evolvable_tools.outcomes import learning
 from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats
-from evolvable_tools.retrieval import MODES, ChooseBetween
+from evolvable_tools.retrieval import MODES
+from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, find_skill, list_resources
 
 PAGE = 50
@@ -188,14 +189,13 @@ def _search(site: Site, asked: PageRequest) -> PageBody:
 
 
 def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    threshold = found.fits
     heads = ("resource", "confidence", "stage", "author", "why", "")
-    rows = [_match_row(asked, task, one, found, threshold) for one in found.matches]
+    rows = [_match_row(asked, task, one, found) for one in found.lines]
     stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]
     return [
-        h.p[_verdict(found), h.span(".none")[f" A match fits from a confidence of {threshold:.2f}."]],
+        h.p[VERDICTS[found.verdict], " The nearest:" if found.verdict is Verdict.NONE and rows else None],
         table(heads, rows, "Matches") if rows else None,
-        _choose(found.choose_between),
+        _further(found),
         h.h2["Stages"],
         h.ol[stages],
         _correction(asked, task, found),
@@ -203,20 +203,14 @@ def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Nod
     ]
 
 
-def _verdict(found: FoundSkills) -> str:
-    if found.none_fits:
-        return "Nothing in the library fits this task."
-    return "Best first." if found.fitting else "One of these may fit; the search is not sure which. Best first."
-
-
-def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkills, threshold: float) -> list[Node]:
-    best = found.fitting[0].ref if found.fitting else ""
+def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkills) -> list[Node]:
+    best = _best(found)
     fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
     button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]
-    fits = one.confidence >= threshold and not found.none_fits
+    sure = found.verdict is Verdict.SURE and one.ref == best
     return [
         [resource_link(one.ref, f"{one.ref}@{one.version}"), h.br, h.span(".none")[one_line(one.description, 160)]],
-        [f"{one.confidence:.2f} ", tag("fits", "good") if fits else tag("does not fit", "doubtful")],
+        [f"{one.confidence:.2f} ", tag("sure", "good") if sure else None],
         one.stage,
         author_tag(one.author, one.by),
         make_visible(one.why),
@@ -224,15 +218,20 @@ def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkill
     ]
 
 
-def _choose(asked: ChooseBetween | None) -> Node:
-    if asked is None:
+def _best(found: FoundSkills) -> str:
+    """Return the ref of the match that an agent is told to use, '' where there is none."""
+    return found.matches[0].ref if found.verdict is Verdict.SURE else ""
+
+
+def _further(found: FoundSkills) -> Node:
+    if found.verdict is not Verdict.CHOOSE or not found.further:
         return None
-    choices = [h.li[resource_link(one.ref), ": ", make_visible(one.tells_apart)] for one in asked.choices]
-    return h.section[h.h2["An agent would be asked to choose"], h.p[make_visible(asked.question)], h.ul[choices]]
+    choices = [h.li[resource_link(one.ref)] for one in found.further]
+    return h.section[h.h2["What else an agent may choose"], h.ul[choices]]
 
 
 def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    best = found.fitting[0].ref if found.fitting else ""
+    best = _best(found)
     return h.section[
         h.h2["This should have been"],
         h.p(".none")[
@@ -258,7 +257,7 @@ def _learned(site: Site, found: FoundSkills) -> Node:
     tasks = [one for ref in refs for one in learning.list_learned(site.library, site.caller, ref)]
     rows = [
         h.li[resource_link(one.ref), ": ", "not " if one.against else "", make_visible(one.task), f" ({one.source})"]
-        for one in tasks[:12]
+        for one in [task for task in tasks if task.task][:12]
     ]
     return h.section[h.h2["Learned tasks of the first matches"], h.ul[rows]] if rows else None
 

@@ -21,6 +21,7 @@ from evolvable_server.config import (
     read_machine,
     thinking_environment,
 )
+from evolvable_server.learning_consent import may_teach
 from evolvable_server.person_config import NOBODY, ROLES
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import CONFIGURATION, work_tree
@@ -72,13 +73,12 @@ OURS = ("auto", *NOBODY)
 def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
     """Yield what a lookup may use; nothing of it is started or loaded before it is asked.
 
-    serving: an agent calls, which can choose by itself. Otherwise it is a person, whose command must not change which
-    model serves everybody. Raise InvalidArgument for a setting that names nothing.
+    serving: an agent calls, whose client may lend its model. Otherwise it is a person, whose command must not change
+    which model serves everybody. Raise InvalidArgument for a setting that names nothing.
     """
     embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
-    caller, client = serving and config.judge != "off", serving and config.judge == "auto"
     try:
-        yield SearchDependencies(embedder, thinker, caller, client)
+        yield SearchDependencies(embedder, thinker, serving and config.judge == "auto")
     finally:
         for one in (embedder, thinker):
             if one is not None:
@@ -266,6 +266,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             boot,
             lambda session: _transcript(machine.transcripts, session),
             machine.user,
+            lambda path: may_teach(config, path),
         )
     finally:
         if thinker is not None:

@@ -29,6 +29,7 @@ from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients.registry import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
+from evolvable_server.learning_consent import consent
 from evolvable_server.mcp.call import CallSessions, conversation_of
 from evolvable_server.mcp.fast_start import FastStart
 from evolvable_server.mcp.inbox_app import AppsExtension
@@ -66,6 +67,9 @@ processor time: an idle server has nothing to give.
 
 TEXT_CACHE = 512
 """A function that remembers at least so many values looks at texts, such as words; a smaller cache holds settings."""
+
+LEARN_SECONDS = 3.0
+"""How long after the start the sessions are read that ended before: a client's first calls come at once."""
 
 COLLECT_SECONDS = 2.0
 """How long after the start the collector runs first: a client's first calls come at once."""
@@ -187,7 +191,7 @@ class Serving:
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
-        self._home = config.home
+        self._home, self._config = config.home, config
         # Over HTTP the log of one client may not say what another one wrote: there the next answer has it.
         self._hints = DuplicateHints(self.library, _no_notice if shared else partial(self.client_log.post, "warning"))
         self.library.compare_later = self._hints.add
@@ -297,6 +301,14 @@ class Serving:
 
         keep_up_quietly(self.library)
 
+    def _learn(self) -> None:
+        """Learn from the sessions that ended since the last start, when the person let the library."""
+        if not consent(self._home) or self._closed.wait(LEARN_SECONDS):
+            return
+        from evolvable_server.session_learning import learn_ended_sessions  # few let it
+
+        learn_ended_sessions(self._config, self.library, self._closed.is_set)
+
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
@@ -314,6 +326,7 @@ class Serving:
             threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()
             threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             self._hints.start()
+            threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

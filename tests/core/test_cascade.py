@@ -13,6 +13,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.embedding import NearestDescription, SimilarResources
+from evolvable_tools.found_answers import found_answer
 from evolvable_tools.library import Library
 from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.verbs.load import load_skill, report_outcome
@@ -75,12 +76,12 @@ def stages(found: FoundSkills) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "task",
-    ["csv-tables", "csv tables", "compare the csv-tables skill with the excel-charts skill", PLAIN, "!?"],
+    ["csv-tables", "csv tables", "use the csv-tables skill", PLAIN, "!?"],
 )
 def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: SearchDependencies, task: str) -> None:
     found = find_skill(office, CALLER, task, means=thinks)
 
-    assert "judge" not in stages(found) and found.choose_between is None
+    assert "judge" not in stages(found) and found.verdict != "choose"
     assert model.asked == []
 
 
@@ -100,7 +101,7 @@ def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks:
     found = find_skill(office, CALLER, UNSURE, means=thinks)
 
     best = found.matches[0]
-    assert (best.ref, best.stage, found.none_fits) == ("skill:latex-tables", "judge", False)
+    assert (best.ref, best.stage, found.verdict) == ("skill:latex-tables", "judge", "sure")
     assert best.why.startswith("latex-tables does that") and best.confidence >= 0.7
     assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 chose skill:latex-tables"
     assert sorted(m.ref for m in found.matches) == sorted(m.ref for m in alone.matches)
@@ -121,7 +122,7 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
 
     found = find_skill(office, CALLER, UNSURE, means=thinks)
 
-    assert found.none_fits and found.matches == find_skill(office, CALLER, UNSURE).matches
+    assert found.verdict == "none" and found.matches == find_skill(office, CALLER, UNSURE).matches
     assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 says that none fits"
 
 
@@ -131,20 +132,20 @@ def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, sta
     with ModelApi(fails(status, "not now")) as api, asking(api) as thinker:
         found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinker))
 
-    assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
+    assert (found.matches, found.verdict) == (alone.matches, alone.verdict)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
     assert len(api.asked) == 1
 
 
 @pytest.mark.parametrize("task", ["UNSURE", "Formulare ausfüllen und zusammenfügen"])
-def test_when_the_model_fails_the_caller_that_thinks_gets_the_choice(office: Library, task: str) -> None:
+def test_when_the_model_fails_the_caller_gets_the_choice(office: Library, task: str) -> None:
     task = UNSURE if task == "UNSURE" else task
-    alone = find_skill(office, replace(CALLER, session="other"), task, means=SearchDependencies(caller_thinks=True))
+    alone = find_skill(office, replace(CALLER, session="other"), task, means=SearchDependencies())
     with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
-        found = find_skill(office, CALLER, task, means=SearchDependencies(thinker=thinker, caller_thinks=True))
+        found = find_skill(office, CALLER, task, means=SearchDependencies(thinker=thinker))
 
-    assert found.choose_between == alone.choose_between is not None
-    assert found.none_fits is alone.none_fits and stages(found)["judge"]
+    assert (found.verdict, found.further) == ("choose", alone.further)
+    assert found.matches == alone.matches and stages(found)["judge"]
 
 
 # When nothing fits
@@ -164,22 +165,24 @@ def test_a_task_in_the_language_of_a_library_is_measured_by_its_own_words(librar
 
     found = find_skill(library, CALLER, "bitte eine Rechnung buchen")
 
-    assert [match.name for match in found.matches] == ["rechnung"] and not found.none_fits
+    assert [match.name for match in found.matches] == ["rechnung"] and found.verdict != "none"
     assert library.index.search("bitte eine Rechnung").unknown == 0, "no resource says 'invoice'"
-    assert find_skill(library, CALLER, "eine Stimme für das Klavier").none_fits
+    strange = find_skill(library, CALLER, "eine Stimme für das Klavier")
+    assert (strange.verdict, strange.matches) == ("choose", []), "words of two languages tell nothing"
 
 
 @pytest.mark.parametrize(("task", "wanted"), FOREIGN.items())
 def test_a_model_chooses_among_all_of_a_small_library_when_no_word_is_known(
     office: Library, model: Model, thinks: SearchDependencies, task: str, wanted: str
 ) -> None:
-    assert find_skill(office, CALLER, task).none_fits
+    alone = find_skill(office, CALLER, task)
+    assert (alone.verdict, len(alone.matches) + len(alone.further)) == ("choose", len(OFFICE))
     model.wanted = wanted
 
     found = find_skill(office, CALLER, task, means=thinks)
 
     best = found.matches[0]
-    assert (best.ref, best.stage, best.confidence, found.none_fits) == (f"skill:{wanted}", "judge", 0.7, False)
+    assert (best.ref, best.stage, best.confidence, found.verdict) == (f"skill:{wanted}", "judge", 0.7, "sure")
     assert len(model.shown[0]["choices"]) == len(OFFICE)
 
 
@@ -188,25 +191,34 @@ def test_nothing_fits_when_the_model_chooses_none_of_all(
 ) -> None:
     model.wanted = "nothing here"
 
-    found = find_skill(office, CALLER, "bake bread", means=thinks)
+    found = find_skill(office, CALLER, "Brot für morgen backen", means=thinks)
 
-    assert (found.none_fits, found.matches, len(model.asked)) == (True, [], 1)
+    assert (found.verdict, found.matches, len(model.asked)) == ("none", [], 1)
 
 
-def test_a_caller_that_thinks_gets_the_same_list_however_often_and_from_whatever_session_it_asks(
-    office: Library,
+def test_a_model_is_not_asked_what_nothing_is_near_to(
+    office: Library, model: Model, thinks: SearchDependencies
 ) -> None:
-    means, task = SearchDependencies(caller_thinks=True), "accélérer mes requêtes"
+    assert find_skill(office, CALLER, "bake bread", means=thinks).verdict == "none"
+    assert model.asked == []
+
+
+@pytest.mark.parametrize("task", ["accélérer mes requêtes", UNSURE, PLAIN, "bake bread"])
+def test_a_caller_gets_the_same_answer_however_often_and_from_whatever_session_it_asks(
+    office: Library, task: str
+) -> None:
     callers = [Caller(Actor.AGENT, name, connection=link) for name in ("one", "two", None) for link in ("a", "b")]
 
-    answers = [find_skill(office, caller, task, means=means) for caller in (*callers, *callers)]
+    answers = [found_answer(find_skill(office, caller, task), detail=True) for caller in (*callers, *callers)]
 
-    choices = [answer.choose_between.choices for answer in answers if answer.choose_between is not None]
-    assert len(choices) == len(answers) and all(one == choices[0] for one in choices)
-    assert {choice.ref: choice.description for choice in choices[0]} == {
-        f"skill:{name}": description for name, description in OFFICE.items()
-    }
-    assert len({answer.none_fits for answer in answers}) == 1
+    assert all(answer | {"search_id": ""} == answers[0] | {"search_id": ""} for answer in answers)
+
+
+def test_a_task_in_another_language_is_given_all_of_a_small_library_to_choose_from(office: Library) -> None:
+    answer = found_answer(find_skill(office, CALLER, "accélérer mes requêtes"))
+
+    shown = {choice["ref"]: choice["about"] for choice in answer["choices"]}
+    assert shown == {f"skill:{name}": description for name, description in OFFICE.items()}
 
 
 def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_a_word_of_the_task(
@@ -219,12 +231,12 @@ def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_
     proven, far = (office.store.head(Ref.parse(name)) for name in ("release-notes", "other-59"))
     use = load_skill(office, CALLER, proven.ref).use_id
     report_outcome(office, CALLER, outcome="succeeded", use_id=use)
-    means = SearchDependencies(Nearest((far.id,)), caller_thinks=True)
+    means = SearchDependencies(Nearest((far.id,)))
 
-    asked = find_skill(office, CALLER, "nettoyer ce tableau en profondeur", means=means).choose_between
+    found = find_skill(office, CALLER, "nettoyer ce tableau en profondeur", means=means)
 
-    assert asked is not None
-    refs = [choice.ref for choice in asked.choices]
+    assert found.verdict == "choose"
+    refs = [choice.ref for choice in (*found.matches, *found.further)]
     assert len(refs) == len(set(refs)) == 36
     assert {"skill:other-59", "skill:release-notes"} <= set(refs)
     assert sum(ref.startswith("skill:other-") for ref in refs) >= 30
@@ -244,7 +256,7 @@ def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: 
 def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks: SearchDependencies) -> None:
     model.wanted = "nothing here"
 
-    assert all(find_skill(office, CALLER, UNSURE, means=thinks).none_fits for _ in range(2))
+    assert {find_skill(office, CALLER, UNSURE, means=thinks).verdict for _ in range(2)} == {"none"}
 
     assert len(model.asked) == 1
 
@@ -283,28 +295,26 @@ def test_a_new_version_of_one_of_the_shortlist_is_asked_about_again(
 # The caller thinks
 
 
-def test_a_caller_that_thinks_is_given_the_choice_when_the_search_is_not_sure(office: Library) -> None:
-    found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(caller_thinks=True))
+def test_a_caller_is_given_the_choice_when_the_search_is_not_sure(office: Library) -> None:
+    found = find_skill(office, CALLER, UNSURE)
 
-    asked = found.choose_between
-    assert asked is not None and UNSURE in asked.question
-    assert {choice.ref for choice in asked.choices} == {match.ref for match in found.matches}
-    assert all(choice.version == 1 and choice.tells_apart for choice in asked.choices)
-    assert found.matches == find_skill(office, CALLER, UNSURE).matches
+    assert found.verdict == "choose" and len(found.matches) > 1
+    listed = [choice.ref for choice in (*found.matches, *found.further)]
+    assert sorted(listed) == sorted(f"skill:{name}" for name in OFFICE)
 
 
 @pytest.mark.parametrize("task", ["csv-tables", PLAIN, "!?"])
-def test_a_caller_that_thinks_is_not_troubled_when_the_search_is_sure(office: Library, task: str) -> None:
-    assert find_skill(office, CALLER, task, means=SearchDependencies(caller_thinks=True)).choose_between is None
+def test_a_caller_is_not_troubled_when_the_search_is_sure(office: Library, task: str) -> None:
+    assert find_skill(office, CALLER, task).verdict != "choose"
 
 
 def test_the_list_has_what_was_added_since_and_comes_again_after_a_load(office: Library) -> None:
-    task, means = next(iter(FOREIGN)), SearchDependencies(caller_thinks=True)
+    task = next(iter(FOREIGN))
     teach(office.store, "prompt:letters", "Write letters.")
 
     def listed(kind: Kind = Kind.SKILL) -> list[str]:
-        asked = find_skill(office, CALLER, task, kind=kind, means=means).choose_between
-        return sorted(choice.ref for choice in asked.choices) if asked is not None else []
+        found = find_skill(office, CALLER, task, kind=kind)
+        return sorted(choice.ref for choice in (*found.matches, *found.further))
 
     before = listed()
     load_skill(office, CALLER, Ref.parse("pdf-forms"))
@@ -314,9 +324,9 @@ def test_the_list_has_what_was_added_since_and_comes_again_after_a_load(office: 
 
 
 def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: SearchDependencies) -> None:
-    found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinks.thinker, caller_thinks=True))
+    found = find_skill(office, CALLER, UNSURE, means=thinks)
 
-    assert found.choose_between is None and found.matches[0].stage == "judge"
+    assert (found.verdict, found.matches[0].stage) == ("sure", "judge")
 
 
 def test_the_threshold_decides_which_matches_fit(office: Library) -> None:
@@ -336,9 +346,9 @@ def test_good_siblings_that_share_the_probability_are_not_told_as_nothing(office
 
     found = find_skill(office, CALLER, "deploy my service")
 
-    assert not found.none_fits and found.fitting == [] and found.matches[0].name.endswith("-helper")
-    assert {find_skill(office, CALLER, "deploy my service", limit=limit).none_fits for limit in (1, 3, 20)} == {False}
-    assert find_skill(office, CALLER, "tell me a joke about bread").none_fits
+    assert found.verdict != "none" and found.fitting == [] and found.matches[0].name.endswith("-helper")
+    assert {find_skill(office, CALLER, "deploy my service", limit=limit).verdict for limit in (1, 3, 20)} == {"choose"}
+    assert find_skill(office, CALLER, "tell me a joke about bread").verdict == "none"
 
 
 # The paper's
@@ -396,7 +406,7 @@ def test_the_paper_s_stages_follow_each_other_only_until_one_answers(
 def test_in_the_paper_s_mode_nothing_fits_when_no_stage_answers(office: Library) -> None:
     found = find_skill(office, CALLER, PLAIN, mode="paper")
 
-    assert (found.matches, found.none_fits) == ([], True)
+    assert (found.matches, found.verdict) == ([], "none")
     assert all("skipped" in stages(found)[stage] for stage in ("embedding", "llm"))
 
 

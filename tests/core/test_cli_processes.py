@@ -99,7 +99,7 @@ def test_quickstart_of_a_reader_with_skills_brings_none_and_asks_about_one_of_th
     assert "skills that come with evolvable: left out, because the library has skills\n" in ran.out
     assert f'find_skill("Merge, split and fill PDF forms.") over MCP answered:\n  skill:{name}@1, ' in ran.out
     assert [one["ref"] for one in machine.process("list", "--json").json["resources"]] == [f"skill:{name}"]
-    assert (again["task"], again["found"]["none_fits"]) == ("Merge, split and fill PDF forms.", False)
+    assert (again["task"], again["found"]["verdict"]) == ("Merge, split and fill PDF forms.", "sure")
 
 
 def test_quickstart_leaves_alone_what_the_library_has_or_had(machine, tmp_path):

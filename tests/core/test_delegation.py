@@ -158,7 +158,9 @@ async def test_a_skill_that_nobody_trusts_delegates_nothing(desk: Desk) -> None:
     async with desk.client(model=Model(turn("x", done=True))) as client:
         result = await client.call_tool("load_skill", {"ref": "theirs"})
         refused = await client.call_tool("delegate_skill", {"ref": "theirs", "task": "x"})
-        found = (await client.call_tool("find_skill", {"task": "file papers in folders"})).structured_content
+        found = (
+            await client.call_tool("find_skill", {"task": "file papers in folders", "detail": True})
+        ).structured_content
 
     assert text(result).startswith("[text of another ")
     assert "delegate brought by a repository: evolvable approve theirs" in text(result)

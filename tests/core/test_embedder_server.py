@@ -94,9 +94,9 @@ async def test_words_answer_at_once_and_the_meaning_joins_in_when_the_embedder_i
         warm = await find(client, "fill a PDF form")
 
     best = first["matches"][0]
-    assert (best["ref"], best["stage"], first["none_fits"]) == ("skill:pdf", "text", False)
+    assert (best["ref"], best["stage"], first["verdict"]) == ("skill:pdf", "text", "sure")
     assert embedding(first) == "embedder is warming up" and seconds < 2
-    assert (warm["matches"][0]["ref"], warm["none_fits"]) == ("skill:pdf", False)
+    assert (warm["matches"][0]["ref"], warm["verdict"]) == ("skill:pdf", "sure")
     assert "words: " in warm["matches"][0]["why"]
     assert embedding(warm) == "not waited for: the words are sure enough"
     assert embedding(found).startswith("onnx:minilm@")
@@ -147,7 +147,7 @@ async def test_the_process_ends_when_it_is_told_and_words_go_on_alone(place: Emb
         await to_thread.run_sync(poll, lambda: not is_running(ended), "the process to end", 10)
 
         found = await find(client, "fill a PDF form")
-        assert (found["matches"][0]["ref"], found["none_fits"]) == ("skill:pdf", False)
+        assert (found["matches"][0]["ref"], found["verdict"] == "none") == ("skill:pdf", False)
         again = await until(client, BY_MEANING, knows_meanings)
 
         assert again["matches"][0]["ref"] == "skill:pdf"

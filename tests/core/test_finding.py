@@ -18,7 +18,7 @@ def test_a_match_names_its_version_and_how_proven_it_is(library, agent, skill):
     found = find_skill(library, agent, "fill a PDF form")
 
     (match,) = found.matches
-    assert (match.ref, match.version, match.maturity, found.none_fits) == ("skill:pdf", 1, "Growing", False)
+    assert (match.ref, match.version, match.maturity, found.verdict) == ("skill:pdf", 1, "Growing", "sure")
     assert found.search_id.startswith("search-")
 
 
@@ -29,7 +29,7 @@ def test_a_few_words_find_a_skill_in_a_library_of_two(library, agent, skill, tas
 
     found = find_skill(library, agent, task)
 
-    assert (found.matches[0].ref, found.none_fits) == ("skill:pdf", False)
+    assert (found.matches[0].ref, found.verdict) == ("skill:pdf", "sure")
 
 
 @pytest.mark.parametrize("task", ["bake sourdough bread with rye", "clean up my kitchen", "tell me a joke"])
@@ -37,7 +37,7 @@ def test_a_task_that_no_skill_is_for_is_told_so(library, agent, skill, task):
     skill("pdf", description="Merge, split and fill PDF forms.")
     skill("csv", description="Clean and summarise CSV tables.")
 
-    assert find_skill(library, agent, task).none_fits
+    assert find_skill(library, agent, task).verdict == "none"
 
 
 def test_ranking_stays_sound_through_many_updates_and_removals(library, agent, person, skill):

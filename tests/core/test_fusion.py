@@ -83,7 +83,7 @@ def test_an_embedder_that_cannot_answer_changes_nothing_and_says_why(library: Li
         search_cascade(library.index, task, means=SearchDependencies(cold)),
     )
 
-    assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
+    assert (found.matches, found.verdict) == (alone.matches, alone.verdict)
     assert [report.stage for report in found.stages] == ["keyword", "text", "embedding"]
     assert said(found, "embedding") == "embedder is warming up"
 
@@ -123,7 +123,7 @@ def test_words_that_are_sure_do_not_wait_for_the_meaning(library: Library) -> No
         search_cascade(library.index, "fill a PDF form", means=SearchDependencies(near)),
     )
 
-    assert found.matches == alone.matches and not found.none_fits
+    assert found.matches == alone.matches and found.verdict != "none"
     assert said(found, "embedding") == "not waited for: the words are sure enough"
 
 
@@ -255,14 +255,16 @@ def test_an_exact_copy_of_the_right_skill_does_not_make_the_library_doubt(
     found = search_cascade(library.index, "fill the forms of a PDF", means=means)
 
     assert set(refs(found)[:2]) == {"skill:pdf-forms", "skill:pdf-forms-copy"}
-    assert not found.none_fits
+    assert found.verdict != "none"
 
 
 @pytest.mark.usefixtures("office")
 def test_a_meaning_far_away_does_not_make_anything_fit(library: Library) -> None:
     far = StandIn(library, dict.fromkeys(OFFICE, 0.05))
 
-    assert search_cascade(library.index, "bake sourdough bread with rye", means=SearchDependencies(far)).none_fits
+    assert (
+        search_cascade(library.index, "bake sourdough bread with rye", means=SearchDependencies(far)).verdict == "none"
+    )
 
 
 @pytest.mark.usefixtures("office")
@@ -279,7 +281,7 @@ def test_a_mode_of_one_stage_does_not_ask_the_embedder(library: Library, mode: s
 def test_an_empty_library_is_asked_without_trouble(library: Library) -> None:
     found = search_cascade(library.index, "anything", means=SearchDependencies(StandIn(library)))
 
-    assert (found.matches, found.none_fits) == ((), True)
+    assert (found.matches, found.verdict) == ((), "none")
 
 
 # Late interaction

@@ -18,6 +18,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
+from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.verbs.search import find_skill
 
 TOPICS = "pdf csv sql helm git garden piano tax photo audio video mail chart map model"
@@ -141,7 +142,7 @@ def test_an_empty_task_is_refused(shelf: Library, text: str) -> None:
     "text", ["\0", "\ud800", "\u200b", "\u202e", "\u0301", "\ufeff", "!", "\x1b[2J", "🏴", "'", "*"]
 )
 def test_a_task_without_a_word_fits_nothing(shelf: Library, text: str) -> None:
-    assert find_skill(shelf, PERSON, text).none_fits
+    assert find_skill(shelf, PERSON, text).verdict == "none"
 
 
 @pytest.mark.parametrize("part", LONG.values(), ids=LONG.keys())
@@ -185,11 +186,10 @@ async def test_hostile_tasks_through_the_server_are_answered_or_refused(tmp_path
         for task in (*tasks, "merge pdf " * 100_000, bytes(range(256)).decode("latin-1")):
             answer = await client.call_tool("find_skill", {"task": task})
             assert not answer.is_error
-            assert "matches" in answer.structured_content
-            assert {"none_fits", "unsure"} & set(answer.structured_content)
+            assert answer.structured_content["verdict"] in tuple(Verdict)
         for task in ("", "  \n "):
             refused = await client.call_tool("find_skill", {"task": task})
             assert refused.is_error
             assert "sentence" in refused.content[0].text
         found = await client.call_tool("find_skill", {"task": "merge PDF files"})
-        assert found.structured_content["matches"][0]["ref"] == "skill:pdf"
+        assert found.structured_content["use"]["ref"] == "skill:pdf"

@@ -21,13 +21,10 @@ from evolvable_tools.retrieval.judge_stage import (
     JudgeChoice,
     JudgeVerdict,
     ask_judge,
-    choose_between,
-    is_unsure,
     make_choices,
 )
 
 TASK = "Fill in the tax form that I scanned."
-FITS = 0.35
 
 
 def choice(name: str, description: str, version: int = 1) -> JudgeChoice:
@@ -375,38 +372,3 @@ def test_any_text_can_be_told_apart(description: str) -> None:
     made = make_choices([entry("a", description), entry("b", "Reads PDF.")])
 
     assert all(0 < len(each.tells_apart) < 500 and each.tells_apart.isprintable() for each in made)
-
-
-def test_a_caller_who_can_think_is_told_how_to_choose() -> None:
-    question = choose_between(TASK, SHORTLIST)
-
-    assert TASK in question.question
-    assert [(each.ref, each.version, each.tells_apart) for each in question.choices] == [
-        (each.ref, each.version, each.tells_apart) for each in SHORTLIST
-    ]
-    assert "load_skill" in question.how_to_answer
-
-
-def test_a_caller_is_not_told_a_megabyte() -> None:
-    assert len(choose_between("x\n" * 1_000_000, SHORTLIST).question) < 200
-
-
-# When the judge is asked.
-
-
-@pytest.mark.parametrize(
-    ("confidences", "worth"),
-    [
-        ([], False),
-        ([0.0], False),
-        ([0.05, 0.04], False),
-        ([0.2], True),
-        ([0.4, 0.1], True),
-        ([0.9, 0.2], False),
-        ([0.9, 0.88], True),
-        ([0.88, 0.9], True),
-        ([1.0], False),
-    ],
-)
-def test_a_judge_is_asked_between_hopeless_and_plain_and_in_near_ties(confidences: list[float], worth: bool) -> None:
-    assert is_unsure(confidences, FITS) is worth

@@ -100,24 +100,24 @@ STRANGE = "stamp the applicant questionnaire for the customs office"
 
 
 def test_a_task_that_a_person_named_fits_and_comes_first_when_it_is_asked_again(skills: Library) -> None:
-    assert find_skill(skills, client("asks"), STRANGE).none_fits
+    assert find_skill(skills, client("asks"), STRANGE).verdict == "none"
 
     correct_task(skills, PERSON, STRANGE, Ref.parse("pdf"))
 
     found = find_skill(skills, client("asks"), f"please {STRANGE}!")
-    assert (found.none_fits, found.matches[0].ref) == (False, "skill:pdf")
+    assert (found.verdict != "none", found.matches[0].ref) == (True, "skill:pdf")
     assert found.matches[0].confidence >= LABELLED
 
 
 def test_a_task_that_ended_well_fits_when_it_is_asked_again(skills: Library) -> None:
-    assert find_skill(skills, client("asks"), STRANGE).none_fits
+    assert find_skill(skills, client("asks"), STRANGE).verdict == "none"
 
     held(skills, "sheets", "s1", f"/sheets {STRANGE}")
 
     found = find_skill(skills, client("asks"), STRANGE)
-    assert (found.none_fits, found.matches[0].ref) == (False, "skill:sheets")
+    assert (found.verdict != "none", found.matches[0].ref) == (True, "skill:sheets")
     assert found.matches[0].confidence == FITS_FEW
-    assert find_skill(skills, client("asks"), "stamp nothing for nobody").none_fits
+    assert find_skill(skills, client("asks"), "stamp nothing for nobody").verdict == "none"
 
 
 def test_a_label_stays_when_the_session_that_taught_the_same_is_withdrawn(skills: Library) -> None:
@@ -384,7 +384,7 @@ def test_tasks_belong_to_one_scope(skills: Library) -> None:
 
     assert learned(skills, "skill:acme/pdf") == []
     acme = Caller(Actor.AGENT, "asks", scopes=("acme",))
-    assert find_skill(skills, acme, ASKED, scopes=("acme",)).none_fits
+    assert find_skill(skills, acme, ASKED, scopes=("acme",)).verdict == "none"
 
 
 def test_old_tasks_fade(skills: Library) -> None:

@@ -122,7 +122,7 @@ def test_triggers_in_scripts_without_spaces_are_found(index: Index, teach: Teach
 def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str, ref: str, why: str) -> None:
     found = search_cascade(index, task)
     best = found.matches[0]
-    assert (best.ref, best.stage, found.none_fits) == (ref, "text", False)
+    assert (best.ref, best.stage, found.verdict == "none") == (ref, "text", False)
     assert why in best.why
     assert (best.entry.version, best.entry.name, best.entry.id > 0) == (1, ref.partition(":")[2], True)
 
@@ -134,13 +134,13 @@ def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str
 )
 def test_nothing_fits_a_task_of_another_world(index: Index, task: str) -> None:
     found = search_cascade(index, task)
-    assert found.none_fits
+    assert found.verdict == "none"
     assert all(match.confidence < FITS_FEW for match in found.matches)
 
 
 def test_nothing_fits_in_an_empty_library(index: Index) -> None:
     found = search_cascade(index, "anything at all")
-    assert (found.matches, found.none_fits) == ((), True)
+    assert (found.matches, found.verdict) == ((), "none")
     assert [report.stage for report in found.stages] == ["keyword", "text"]
 
 
@@ -154,7 +154,7 @@ def test_confidence_falls_with_the_order(index: Index) -> None:
 
 
 def test_what_was_just_written_is_found(index: Index, teach: Teach) -> None:
-    assert search_cascade(index, "photograph a marsupial").none_fits
+    assert search_cascade(index, "photograph a marsupial").verdict == "none"
     teach("marsupials", "Photograph a marsupial at night.")
     assert refs(search_cascade(index, "photograph a marsupial")) == ["skill:marsupials"]
 

@@ -135,17 +135,17 @@ def test_a_project_names_neither_the_hub_nor_a_proxy_nor_a_cache_of_models(
 
 
 @pytest.mark.parametrize(
-    ("value", "environment", "thinker", "caller_thinks"),
+    ("value", "environment", "thinker", "client_thinks"),
     [
         ("", {}, None, True),
         ("", KEY, None, True),
-        ("caller", KEY, None, True),
+        ("caller", KEY, None, False),
         ("off", KEY, None, False),
         ("off", {}, None, False),
-        ("anthropic", KEY, USUAL, True),
-        ("anthropic:claude-opus-4-1", KEY, "anthropic:claude-opus-4-1", True),
-        ("claude", {}, "command:claude", True),
-        ("codex", KEY, "command:codex", True),
+        ("anthropic", KEY, USUAL, False),
+        ("anthropic:claude-opus-4-1", KEY, "anthropic:claude-opus-4-1", False),
+        ("claude", {}, "command:claude", False),
+        ("codex", KEY, "command:codex", False),
     ],
 )
 def test_each_setting_of_the_judge_asks_whom_it_names(
@@ -154,20 +154,20 @@ def test_each_setting_of_the_judge_asks_whom_it_names(
     value: str,
     environment: Mapping[str, str],
     thinker: str | None,
-    caller_thinks: bool,
+    client_thinks: bool,
 ) -> None:
     if value:
         configure(tmp_path, f'[roles]\njudge = ["{value}"]\n')
     given = means(EVOLVABLE_JUDGE="claude", **environment)  # no longer read
 
-    assert (name_of(given.thinker), given.caller_thinks) == (thinker, caller_thinks)
+    assert (name_of(given.thinker), given.client_thinks) == (thinker, client_thinks)
 
 
 @pytest.mark.parametrize("value", ["caller", "off"])
-def test_a_caller_that_cannot_choose_is_never_asked(means: Open, tmp_path: Path, value: str) -> None:
-    assert not means(serving=False).caller_thinks
+def test_the_client_of_a_command_is_never_asked(means: Open, tmp_path: Path, value: str) -> None:
+    assert not means(serving=False).client_thinks
     configure(tmp_path, f'[roles]\njudge = ["{value}"]\n')
-    assert not means(serving=False).caller_thinks
+    assert not means(serving=False).client_thinks
 
 
 def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(means: Open, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_t
         proposed = await called(client, ref="memory:USER", files=fact, create=True)
         again = await called(client, ref="memory:USER", files=fact, create=True)
         refused = await called(client, ref="memory:SOUL", files={"SOUL.md": "Obey.\n"}, create=True)
-        assert (proposed["version"], proposed["proposal_id"], again["proposal_id"]) == (None, 1, 1)
+        assert ("version" in proposed, proposed["proposal_id"], again["proposal_id"]) == (False, 1, 1)
         assert "is written by a person alone" in refused
         assert "two cats" not in copy.read_text(encoding="utf-8")
         with Library.open(place.home) as library:

@@ -110,7 +110,7 @@ def test_settings_of_a_client_that_are_no_file_stop_no_command(run: CommandLine,
 
     done = run.process("doctor", "--json")
 
-    assert done.code in (0, 1) and json.loads(done.out)
+    assert done.code in (0, 1, 4) and json.loads(done.out)
 
 
 @PUTS
@@ -123,5 +123,5 @@ def test_a_skill_whose_files_are_no_files_is_left_out_and_the_others_are_importe
 
     done = run.process("init", tmp_path / "more", "--yes")
 
-    assert done.code in (0, 1), done.err
+    assert done.code in (0, 1, 4), done.err
     assert {"skill:csv", "skill:pdf"} == {one["ref"] for one in run("list", "--json").json["resources"]}

@@ -102,7 +102,7 @@ def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, 
 def test_a_search_that_finds_nothing_shows_nothing(library, agent, skill):
     skill("pdf-forms")
 
-    assert find_skill(library, agent, "tune a grand piano", to_agent=True).none_fits
+    assert find_skill(library, agent, "tune a grand piano", to_agent=True).verdict == "none"
     assert stats(library, agent).resources == []
 
 

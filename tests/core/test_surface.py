@@ -8,6 +8,7 @@ from pathlib import Path
 
 import mcp_types as types
 import pytest
+from answers import best_of
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_place import Place, skill_text
@@ -65,7 +66,7 @@ async def test_a_search_by_the_program_itself_is_not_counted_as_shown_to_an_agen
         asked = await client.call_tool("find_skill", {"task": "clean a CSV table"})
         told = [await client.get_prompt("why", {"ref": name}) for name in ("pdf", "csv")]
 
-    assert [answer.structured_content["matches"][0]["ref"] for answer in (checked, asked)] == ["skill:pdf", "skill:csv"]
+    assert [best_of(answer.structured_content) for answer in (checked, asked)] == ["skill:pdf", "skill:csv"]
     assert "Shown 0 times" in told[0].messages[0].content.text and "Shown 1 time" in told[1].messages[0].content.text
 
 
@@ -113,7 +114,7 @@ async def test_the_tool_list_is_small_and_uses_only_standard_keywords():
         "type": "integer",
         "minimum": 1,
         "maximum": 20,
-        "default": 5,
+        "default": 8,
         "description": "how many matches, 1 to 20",
     }
     assert not any("outputSchema" in tool for tool in tools)
@@ -176,9 +177,9 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
     """The whole of the product in one go."""
     async with place.client(era) as client:
         found = await call(client, "find_skill", task="fill a PDF form")
-        best = found["matches"][0]
-        assert (best["ref"], best["version"], found["none_fits"]) == ("skill:pdf", 1, False)
-        assert 0 <= best["confidence"] <= 1 and best["why"] and best["stage"]
+        best = found["use"]
+        assert (best["ref"], found["verdict"]) == ("skill:pdf", "sure")
+        assert 0.5 <= best["confidence"] <= 1 and best["why"] and best["about"]
 
         document = await call(client, "load_skill", ref=best["ref"], search_id=found["search_id"])
         use_id = document.split("use_id: ")[1].split()[0]
@@ -187,7 +188,7 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
         updated = await call(
             client, "update_resource", ref="skill:pdf", reason="clearer", edits=edits, expected_version=1
         )
-        assert (updated["version"], updated["changed"], updated["warnings"]) == (2, ["SKILL.md"], [])
+        assert (updated["version"], updated["changed"], "warnings" in updated) == (2, ["SKILL.md"], False)
         assert "second" in (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8")
 
         history = await call(client, "resource_history", ref="skill:pdf", from_version=1, to_version=2)
@@ -204,7 +205,7 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
         assert (told["loaded"], told["succeeded"], told["maturity"]) == (1, 1, "Growing")
 
         waits = await call(client, "remove_resource", ref="skill:pdf", reason="not needed")
-        assert (waits["operation"], waits["proposal_id"]) == (None, 1) and (place.skills / "pdf").exists()
+        assert ("operation" in waits, waits["proposal_id"]) == (False, 1) and (place.skills / "pdf").exists()
         text = "---\nname: own\ndescription: Made here.\n---\n\nMine.\n"
         await call(client, "update_resource", ref="own", reason="new", files={"SKILL.md": text}, create=True)
         await call(client, "remove_resource", ref="own", reason="not needed")
@@ -225,16 +226,19 @@ async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era
         found = await call(client, "find_skill", task="when is high tide in the harbour")
 
     assert (made["ref"], made["version"]) == ("skill:tides", 1)
-    assert found["matches"][0]["ref"] == "skill:tides"
+    assert best_of(found) == "skill:tides"
     assert (place.skills / "tides/SKILL.md").read_text(encoding="utf-8") == text
 
 
-async def test_a_task_that_nothing_seems_to_be_for_is_answered_with_the_same_list_each_time(reader):
-    listed, *others = [await call(reader, "find_skill", task="bake sourdough bread with rye") for _ in range(3)]
+@pytest.mark.parametrize(
+    ("task", "verdict"),
+    [("bake sourdough bread with rye", "none"), ("fill a PDF form", "sure"), ("une tarte aux pommes", "choose")],
+)
+async def test_a_task_has_the_same_answer_each_time(reader, task, verdict):
+    first, *others = [await call(reader, "find_skill", task=task) for _ in range(3)]
 
-    assert (listed["unsure"], listed["matches"], "none_fits" in listed) == (True, [], False)
-    assert [choice["ref"] for choice in listed["choose_between"]["choices"]] == ["skill:csv", "skill:pdf"]
-    assert all(other == listed | {"search_id": other["search_id"]} for other in others)
+    assert first["verdict"] == verdict
+    assert all(other == first | {"search_id": other["search_id"]} for other in others)
 
 
 async def test_in_detail_with_another_limit_and_of_another_kind_the_second_answer_says_the_same(reader):
@@ -249,9 +253,11 @@ async def test_detail_gives_every_field(reader):
         (await call(reader, "find_skill", task="fill a PDF form", detail=detail)) for detail in (False, True)
     ]
 
-    assert whole["matches"][0]["why"].startswith(brief["matches"][0].pop("why"))
-    assert brief["matches"][0].items() <= whole["matches"][0].items()
-    assert {"stages", "choose_between", "notice"} <= set(whole) - set(brief)
+    assert brief == {name: whole[name] for name in brief} | {"search_id": brief["search_id"]}
+    assert set(whole) - set(brief) == {"matches", "stages", "notice", "fits"}
+    best = whole["matches"][0]
+    assert (best["ref"], best["version"], best["author"]) == ("skill:pdf", 1, "you")
+    assert best["why"].startswith(brief["use"]["why"]) and best["confidence"] == brief["use"]["confidence"]
 
 
 async def test_pages_of_a_listing_follow_each_other(reader):
@@ -259,7 +265,7 @@ async def test_pages_of_a_listing_follow_each_other(reader):
     second = await call(reader, "list_resources", limit=1, cursor=first["next_cursor"])
 
     assert [first["resources"][0]["ref"], second["resources"][0]["ref"]] == ["skill:csv", "skill:pdf"]
-    assert second["next_cursor"] is None
+    assert "next_cursor" not in second
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ async def plan_and_measure(client: Client, asked: list[str]) -> None:
 
     begun = await call(client, "evolve_plan", **orders, executor="orders", program=["order-fields"], max_calls=500)
     assert "Run three trials" in asked[-1] and "run.py" in asked[-1] and "500 calls" in asked[-1]
-    while not (plan := await call(client, "evolve_plan", **orders, run=begun["run"]))["evaluations"]:
+    while not (plan := await call(client, "evolve_plan", **orders, run=begun["run"])).get("evaluations"):
         await anyio.sleep(0.2)
     assert plan["run"] == begun["run"] and plan["evaluations"][0] < plan["evaluations"][1]
 
@@ -170,7 +170,7 @@ async def test_an_agent_runs_a_round_which_never_asks_a_model_that_no_person_nam
     try:
         async with Client(serving.server) as client:
             done = await call(client, "evolve_round")
-            assert (done["number"], done["source"], done["episodes"], done["changes"]) == (1, "sessions", 0, [])
+            assert (done["number"], done["source"], done["episodes"], "changes" in done) == (1, "sessions", 0, False)
             wrong = await client.call_tool("evolve_round", {"run": "20200101-000000-abcd"})
             assert wrong.is_error and "is no run" in wrong.content[0].text
     finally:

@@ -57,6 +57,10 @@ WHOSE = frozenset(("trust", "principal", "via", "notice"))
 """Keys in whose place `author` and `by` stand now, where an answer says whose a resource is."""
 
 
+VERDICTS = frozenset(("none_fits", "choose_between"))
+"""Keys of a search in whose place `verdict` stands now."""
+
+
 SEALED_TASKS = re.compile(r"^(?:(?:Fixed|Broken) in test|In test): .*\n", re.MULTILINE)
 
 
@@ -66,7 +70,7 @@ def differences(then: object, now: object, at: str = "") -> list[str]:
         return [
             line
             for key, value in then.items()
-            if key not in FREE and not (key in WHOSE and "author" in now)
+            if key not in FREE and not (key in WHOSE and "author" in now) and not (key in VERDICTS and "verdict" in now)
             for line in (differences(value, now[key], f"{at}.{key}") if key in now else [f"{at}.{key} is missing"])
         ]
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
@@ -93,9 +97,9 @@ def test_every_answer_has_the_keys_that_it_had_before_the_modules_were_renamed(m
 
 
 def _is_replaced(path: str, now: set[str]) -> bool:
-    """Return whether `author` stands where this key stood."""
+    """Return whether `author` or `verdict` stands where this key stood."""
     place, _, key = path.rpartition(".")
-    return key in WHOSE and f"{place}.author" in now
+    return (key in WHOSE and f"{place}.author" in now) or (key in VERDICTS and f"{place}.verdict" in now)
 
 
 def test_an_older_library_is_sound_and_goes_on(machine):

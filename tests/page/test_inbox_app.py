@@ -76,7 +76,7 @@ async def test_a_client_of_either_era_finds_the_app_and_others_see_no_new_resour
         text = (await client.call_tool("review_inbox", {})).content[0].text
     assert inbox_app.INBOX_URI not in listed
     assert declared == ({} if era == "modern" else None)
-    assert json.loads(text) == {"proposals": [], "decided": []}
+    assert json.loads(text) == {"proposals": []}
 
 
 def test_proposals_are_read_compared_and_decided_by_the_persons_answer_alone(browser: Any, place: Place) -> None:

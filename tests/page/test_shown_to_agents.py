@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from answers import best_of
 from command_line import CommandLine, skill_text
 from mcp_place import Place
 from page_place import open_page
@@ -72,7 +73,7 @@ async def test_what_find_skill_answers_over_mcp_is_shown_unless_the_client_is_a_
 ) -> None:
     async with place.client(era) as client:
         found = await client.call_tool("find_skill", {"task": TASK})
-        assert found.structured_content["matches"][0]["ref"] == "skill:pdf"
+        assert best_of(found.structured_content) == "skill:pdf"
         await client.get_prompt("why", {"ref": "pdf", "task": TASK})
     assert impressions(place.home) == 1
     reviewing = place.environment | {"EVOLVABLE_REVIEWING": "1"}
@@ -80,7 +81,7 @@ async def test_what_find_skill_answers_over_mcp_is_shown_unless_the_client_is_a_
     async with place.client(era) as client:
         again = await client.call_tool("find_skill", {"task": TASK})
 
-    assert again.structured_content["matches"] == found.structured_content["matches"]
+    assert again.structured_content["use"] == found.structured_content["use"]
     assert impressions(place.home) == 1
 
 
@@ -104,7 +105,7 @@ def test_the_search_of_the_page_shows_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_good_siblings_of_which_none_is_sure_are_told_as_unsure_at_the_terminal_and_on_the_page(
+def test_good_siblings_of_which_none_is_sure_are_told_as_a_choice_at_the_terminal_and_on_the_page(
     run: CommandLine,
 ) -> None:
     for language in ("go", "rust", "java", "ruby", "php", "swift", "kotlin", "scala", "perl", "lua", "dart", "julia"):
@@ -114,7 +115,7 @@ def test_good_siblings_of_which_none_is_sure_are_told_as_unsure_at_the_terminal_
 
     first, second = (run("find", "deploy my service").out for _ in range(2))
 
-    assert first.startswith("One of these may fit; the search is not sure which.\nskill:")
+    assert first.startswith("One of these may fit; the likely ones come first.\nskill:")
     assert "Open the first: evolvable load skill:" in first
     assert first.partition("--search")[0] == second.partition("--search")[0]
     with open_page(run.home) as page:

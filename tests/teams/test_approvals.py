@@ -70,9 +70,9 @@ async def test_what_a_person_accepts_is_done_by_that_person(guarded, era):
 
     versions, waiting = state(guarded)
     assert (versions, waiting) == ({"skill:pdf": 1}, {})
-    assert (removed["version"], removed["previous_version"], removed["warnings"]) == (None, 1, [])
+    assert (removed["previous_version"], "version" in removed, "warnings" in removed) == (1, False, False)
     assert not (guarded.skills / "csv").exists()
-    assert history.structured_content["head"] is None
+    assert history.structured_content.get("head") is None
     (asked,) = person.asked
     assert asked.message.startswith("An agent wants to remove skill:csv (version 1).\nIts reason: tidying up")
     with Store.open(guarded.home) as store:
@@ -98,7 +98,7 @@ async def test_every_other_answer_leaves_a_proposal_and_says_where(guarded, era,
     assert versions == {"skill:csv": 1, "skill:pdf": 1}
     assert [(one.ref, one.removes, one.actor) for one in waiting.values()] == [("skill:csv", True, "agent")]
     if result is not None:
-        assert (result["proposal_id"], result["operation"]) == (1, None)
+        assert (result["proposal_id"], "operation" in result) == (1, False)
         assert "waits in the inbox for a person, as proposal 1." in result["warnings"][-1]
         assert "evolvable" not in " ".join(result["warnings"])
 
@@ -114,7 +114,7 @@ async def test_vscode_gets_a_field_to_choose_in_and_what_an_agent_wrote_as_code(
             files = {"SKILL.md": f"{FROZEN}````\n[Go](http://a.example)\n"}
             results.append(await call(client, "update_resource", ref="law", files=files, expected_version=1))
 
-    assert [one["version"] for one in results] == [None, None, 2]
+    assert [one.get("version") for one in results] == [None, None, 2]
     for asked in person.asked:
         assert asked.requested_schema["properties"]["approve"]["enum"] == ["no", "yes"]
         assert asked.message.startswith("`````diff\nAn agent wants to") and asked.message.endswith("\n`````")
@@ -140,7 +140,7 @@ async def test_codex_gets_a_field_because_it_accepts_a_form_without_one_by_itsel
         done = await call(client, "remove_resource", ref="csv")
 
     assert len(codex.asked) == 1 == len(person.asked)
-    assert left["operation"] is None and done["operation"] is not None
+    assert "operation" not in left and "operation" in done
     assert codex.asked[0].message.startswith("An agent wants to remove skill:csv")
 
 
@@ -175,8 +175,8 @@ async def test_the_work_of_others_memories_and_the_frozen_are_asked_about_and_ot
     assert (updated["version"], restored["version"], undone["restored"]) == (2, 3, ["skill:pdf@4"])
     assert (versions["skill:pdf"], versions["memory:USER"], versions["skill:law"]) == (4, 1, 1)
     # Of the person's import nothing goes: what was changed since is left alone, the rest waits.
-    assert ([one["ref"] for one in others["conflicts"]], others["operation"]) == (["skill:pdf"], None)
-    assert (others["undid"], others["waiting"]) == ([], others["proposal_ids"])
+    assert ([one["ref"] for one in others["conflicts"]], "operation" in others) == (["skill:pdf"], False)
+    assert ("undid" in others, others["waiting"]) == (False, others["proposal_ids"])
     assert [*others["proposal_ids"], memory["proposal_id"], law["proposal_id"]] == [*waiting]
     assert len(person.asked) == 3 and "-Likes tea.\n+Likes coffee." in person.asked[1].message
 
@@ -196,7 +196,7 @@ async def test_an_accepted_undo_is_one_operation_and_an_accepted_change_of_the_f
     versions, waiting = state(guarded)
     assert (versions, waiting) == ({"skill:csv": 1, "skill:pdf": 3, "skill:law": 2}, {})
     assert sorted(undone["restored"]) == ["skill:csv@1", "skill:pdf@3"]
-    assert (undone["undid"], undone["waiting"]) == ([operation], [])
+    assert (undone["undid"], "waiting" in undone) == ([operation], False)
     assert (law["version"], law["proposal_id"]) == (2, 3)
     with Store.open(guarded.home) as store:
         assert store.operation(undone["operation"]).actor is Actor.HUMAN
@@ -237,7 +237,7 @@ async def test_over_http_both_eras_are_asked(guarded):
             person = answering(action)
             async with Client(server.url, mode=mode, elicitation_callback=person) as client:
                 result = await call(client, "remove_resource", ref="csv")
-            assert (len(person.asked), result["operation"] is None) == (1, action == "decline")
+            assert (len(person.asked), "operation" not in result) == (1, action == "decline")
 
     # The three calls propose the same, so the last answer settled all of them.
     assert [len(part) for part in state(guarded)] == [1, 0]
@@ -250,7 +250,7 @@ async def test_nobody_is_asked_where_the_person_switched_approval_off(place, era
         removed = await call(client, "remove_resource", ref="csv")
         proposed = await call(client, "remove_resource", ref="pdf", propose=True)
 
-    assert (person.asked, removed["operation"] is None, proposed["proposal_id"]) == ([], False, 1)
+    assert (person.asked, "operation" not in removed, proposed["proposal_id"]) == ([], False, 1)
 
 
 def test_the_variable_is_one_of_three_words_and_only_makes_the_persons_setting_stricter():

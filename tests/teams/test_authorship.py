@@ -51,7 +51,7 @@ async def edit(client: Client, ref: str, old: str, new: str) -> Any:
 
 async def find(client: Client, task: str, ref: str) -> tuple[Any, Any]:
     """Return the answer of a search, and the match of a resource in it."""
-    found = await answer(client, "find_skill", task=task)
+    found = await answer(client, "find_skill", task=task, detail=True)
     return found, next(one for one in found["matches"] if one["ref"] == ref)
 
 
@@ -152,7 +152,9 @@ async def test_a_new_skill_by_an_agent_is_plain_in_its_session_and_marked_in_oth
         found, match = await find(client, "compute tide tables for a harbour", "skill:tides")
     assert not HEX.search(text) and not HEX.search(own["description"])
     assert "no person has looked at it yet" in other
-    assert found.get("unsure") and HEX.search(match["description"])
+    assert found["verdict"] == "choose" and HEX.search(match["description"])
+    assert "skill:tides: Computes tide tables" in found["others"]["text"]
+    assert "skill:tides" not in str(found["choices"]) + found.get("also", "")
     put(place, "tides", new + "Seen.\n", PERSON)
     async with place.client("modern") as client:
         (seen,) = await texts(client, "load_skill", ref="tides")
@@ -391,7 +393,7 @@ async def test_a_session_that_read_a_strangers_text_proposes_what_adds_a_host_a_
         made = await answer(client, "update_resource", ref="tides", files=new, create=True, reason="new")
     async with place.client("modern") as client:
         other = await answer(client, "update_resource", ref="tides", files=new, create=True, reason="new")
-    assert (plain["version"], host["version"], made["version"], other["version"]) == (2, None, None, 1)
+    assert [one.get("version") for one in (plain, host, made, other)] == [2, None, None, 1]
     assert host["proposal_id"] and made["proposal_id"]
 
 

@@ -29,7 +29,7 @@ async def test_a_client_finds_and_changes_over_http(team, era):
     place, server = team
     with anyio.fail_after(30):
         async with Client(server.url, mode=ERAS[era]) as client:
-            found = await client.call_tool("find_skill", {"task": "use the pdf skill"})
+            found = await client.call_tool("find_skill", {"task": "use the pdf skill", "detail": True})
             arguments = {"ref": "pdf", "reason": "x", "files": {"SKILL.md": skill_text("pdf", body=f"over {era} http")}}
             arguments["expected_version"] = found.structured_content["matches"][0]["version"]
             updated = await client.call_tool("update_resource", arguments)

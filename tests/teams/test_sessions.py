@@ -82,5 +82,5 @@ async def test_over_http_each_call_has_its_own_session(place):
             past = await old.call_tool("resource_history", {"ref": "csv", "limit": 1})
 
     assert sessions == ["codex-1", "claude-1"]
-    assert history.structured_content["versions"][0]["session"] is None
+    assert history.structured_content["versions"][0].get("session") is None
     assert past.structured_content["versions"][0]["session"].startswith("http-")

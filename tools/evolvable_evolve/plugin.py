@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CLI = "evolvable_evolve.cli"
 _COMMANDS = {
-    "round_commands": ("round", "pool", "learned"),
+    "round_commands": ("round", "pool"),
     "ags_commands": ("ags",),
     "rspl_commands": ("rspl", "tool"),
     "groups": ("evolve", "taskset"),

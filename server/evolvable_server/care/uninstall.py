@@ -56,6 +56,7 @@ _OURS = (
         "histories",
         "hooks",
         INSTALLED_SKILLS,
+        "learning.*",
         "locks",
         "memory-copies.json",
         f"{NEAR_DUPLICATES}*",

@@ -319,7 +319,7 @@ class CommandContext:
             signer.unlock()
 
     def show(self, result: Result, render: Callable[[Result], None]) -> None:
-        """Write a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
+        """Write a result: with --json all its fields, also those that are empty, else what `render` writes."""
         if self.json:
             self.show_json(result)
         else:

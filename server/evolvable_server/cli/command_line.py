@@ -44,6 +44,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "editor_commands": ("new", "edit"),
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
     "inbox_commands": ("inbox", "publish", "channel"),
+    "learned_commands": ("learned",),
     "person_commands": ("approvals", "approve", "trust"),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer"),
     "quickstart_command": ("quickstart",),

@@ -25,13 +25,15 @@ from evolvable_server.cli.folder_reception import (
     confirm_folders,
     receive,
 )
+from evolvable_server.cli.learned_commands import offer_past_sessions, read_past_sessions, show_past_sessions
 from evolvable_server.cli.maintenance import show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND
-from evolvable_server.cli.terminal import Row, ask_yes, count, progress, remark, say, show_table, some
+from evolvable_server.cli.terminal import Row, ask_yes, count, progress, remark, say, show_table, some, warn
 from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
 from evolvable_server.config import is_person
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
-from evolvable_store.errors import AlreadyExists, InvalidArgument, NoLibrary
+from evolvable_server.learning_consent import consent
+from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NoLibrary
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import holds_library
 from evolvable_store.resource import Kind, Ref, check_scope, is_plugins, main_file
@@ -41,6 +43,7 @@ from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 from evolvable_store.workingcopy.project_changes import refresh_marks
 from evolvable_tools.care.findings import near_duplicate_lines, scan_for_secrets
 from evolvable_tools.library import Library
+from evolvable_tools.outcomes.past_sessions import PastSessions
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10
@@ -180,12 +183,16 @@ MEMORIES = ("SOUL", "USER", "MEMORY")
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused."""
+    """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused.
+
+    sessions: what the sessions of the clients taught, None where the person does not let the library read them.
+    """
 
     home: str
     made: bool
     folders: list[SyncResult]
     doubles: list[str]
+    sessions: PastSessions | None = None
 
 
 @command("init")
@@ -234,7 +241,22 @@ def init_command(
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken, progress)
         warn_of_secrets(library)
-    return Output(InitResult(str(config.home), made, results, alike), lambda result: _show_init(result, verbose))
+        sessions = _learn_from_sessions(state, library, ask=not yes)
+    return Output(
+        InitResult(str(config.home), made, results, alike, sessions), lambda result: _show_init(result, verbose)
+    )
+
+
+def _learn_from_sessions(state: CommandContext, library: Library, *, ask: bool) -> PastSessions | None:
+    """Learn from the sessions of the clients where the person lets the library. ask: a person is asked, once."""
+    config = state.config()
+    if not (offer_past_sessions(config) if ask else consent(config.home)):
+        return None
+    try:
+        return read_past_sessions(config, library)
+    except EvolvableError as error:
+        warn(f"Not all sessions were read: {error.text}", "Then: evolvable learned --from-sessions")
+        return None
 
 
 def _with_approved(library: Library, one: SyncResult, approved: Collection[str]) -> SyncResult:
@@ -320,6 +342,8 @@ def _show_init(result: InitResult, verbose: bool) -> None:
     else:
         say("No folder of a client's skills was found. `evolvable init FOLDER` imports any other,")
         say("`evolvable quickstart` the skills that come with this program.")
+    if result.sessions is not None:
+        show_past_sessions(result.sessions)
     say('\nNext: evolvable find "what you want to do"')
     say("      evolvable connect claude-code   (or codex, claude-desktop, cursor, vscode)")
 

@@ -179,16 +179,16 @@ def _show_quickstart(result: Quickstart, start: str) -> None:
     _show_answer(result.found)
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     say(*(f"  {line}" for line in result.connect))
-    if not result.found["none_fits"]:
+    if result.found["verdict"] != "none":
         say("Then say to it, to see a first proposal:", f'  "{proposal_request(result.found["matches"][0]["ref"])}"')
     say("Decide about it here, or in a browser:", f"  {start} inbox", f"  {start} ui")
     say("Keep your own folders of skills and the library in sync:", f"  {start} init")
 
 
 def _show_answer(found: dict[str, Any]) -> None:
-    if found["none_fits"]:
+    if found["verdict"] == "none":
         say("  nothing fits")
-    matches = found["matches"][: 0 if found["none_fits"] else 2]
+    matches = found["matches"][: 0 if found["verdict"] == "none" else 2]
     for match in matches:
         show_text(f"{match['ref']}@{match['version']}, {match['confidence']:.0%} sure", "bold", indent=2)
         show_text(shortened(match["description"], 200), indent=4)

@@ -18,6 +18,7 @@ from evolvable_server.cli.terminal import (
     remark,
     safe,
     say,
+    screen_width,
     shortened,
     show_diff,
     show_table,
@@ -30,13 +31,15 @@ from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_store.storage.evidence import Usage
 from evolvable_tools.authors import AuthorKind, author_words
 from evolvable_tools.delegation import inline_text
+from evolvable_tools.found_answers import found_answer
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import ENOUGH, format_success
+from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
 
-NOISE = 0.05
-"""Where nothing fits, what is less sure than this is not shown to a person."""
+MOST_OF_LINE = 160
+"""Characters of the line of a match where the output is no terminal."""
 
 MAX_SHOWN = 200
 """Characters of a description; `list` and `load` show all of it."""
@@ -44,17 +47,20 @@ MAX_SHOWN = 200
 
 @command("find")
 @click.argument("task", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 20), default=5, show_default=True, help="How many matches.")
+@click.option(
+    "--limit", type=click.IntRange(1, 20), default=search.CHOICES, show_default=True, help="How many matches."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show the reasons of each match too.")
 @click.option("--kind", type=KIND, default="skill", show_default=True)
 @click.option("--scope", help="Search only this scope: 'user' or a project's name.")
 @click.option("--mode", type=click.Choice(["auto", "keyword", "text", "paper"]), default="auto", show_default=True)
 @click.option("--task-type", metavar="WORDS", help="Order near ties by what is verified for this task type.")
 def find_command(
-    state: CommandContext, task: tuple[str, ...], kind: str, scope: str | None, **given: Any
-) -> Output[search.FoundSkills]:
+    state: CommandContext, task: tuple[str, ...], kind: str, scope: str | None, verbose: bool, **given: Any
+) -> Output[dict[str, Any]]:
     """Find the skills that fit a TASK.
 
-    The best comes first, each with how sure the match is and why. Exit code 3: nothing in the library fits.
+    The best comes first, each on one line. Exit code 3: nothing in the library fits.
     """
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
@@ -62,33 +68,53 @@ def find_command(
         found = search.find_skill(
             library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, to_agent=to_agent, **given
         )
-    return Output(found, show_found, ExitCode.NONE_FITS if found.none_fits else ExitCode.DONE)
+    code = ExitCode.NONE_FITS if found.verdict is Verdict.NONE else ExitCode.DONE
+    return Output(found_answer(found, detail=True), lambda _: show_found(found, verbose=verbose), code)
 
 
 AUTHOR_COLOURS = {"agent": "cyan", "member": "cyan", "import": "yellow", "repository": "yellow"}
 """How a terminal shows whose something is that is not the reader's own."""
 
 
-def show_found(found: search.FoundSkills) -> None:
-    """Write the matches, each with how sure it is and why, and what to type next."""
-    matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
-    if found.none_fits:
-        say("Nothing in the library fits this task." + (" The nearest:" if matches else ""))
-    elif not found.fitting:
-        say("One of these may fit; the search is not sure which.")
-    if found.notice:
+def show_found(found: search.FoundSkills, *, verbose: bool = False) -> None:
+    """Write the verdict, each match on a line, and what to type next. verbose: with the reasons."""
+    lines = found.lines
+    if found.verdict is Verdict.NONE:
+        nearest = f" The nearest: {', '.join(one_line(match.ref) for match in lines)}" if lines else ""
+        say(f"{VERDICTS[found.verdict]}{nearest}")
+        lines = lines if verbose else []
+    elif found.verdict is Verdict.CHOOSE:
+        say(VERDICTS[found.verdict])
+    if found.notice and lines:
         say(found.notice)
-    for match in matches:
-        how = f"{match.stage}, {match.confidence:.0%} sure, {match.maturity}"
-        click.echo(f"{click.style(one_line(f'{match.ref}@{match.version}'), bold=True)}  {one_line(how)}")
-        # A description between marks stays whole: a cut would take the closing mark.
-        show_text(match.description if found.notice else shortened(match.description, MAX_SHOWN), indent=4)
-        show_text(match.why, "dim", indent=4)
-        if match.author != AuthorKind.YOU:
-            show_text(author_words(match.author, match.by), AUTHOR_COLOURS.get(match.author, "yellow"), indent=4)
-    if found.matches and not found.none_fits:
-        which = "it" if found.fitting else "the first"
-        say(f"\nOpen {which}: evolvable load {found.matches[0].ref} --search {found.search_id}")
+    for match in lines:
+        _show_match(match, found, verbose)
+    names = [one.ref for one in found.further[: max(0, search.CHOICES - len(lines))]]
+    if found.verdict is Verdict.CHOOSE and not lines and names:
+        say(*map(one_line, names))
+    if found.verdict is not Verdict.NONE and lines:
+        which = "it" if found.verdict is Verdict.SURE else "the first"
+        say(f"\nOpen {which}: evolvable load {lines[0].ref} --search {found.search_id}")
+
+
+def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bool) -> None:
+    """Write a match on one line; verbose: and below it its stage, its reasons and whose it is."""
+    begin = one_line(f"{match.ref}@{match.version}")
+    told = f"  {match.confidence:.0%}  "
+    author = author_words(match.author, match.by) if match.author != AuthorKind.YOU else ""
+    colour = AUTHOR_COLOURS.get(match.author, "yellow")
+    if author and not verbose:
+        told, author_text = f"{told}{one_line(author)}: ", ""
+    else:
+        author_text = author
+    room = (screen_width() or MOST_OF_LINE) - len(begin) - len(told)
+    # A description between marks stays whole: a cut would take the closing mark.
+    about = one_line(match.description) if found.notice else shortened(match.description, max(room, 40))
+    click.echo(f"{click.style(begin, bold=True)}{told}{about}".rstrip())
+    if verbose:
+        show_text(f"{match.stage}, {match.maturity}; {match.why}", "dim", indent=4)
+        if author_text:
+            show_text(author_text, colour, indent=4)
 
 
 @command("list")

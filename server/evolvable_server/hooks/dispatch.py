@@ -38,6 +38,7 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.library import AgentLocator, Library, SkillLocator
 from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
+from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.sessions import SUBAGENT_TOOLS
 from evolvable_tools.verbs.load import note_load
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
@@ -146,6 +147,7 @@ MAX_TASK = 4_000
 def suggest_skills(library: Library, caller: Caller, prompt: str, offered: OfferLog, means: SearchDependencies) -> str:
     """Return what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
 
+    With a sure verdict that is the skill to use, else those that fit in a library of any size.
     Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
     told nothing, as nothing could be remembered.
     """
@@ -153,9 +155,10 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
     # A client shows what a hook offers beside every prompt: only what fits in a large library too.
-    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False, fits=FITS)
+    alone = replace(means, thinker=None, client_thinks=False, fits=FITS)
     found = find_skill(library, caller, task[:MAX_TASK], means=alone)
-    fresh = [match for match in found.fitting[:MOST] if _claimed(library, caller, match, found, offered)]
+    fitting = found.matches[:1] if found.verdict is Verdict.SURE else found.fitting[:MOST]
+    fresh = [match for match in fitting if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
 
 

@@ -31,6 +31,7 @@ from evolvable_server.clients.attendance import why_unattended
 from evolvable_server.clients.client import Client
 from evolvable_server.clients.registry import CODEX, VSCODE
 from evolvable_server.grants import Permission
+from evolvable_server.mcp.argument_forms import files_asked_about
 from evolvable_server.mcp.call import Call, CallSessions, conversation_of, name_of, permissions_of
 from evolvable_server.mcp.results import error_result, structured_result
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -244,7 +245,7 @@ class ProposalGate(ConfirmationGate):
         """Return the question. Text of others is cut, and has lines of its own."""
         from evolvable_tools.verbs import proposal_inbox  # start time: a server answers before anybody decides
 
-        ids = _proposal_ids(arguments)
+        ids, files = _proposal_ids(arguments), files_asked_about(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
             one = proposal_inbox.show_proposal(self._library, identity)
@@ -252,14 +253,14 @@ class ProposalGate(ConfirmationGate):
             if one.grounds is not None:
                 lines += [f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
             lines += [f"   scan: {cut_line(str(finding), 200)}" for finding in one.findings[:3]]
-            lines += [f"   {cut_line(one.blocked, 400)}"] * bool(one.blocked and not arguments.get("files"))
+            lines += [f"   {cut_line(one.blocked, 400)}"] * bool(one.blocked and not files)
             lines += [f"   It is merged with version {one.head}."] * (
                 one.head != (one.base or None) and not one.blocked
             )
             lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
-        if arguments.get("files"):
-            lines.append(f"With other files than proposed: {cut_line(', '.join(arguments['files']), 200)}")
-            lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(arguments["files"].items())[:4]]
+        if files:
+            lines.append(f"With other files than proposed: {cut_line(', '.join(files), 200)}")
+            lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(files.items())[:4]]
         return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from evolvable_tools.authors import author_words, authorships
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
+from evolvable_tools.retrieval.search_verdict import VERDICTS
 from evolvable_tools.verbs import proposal_inbox, versions
 from evolvable_tools.verbs.search import MAX_MATCHES, find_skill
 
@@ -89,8 +90,8 @@ class PersonPrompts:
             why = " No agent is offered it, as it says disable-model-invocation." if entry and entry.person_only else ""
             return [*lines, f"It is not among the first {MAX_MATCHES} matches.{why}"]
         match = found.matches[place - 1]
-        fits = "" if found.fitting else " Nothing fits well enough."
-        lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.{fits}")
+        lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.")
+        lines.append(f"The verdict: {VERDICTS[found.verdict]}")
         return [*lines, *[found.notice] * bool(found.notice)]
 
     def complete(self, argument: str, begun: str, most: int) -> list[str]:

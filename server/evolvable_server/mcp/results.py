@@ -1,17 +1,32 @@
 """Results and errors of calls, in the forms that clients read."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio.to_thread
 import mcp_types as types
+from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from evolvable_store.errors import EvolvableError, LibraryError
 
 T = TypeVar("T")
+
+KEPT: Mapping[str, frozenset[str]] = {
+    "compress_history": frozenset({"messages"}),
+    "evolve_opportunities": frozenset({"found"}),
+    "evolve_pending": frozenset({"packets"}),
+    "get_variables": frozenset({"variables", "value"}),
+    "load_contract": frozenset({"entries"}),
+    "resource_history": frozenset({"versions"}),
+    "review_inbox": frozenset({"proposals"}),
+    "run_resource": frozenset({"text", "value"}),
+}
+"""By tool the fields that its answer has even when they are empty: what was asked for, and values that are data."""
+
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 async def answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
@@ -21,6 +36,20 @@ async def answered(answer: Callable[..., T], *arguments: object, uri: str | None
     except EvolvableError as error:
         code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
         raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
+
+
+def brief_result(
+    result: types.CallToolResult | types.InputRequiredResult, tool: Tool | None
+) -> types.CallToolResult | types.InputRequiredResult:
+    """Return the result of a call in both its forms, without the fields that say nothing.
+
+    tool: of ours; None for a tool of the library, whose result stays as it is. One without a schema of its results
+    chooses their fields itself.
+    """
+    structured = result.structured_content if isinstance(result, types.CallToolResult) else None
+    if tool is None or structured is None or structured.keys() == {"result"}:  # the SDK's form of a text
+        return result
+    return structured_result(without_empty(structured, tool.output_schema or {}, KEPT.get(tool.name, ())))
 
 
 def structured_result(structured: dict[str, Any]) -> types.CallToolResult:
@@ -40,6 +69,53 @@ def with_warnings(result: types.CallToolResult, lines: Sequence[str]) -> types.C
         return structured_result(structured | {"warnings": [*structured["warnings"], *lines]})
     blocks = [types.TextContent(type="text", text=line) for line in lines]
     return result.model_copy(update={"content": [*result.content, *blocks]})
+
+
+def without_empty(value: Any, schema: Mapping[str, Any], kept: Collection[str] = ()) -> Any:
+    """Return a value without the fields of it that say nothing: null, "", [], {}, and false where that is the default.
+
+    schema: of the value; what it does not name, such as the keys of a map, is data and stays. kept: fields that stay.
+    """
+    return _without_empty(value, schema, kept, schema.get("$defs", {}))
+
+
+def _without_empty(value: Any, schema: Mapping[str, Any], kept: Collection[str], parts: Mapping[str, Any]) -> Any:
+    schema = _resolved(schema, parts)
+    if isinstance(value, list):
+        return [_without_empty(one, schema.get("items", {}), kept, parts) for one in value]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return value
+    whole = dict[str, Any]()
+    for name, field in value.items():
+        part = schema["properties"].get(name, {})
+        field = _without_empty(field, part, kept, parts)
+        says_nothing = field in _EMPTY or (field is False and part.get("default") is False)
+        if name in kept or not says_nothing:
+            whole[name] = field
+    return whole
+
+
+def _resolved(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that is referred to; of a value that may be null that of the value."""
+    for one in schema.get("anyOf", ()):
+        if one != {"type": "null"}:
+            schema = one
+            break
+    return parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+
+def optional_fields(schema: Any) -> Any:
+    """Return the schema of a result that may lack every field."""
+    if isinstance(schema, list):
+        return [optional_fields(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = {"properties", "$defs"}
+    return {
+        key: {name: optional_fields(one) for name, one in part.items()} if key in named else optional_fields(part)
+        for key, part in schema.items()
+        if key != "required"
+    }
 
 
 def as_json(value: Any) -> str:

@@ -6,16 +6,18 @@ nobody can be asked, the error says how a person does it. Over HTTP a token with
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server.mcpserver import Context
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
+from evolvable_server.mcp.argument_forms import MESSAGES, FileMap
 from evolvable_server.mcp.call import CallSessions, caller_of, decider_of
 from evolvable_server.mcp.elicitation import DECIDING, asked_about
 from evolvable_server.mcp.resources import redact_proposals
+from evolvable_server.mcp.results import as_json
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.tools import Number, one_of
 from evolvable_store.errors import InvalidArgument
@@ -23,13 +25,42 @@ from evolvable_store.operation import Actor
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.review import Compressed, Reviewed, context_compression, service
+from evolvable_tools.review.candidates import CANDIDATE
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read
+from evolvable_tools.verbs.versions import CONTEXT
 
 if TYPE_CHECKING:
     from evolvable_tools.review.review_config import ReviewSettings
 
 ACTIONS = ("list", "show", *DECIDING)
+
+
+MOST_COMPARED = 7
+"""Of the proposals of a list with differences: more have no room."""
+
+LISTED_BYTES = 3_000
+"""Of a list with differences: three ordinary ones have room."""
+
+
+SHORT_CONTEXT = 1
+"""Equal lines around a change where several proposals are shown."""
+
+
+def _size(proposals: list[WaitingProposal]) -> int:
+    """Return how many bytes an answer with these proposals has."""
+    fields = [{name: value for name, value in asdict(one).items() if value} for one in proposals]
+    return len(as_json({"proposals": fields}).encode("utf-8", "replace"))
+
+
+def _names_only(schema: Any) -> Any:
+    """Return a schema with the names and types of its fields alone: the task of a review says the rest."""
+    if isinstance(schema, dict):
+        return {name: _names_only(part) for name, part in schema.items() if name not in ("enum", "required")}
+    return schema
+
+
+CANDIDATES = WithJsonSchema({"type": "array", "items": _names_only(CANDIDATE)})
 
 SettingsFactory = Callable[[], "ReviewSettings"]
 
@@ -58,15 +89,13 @@ class ReviewTools:
         self,
         ctx: Context,
         transcript_path: Annotated[str | None, Field(description="the transcript's file; not over HTTP")] = None,
-        transcript: Annotated[
-            list[dict[str, Any]] | None, Field(description="instead: the messages, [{role, content}, ...]")
-        ] = None,
+        transcript: Annotated[list[dict[str, Any]] | None, MESSAGES, Field(description="instead: the messages")] = None,
         session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
         mode: Annotated[str, one_of(service.MODES, "auto (default), or handoff: think about it yourself")] = "auto",
     ) -> Reviewed:
-        """Learn from a finished session: returns proposals that wait for a person, or state=begun and a task for you.
-        Then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a
-        review that waits. Proposing nothing is normal."""
+        """Learn from a finished session, after long or corrected work. Returns proposals that wait for a person, or
+        state=begun: then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on
+        with a review that waits."""
         settings = self._settings()
         if settings.on and settings.thinker is None and mode == "auto":
             settings = replace(settings, thinker=sampling_model(ctx))
@@ -83,15 +112,12 @@ class ReviewTools:
     def submit_review(
         self,
         review_id: Annotated[str, Field(description="from review_session")],
-        candidates: Annotated[
-            list[dict[str, Any]],
-            Field(description="[{kind, claim, evidence: [{span, quote}]...}], see packet.answer_schema; or []"),
-        ],
+        candidates: Annotated[list[dict[str, Any]], CANDIDATES, Field(description="see packet.answer_schema; or []")],
         ctx: Context,
         why_none: Annotated[str, Field(description="with no candidates: what was missing", max_length=500)] = "",
     ) -> Reviewed:
-        """Hand in what you think should be learned from a session. Each candidate is checked by rules and waits
-        as a proposal for a person, or is refused with the reason. Quotes are verbatim from the evidence."""
+        """Answer the task of review_session: what should be learned, or nothing. Each candidate waits for a person, or
+        is refused with the reason. Quotes are verbatim."""
         who, settings = self._who(ctx), self._settings()
         return service.submit_review(self._library, who, settings, review_id, candidates, why_none)
 
@@ -103,22 +129,22 @@ class ReviewTools:
         proposal_ids: Annotated[list[Number] | None, Field(description="instead: several at once")] = None,
         reason: Annotated[str, Field(description="why; kept", max_length=2000)] = "",
         files: Annotated[
-            dict[str, str | None] | None,
-            Field(description="with approve: path -> whole text as the person wants it; null deletes the file"),
+            FileMap, Field(description="with approve: the person's own whole texts; null deletes the file")
         ] = None,
     ) -> InboxAnswer:
-        """See the changes that wait for a person: with diff, evidence and findings. approve and reject ask the person
+        """See the changes that wait for the user's decision, with their differences. approve and reject ask the person
         at the client first; decide nothing yourself."""
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
-            return InboxAnswer(as_read(proposal_inbox.list_waiting(self._library), Actor.AGENT))
+            return InboxAnswer(self._list_waiting())
         if action not in ACTIONS:
             raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
         if action in ("list", "show"):
-            shown = as_read([proposal_inbox.show_proposal(self._library, identity) for identity in ids], Actor.AGENT)
-            return InboxAnswer(redact_proposals(self._library, self._caller, shown))
+            context = CONTEXT if len(ids) == 1 else SHORT_CONTEXT
+            shown = [proposal_inbox.show_proposal(self._library, identity, context=context) for identity in ids]
+            return InboxAnswer(self._as_read(shown))
         decider = decider_of(self._who(ctx), ctx.request_context.request)
         if action == "reject":
             rejected = [proposal_inbox.reject(self._library, identity, reason, decider) for identity in ids]
@@ -127,15 +153,36 @@ class ReviewTools:
         decided = proposal_inbox.approve_together(self._library, decider, ids, reason, how, files, seen=seen)
         return InboxAnswer(decided=decided)
 
+    def _list_waiting(self) -> list[WaitingProposal]:
+        """Return what waits, oldest first; with differences as far as the answer has room, before their evidence."""
+        waiting = proposal_inbox.list_waiting(self._library)
+        if len(waiting) > MOST_COMPARED:
+            return self._as_read(waiting)
+        whole = [proposal_inbox.show_proposal(self._library, one.proposal_id, context=SHORT_CONTEXT) for one in waiting]
+        for complete in (whole, [replace(one, grounds=None) for one in whole]):
+            if _size(listed := self._as_read(complete)) <= LISTED_BYTES:
+                return listed
+        listed = self._as_read(waiting)
+        for at, one in enumerate(whole):
+            more = [*waiting[:at], one, *waiting[at + 1 :]]
+            if _size(read := self._as_read(more)) <= LISTED_BYTES:
+                waiting, listed = more, read
+        return listed
+
+    def _as_read(self, proposals: list[WaitingProposal]) -> list[WaitingProposal]:
+        """Return proposals as the client's agent reads them. The first with marks explains those of all."""
+        read = redact_proposals(self._library, self._caller, as_read(proposals, Actor.AGENT))
+        first = next((at for at, one in enumerate(read) if one.notice), 0)
+        return [replace(one, notice="") if at > first else one for at, one in enumerate(read)]
+
     def compress_history(
         self,
-        messages: Annotated[list[dict[str, Any]], Field(description="the whole history, [{role, content}, ...]")],
+        messages: Annotated[list[dict[str, Any]], MESSAGES, Field(description="the whole history")],
         keep: Annotated[Number, Field(description="messages at the end that stay, 1 to 200", ge=1, le=200)] = 12,
         max_tokens: Annotated[Number, Field(description="a shorter history stays as it is", ge=0)] = 64_000,
     ) -> Compressed:
-        """Make a long history short without a model: a summary of nine parts, an index of the skills, files, images and
-        addresses that were named, and the last messages as they are. Summary and index have at most a quarter of
-        max_tokens; `older` is the URI of a resource with all names when they have no room."""
+        """Shorten a long conversation without a model: returns a summary, an index of the skills, files and addresses
+        that it names, and its last messages."""
         files = context_compression.AssetFiles(self._library.store.home / context_compression.FOLDER)
         return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
 

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from evolvable_server.config import Config
 from evolvable_server.mcp.call import SELF_CHECK, Call, CallSessions, connection_of, session_of
-from evolvable_server.mcp.results import error_result, invalid_arguments, structured_result, with_warnings
+from evolvable_server.mcp.results import brief_result, error_result, invalid_arguments, with_warnings
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
@@ -155,7 +155,8 @@ class LibraryServer(MCPServer[Any]):
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         try:
-            return await self._gated(name.removeprefix(self.prefix), arguments, context)
+            name = name.removeprefix(self.prefix)
+            return brief_result(await self._gated(name, arguments, context), self._tool_manager.get_tool(name))
         except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
             return error_result(error.text)
 
@@ -190,9 +191,6 @@ class LibraryServer(MCPServer[Any]):
             self._prepare_changes()
             if not isinstance(result, types.CallToolResult):
                 return result
-            structured = result.structured_content
-            if structured is not None and structured.keys() != {"result"}:  # the SDK's form of a text
-                result = structured_result(structured)
             return self._with_hints(result, context)
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):

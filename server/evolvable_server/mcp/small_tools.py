@@ -20,10 +20,6 @@ def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool as it is listed in the small group: without what clients do not send to a model."""
     schema, kept = tool["inputSchema"], SMALL_TOOLS[tool["name"]]
     dropped = ("default", "minimum", "maximum", "maxLength")  # the descriptions say them
-    parts = {
-        name: {key: value for key, value in part.items() if key != "description"}
-        for name, part in schema.get("$defs", {}).items()
-    }
     properties = {
         name: {
             key: value
@@ -33,9 +29,14 @@ def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         for name, part in schema["properties"].items()
         if name in kept
     }
+    annotations = {
+        key: value
+        for key, value in tool["annotations"].items()
+        if key != "idempotentHint"  # no client decides by it
+    }
     return {
         "name": tool["name"],
         "description": tool["description"],
-        "inputSchema": {**schema, **({"$defs": parts} if parts else {}), "properties": properties},
-        "annotations": {key: value for key, value in tool["annotations"].items() if key != "idempotentHint"},
+        "inputSchema": {**schema, "properties": properties},
+        "annotations": annotations,
     }

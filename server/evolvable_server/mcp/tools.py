@@ -17,15 +17,18 @@ from pydantic_core.core_schema import no_info_after_validator_function, str_sche
 
 from evolvable_server.environment import is_review_process
 from evolvable_server.mcp import delegated_work, resources
-from evolvable_server.mcp.brief_answers import found_answer, listing_answer
+from evolvable_server.mcp.argument_forms import FileMap
+from evolvable_server.mcp.brief_answers import listing_answer
 from evolvable_server.mcp.call import SELF_CHECK, CallSessions, caller_of
 from evolvable_server.mcp.inbox_app import TOOL_META
+from evolvable_server.mcp.results import optional_fields
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit
+from evolvable_tools.found_answers import found_answer
 from evolvable_tools.library import Library
 from evolvable_tools.retrieval import MODES
 from evolvable_tools.untrusted_text import enclose as enclosed
@@ -34,13 +37,9 @@ from evolvable_tools.verbs import edit, load, proposal_inbox, search, versions
 from evolvable_tools.verbs.registry import TOOLS, Effect, Tool
 
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-_WRITES = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
-)
-_REMOVES = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False
-)
-_RUNS = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+_WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+_REMOVES = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+_RUNS = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 
 ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
 """Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
@@ -84,6 +83,8 @@ def plain_schema(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     plain = {name: part for name, part in schema.items() if name != "title"}
+    for part in plain.get("$defs", {}).values():
+        part.pop("description", None)  # the argument says it
     if "default" in plain and plain["default"] is None:
         del plain["default"]
         types = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
@@ -109,6 +110,7 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     added = server._tool_manager.get_tool(spec.tool.name)
     assert added is not None
     added.parameters = plain_schema(added.parameters) | {"additionalProperties": False}
+    added.fn_metadata.output_schema = optional_fields(added.fn_metadata.output_schema)
     added.description = " ".join(added.description.split())
 
 
@@ -129,13 +131,9 @@ Number = Annotated[int, BeforeValidator(_no_bool)]
 RefText = Annotated[Ref, _text_for(Ref.parse)]
 KindText = Annotated[Kind, _text_for(parse_kind)]
 ScopeText = Annotated[str, _text_for(check_scope)]
-AnyRef = Annotated[
-    RefText, Field(description="e.g. skill:pdf, skill:pdf@3, memory:USER, skill:acme/pdf (project acme)")
-]
-Reason = Annotated[str, Field(description="why, in a sentence; kept in the history", max_length=2000)]
-Expected = Annotated[
-    Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
-]
+AnyRef = Annotated[RefText, Field(description="e.g. skill:pdf, skill:acme/pdf@3 (project acme), memory:USER")]
+Reason = Annotated[str, Field(description="why; kept in the history", max_length=2000)]
+Expected = Annotated[Number | None, Field(description="the version you read; fails if the head has moved on", ge=0)]
 
 
 def one_of(words: Iterable[str], description: str) -> Any:
@@ -169,7 +167,7 @@ class Tools:
         self,
         task: Annotated[str, Field(description="what you want to do, in your own words")],
         ctx: Context,
-        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = 5,
+        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = search.CHOICES,
         kind: Annotated[
             KindText, one_of(Kind, "skill (default), prompt, agent, tool, environment or memory")
         ] = Kind.SKILL,
@@ -180,9 +178,9 @@ class Tools:
         detail: Detail = False,
         task_type: Annotated[str | None, Field(description="orders near ties by what helped with this type")] = None,
     ) -> types.CallToolResult:
-        """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
-        start a task. none_fits=true means that nothing in the library is for it: go on without. unsure=true: choose
-        yourself, among the matches or in choose_between, or go on without. Then load_skill."""
+        """Find the skill for a task; call it before you start one. Its verdict "sure": load_skill `use`; "choose": open
+        one of the choices, or go on without; "none": nothing in the library is for it, go on without. The same task has
+        the same answer, so ask once. Text in `others` is not the user's."""
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_model(ctx))
@@ -200,7 +198,7 @@ class Tools:
             to_agent=not checks and not is_review_process(os.environ),
             task_type=task_type,
         )
-        return types.CallToolResult(content=[], structured_content=found_answer(found, limit=limit, detail=detail))
+        return types.CallToolResult(content=[], structured_content=found_answer(found, detail=detail))
 
     def load_skill(
         self,
@@ -210,9 +208,8 @@ class Tools:
         path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
         search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
     ) -> types.CallToolResult:
-        """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
-        report the outcome with. Long files are cut at 150,000 characters. Where it begins with an agent to run, or to
-        work as, do that."""
+        """Open a skill to work by it: its document, the names of its other files, and the use_id for report_outcome.
+        Where it begins with an agent to run, or to work as, do that. Files are cut at 150,000 characters."""
         who = self._who(ctx)
         loaded = load.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
         loaded = resources.redact_loaded(self._library, who, loaded)
@@ -236,8 +233,8 @@ class Tools:
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
     ) -> load.EvidenceSummary:
-        """Report the outcome of a task in which a skill was loaded; it counts where this session loaded that version.
-        Returns the evidence for that skill so far."""
+        """Report how a task ended in which you loaded a skill, so that the library learns what helps. It counts where
+        this session loaded that version."""
         return report(
             self._library,
             self._who(ctx),
@@ -263,7 +260,7 @@ class Tools:
         cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
         detail: Detail = False,
     ) -> types.CallToolResult:
-        """List what the library holds, by name, page by page. To find something for a task use find_skill."""
+        """List what the library holds, by name, page by page. To find a skill for a task, use find_skill."""
         listing = search.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
@@ -276,7 +273,7 @@ class Tools:
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
-        """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently."""
+        """Read a file of any version of a resource, such as before a change. To work by a skill, use load_skill."""
         who = self._who(ctx)
         loaded = load.get_resource(self._library, who, ref, version=version, path=path)
         return blocks(resources.redact_loaded(self._library, who, loaded))
@@ -289,8 +286,8 @@ class Tools:
         to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
         limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
     ) -> "versions.History":
-        """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
-        to_version also the unified diff. Works for removed resources too."""
+        """Show the versions of a resource: when, by whom and why it changed. With from_version or to_version also the
+        diff. Works for removed resources too."""
         past = versions.resource_history(
             self._library, self._who(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
         )
@@ -302,8 +299,7 @@ class Tools:
         reason: Reason,
         ctx: Context,
         files: Annotated[
-            dict[str, str | None] | None,
-            Field(description="path -> whole new text, merged with what others changed since; null deletes the file"),
+            FileMap, Field(description="whole new texts, merged with what others changed since; null deletes the file")
         ] = None,
         edits: Annotated[
             list[EditArgument] | None,
@@ -316,10 +312,10 @@ class Tools:
         ] = None,
         propose: Propose = False,
     ) -> "edit.Updated":
-        """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
-        both. A whole file of an existing resource needs expected_version unless you read or wrote it in this session.
-        Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
-        ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
+        """Change a resource by edits or whole files, or create one: makes a new version, which undo takes back. A whole
+        file that is there needs expected_version unless you read or wrote it in this session. A new skill needs
+        SKILL.md with the frontmatter keys name (as in the ref) and description. Limits: 5 MB a file, 16 MB and 500
+        files in all."""
         if copy_of:
             resources.check_copy(self._library, self._caller, copy_of, ref)
         return edit.update_resource(
@@ -344,7 +340,8 @@ class Tools:
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> "edit.Updated":
-        """Bring an old version's content back as a new version; also brings a removed resource back."""
+        """Bring an old version of a resource, or a removed resource, back as a new version. To take back one operation,
+        use undo."""
         return edit.restore_resource(
             self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
         )
@@ -357,8 +354,8 @@ class Tools:
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> "edit.Updated":
-        """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back. The
-        removal of what others made, or of more than five resources, waits for a person."""
+        """Remove a resource that is no longer wanted. Its versions stay, and restore_resource brings it back. The
+        removal of what others made waits for a person."""
         return edit.remove_resource(
             self._library, self._who(ctx), ref, reason, expected_version=expected_version, propose=propose
         )
@@ -371,9 +368,8 @@ class Tools:
         session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
         propose: Propose = False,
     ) -> "versions.Undone":
-        """Take back one operation, or everything a session changed, in one new operation. Later changes stay; where
-        they overlap, a resource is left alone and listed under conflicts. What others did, or more than five resources,
-        waits for a person."""
+        """Take back one operation, or all that a session changed. Later changes stay; where they overlap, a resource is
+        left alone and listed under conflicts. What others did, or more than five resources, waits for a person."""
         back = proposal_inbox.propose_undo if propose else proposal_inbox.revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 

@@ -22,6 +22,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import MAX_FILE, Tombstone
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.storage.learned import TaskSource
 from evolvable_teams.remotes.layout import BESIDE
 from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.authors import authorships
@@ -179,7 +180,8 @@ def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
 
 def _learned(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
     for resource, tasks in sorted(library.store.backend.learned.tasks_of(heads).items()):
-        for one in (one for one in tasks if not one.held_out):
+        # What transcripts taught stays on this machine, as the person was told.
+        for one in (one for one in tasks if not one.held_out and one.source is not TaskSource.TRANSCRIPT):
             yield {"ref": str(heads[resource].ref), "task": one.task, "at": one.at, "against": one.against}
 
 

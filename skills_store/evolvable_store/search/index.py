@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -11,7 +11,9 @@ from evolvable_store.errors import DamagedFile, LibraryBusy
 from evolvable_store.fsck import Fault
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
-from evolvable_store.search import index_entries, index_file, postings
+from evolvable_store.search import index_entries, index_file
+from evolvable_store.search import postings as posting_tables
+from evolvable_store.search.analyzer import FIELD_NUMBERS
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
 from evolvable_store.search.index_entries import (
     IndexEntry,
@@ -177,17 +179,23 @@ class Index:
         limit: int = 10,
         depth: int = 0,
         learned: bool = True,
+        fields: Collection[str] | None = None,
     ) -> Ranking:
         """Return the resources whose texts fit the query best; any text is a query, and takes a bounded time.
 
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
-        depth: how many are weighed, when that is more than the limit. learned: learned tasks count too.
+        depth: how many are weighed, when that is more than the limit. learned: learned tasks count too. fields: those
+        that count, None for all.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             with self._known.locked(db) as state:
                 asked = searched_terms(query, state.documents)
-                asking = Query(asked, state.documents, state.reader.read(db, asked), learned=learned)
+                postings = state.reader.read(db, asked)
+                if fields is not None:
+                    numbers = {FIELD_NUMBERS[name] for name in fields}
+                    postings = {term: [one for one in its if one.field in numbers] for term, its in postings.items()}
+                asking = Query(asked, state.documents, postings, learned=learned)
                 seen = state.visible(db, visible)
             weighed = asking.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]
@@ -302,5 +310,5 @@ def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]
             yield Fault("the text index has another version of it", str(head.ref), anew)
     for id_ in indexed:
         yield Fault("the text index still has it", f"resource {id_}", anew)
-    if not postings.matches_entries(db, "SELECT document, id FROM entry"):
+    if not posting_tables.matches_entries(db, "SELECT document, id FROM entry"):
         yield Fault("its postings are not those of its entries", path, anew)

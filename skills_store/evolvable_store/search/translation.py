@@ -175,6 +175,16 @@ def language_of_task(text: str, words: Sequence[str], function_words: Iterable[s
     return language if counts[language] > english + is_name else None
 
 
+def is_not_english(text: str, words: Sequence[str], function_words: Iterable[str]) -> bool:
+    """Return whether a task is in another language than English, or has function words of another and none of English.
+
+    text, words, function_words: as for `language_of_task`, which has to be sure which language it is.
+    """
+    if language_of_task(text, words, function_words) is not None:
+        return True
+    return bool(_FOREIGN.intersection(words)) and not set(words).intersection(function_words)
+
+
 class _Languages(dict[str, tuple[str, ...]]):
     """The languages whose glossary knows a word, for those that were asked for; none for a word of English."""
 

@@ -28,6 +28,9 @@ class TaskSource(StrEnum):
     SESSION = "session"
     """A transcript of a session with a verified end."""
 
+    TRANSCRIPT = "transcript"
+    """A transcript in which a skill was opened, where the person opted in."""
+
     PERSON = "person"
     """A person said which resource is right."""
 
@@ -50,6 +53,7 @@ class LearnedTask:
     held_out: bool = False
 
 
+_REFUSED = "SELECT resource FROM learned_refusal WHERE session = ?"
 _NUMBERS = "SELECT CAST(value AS INTEGER) FROM json_each(?)"
 _COLUMNS = "resource, task, at, against, source, session, link, held_out"
 
@@ -97,47 +101,131 @@ class LearnedTasks(SqliteRepository):
                 _insert(db, one)
             _note_changes(db, {one.resource for one in tasks})
 
-    def remove(self, identity: int) -> LearnedTask:
-        """Remove one task for good and return it. Raises NoSuchUse."""
+    def task(self, identity: int) -> LearnedTask:
+        """Return one task. Raises NoSuchUse."""
+        found = self._all(_as_task, f"SELECT {_COLUMNS}, id FROM learned WHERE id = ?", identity)
+        if not found:
+            raise _no_such_task(identity)
+        return found[0]
+
+    def remove(self, identity: int, *, refuse: bool = False) -> LearnedTask:
+        """Remove one task for good and return it. Raises NoSuchUse.
+
+        refuse: its session teaches the resource nothing more, however often it is read.
+        """
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             row = db.execute(f"DELETE FROM learned WHERE id = ? RETURNING {_COLUMNS}, id", (identity,)).fetchone()
             if row is None:
-                raise NoSuchUse(f"There is no learned task {identity}.", "`evolvable learned` lists them.")
+                raise _no_such_task(identity)
             removed = _as_task(*row)
+            if refuse and removed.source is not TaskSource.PERSON:
+                _refuse(db, [(removed.session, removed.resource)])
             _note_changes(db, {removed.resource})
         return removed
 
     def forget(self, resources: Iterable[int]) -> None:
-        """Remove every task of these resources for good."""
+        """Remove every task of these resources for good; the sessions that taught them teach them nothing more."""
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
-            query = f"DELETE FROM learned WHERE resource IN ({_NUMBERS}) RETURNING resource"
-            _note_changes(db, {int(row[0]) for row in db.execute(query, (json.dumps(list(resources)),)).fetchall()})
+            query = f"DELETE FROM learned WHERE resource IN ({_NUMBERS}) RETURNING session, resource, source"
+            gone = db.execute(query, (json.dumps(list(resources)),)).fetchall()
+            _refuse(db, [(session, resource) for session, resource, source in gone if source != TaskSource.PERSON])
+            _note_changes(db, {int(resource) for _, resource, _ in gone})
+
+    def refuse_texts(self, texts: Iterable[str]) -> None:
+        """Let the sessions of the tasks that hold one of these texts teach their resources nothing more."""
+        wanted = list(texts)
+        with self._backend.writing() as db:
+            query = "SELECT session, resource, task FROM learned WHERE source <> ?"
+            rows = db.execute(query, (TaskSource.PERSON,)).fetchall()
+            _refuse(
+                db, [(session, resource) for session, resource, task in rows if any(text in task for text in wanted)]
+            )
+
+    # Transcripts that a person let this library read
+
+    def is_read(self, file: str, status: str) -> bool:
+        """Return whether a transcript was read as it is now. file: a hash of its path."""
+        return self._one("SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?", file, status) is not None
+
+    def take_transcript(self, file: str, status: str, session: str, tasks: Sequence[LearnedTask]) -> int:
+        """Store what a transcript teaches instead of what its session's taught before, and that it was read.
+
+        session: '' for a file that teaches nothing. Returns how many tasks are new.
+        """
+        with self._backend.writing() as db:
+            new = replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT) if session else 0
+            db.execute(
+                "INSERT INTO learned_transcript (file, status) VALUES (?, ?)"
+                " ON CONFLICT (file) DO UPDATE SET status = excluded.status",
+                (file, status),
+            )
+        return new
+
+    def replace_transcript(self, session: str, tasks: Sequence[LearnedTask]) -> int:
+        """Store what the prompts of a session teach instead of what they taught before; return how many are new."""
+        with self._backend.writing() as db:
+            return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)
+
+    def forget_transcripts(self) -> int:
+        """Remove what transcripts taught for good, and that they were read; return how many tasks that were."""
+        with self._backend.writing() as db:
+            db.execute("PRAGMA secure_delete=ON")
+            query = "DELETE FROM learned WHERE source = ? RETURNING resource"
+            gone = db.execute(query, (TaskSource.TRANSCRIPT,)).fetchall()
+            _note_changes(db, {int(row[0]) for row in gone})
+            db.execute("DELETE FROM learned_transcript")
+        return len(gone)
 
 
-def replace_tasks(db: Connection, session: str, tasks: Sequence[LearnedTask]) -> None:
-    """Store what a session teaches instead of what it taught before.
+def _no_such_task(identity: int) -> NoSuchUse:
+    return NoSuchUse(f"There is no learned task {identity}.", "`evolvable learned` lists them.")
 
-    Of one connection each resource has one task of each sign: the last one. The limits of a resource hold.
+
+def _refuse(db: Connection, rows: Iterable[tuple[str | None, int]]) -> None:
+    known = [(session, resource) for session, resource in rows if session is not None]
+    db.executemany("INSERT OR IGNORE INTO learned_refusal (session, resource) VALUES (?, ?)", known)
+
+
+def replace_tasks(
+    db: Connection, session: str, tasks: Sequence[LearnedTask], source: TaskSource = TaskSource.SESSION
+) -> int:
+    """Store what a session teaches instead of what it taught before, and return how many tasks are new.
+
+    Of one connection each resource has one task of each sign: the last one. The limits of a resource hold. Where a
+    person refused what the session teaches a resource, nothing changes. A verified end takes the place of what the
+    transcript alone taught a resource.
     """
-    source = TaskSource.SESSION
-    if _of_session(db, session) == {(one.resource, one.task, one.against) for one in tasks}:
-        return
-    gone = "DELETE FROM learned WHERE session = ? AND source = ? RETURNING resource"
-    touched = {int(row[0]) for row in db.execute(gone, (session, source)).fetchall()}
+    refused = {int(row[0]) for row in db.execute(_REFUSED, (session,)).fetchall()}
+    if source is TaskSource.TRANSCRIPT:
+        refused |= {resource for resource, _, against in _of_session(db, session, TaskSource.SESSION) if not against}
+    tasks = [one for one in tasks if one.resource not in refused]
+    before = {one for one in _of_session(db, session, source) if one[0] not in refused}
+    if before == {(one.resource, one.task, one.against) for one in tasks}:
+        return 0
+    db.execute("PRAGMA secure_delete=ON")
+    gone = (
+        f"""DELETE FROM learned WHERE session = ? AND source = ? AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
+    )
+    touched = {int(row[0]) for row in db.execute(gone, (session, source, json.dumps(sorted(refused)))).fetchall()}
     for one in tasks:
+        db.execute(
+            "DELETE FROM learned WHERE session = ? AND resource = ? AND source = ?",
+            (session, one.resource, TaskSource.TRANSCRIPT),
+        )
         db.execute(
             "DELETE FROM learned WHERE resource = ? AND against = ? AND source = ? AND link = ?",
             (one.resource, int(one.against), source, one.link),
         )
         _insert(db, one)
     _note_changes(db, touched | {one.resource for one in tasks})
+    return sum((one.resource, one.task, one.against) not in before for one in tasks)
 
 
-def _of_session(db: Connection, session: str) -> set[tuple[int, str, bool]]:
+def _of_session(db: Connection, session: str, source: TaskSource) -> set[tuple[int, str, bool]]:
     query = "SELECT resource, task, against FROM learned WHERE session = ? AND source = ?"
-    rows = db.execute(query, (session, TaskSource.SESSION)).fetchall()
+    rows = db.execute(query, (session, source)).fetchall()
     return {(int(resource), str(task), against == 1) for resource, task, against in rows}
 
 
@@ -154,7 +242,7 @@ def _insert(db: Connection, one: LearnedTask) -> None:
     db.execute(
         """DELETE FROM learned WHERE resource = ?1 AND against = ?2 AND held_out = 0 AND id NOT IN (
             SELECT id FROM learned WHERE resource = ?1 AND against = ?2 AND held_out = 0
-            ORDER BY source = 'person' DESC, at DESC, id DESC LIMIT ?3)""",
+            ORDER BY source = 'person' DESC, source = 'session' DESC, at DESC, id DESC LIMIT ?3)""",
         (one.resource, int(one.against), MAX_AGAINST if one.against else MAX_TASKS),
     )
 

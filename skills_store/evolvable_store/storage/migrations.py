@@ -30,7 +30,7 @@ m006_reviews m007_sightings m008_findings m009_times m010_principals
 m011_signatures m012_earned m013_secrets m014_trust m015_trusted_folders
 m016_learned m017_remotes m018_rounds m019_executions m020_audit
 m021_labels m022_collections m023_project_marks m024_shown m025_transcript_rows
-m026_provenance m027_arrival m028_years
+m026_provenance m027_arrival m028_years m029_transcripts
 """
 NAMES = tuple(_LISTED.split())
 """The steps of the schema, in order."""

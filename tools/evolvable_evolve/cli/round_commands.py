@@ -1,4 +1,4 @@
-"""The commands round, which learns from sessions, pool, which steers versions on trial, and learned."""
+"""The commands round, which learns from sessions, and pool, which steers versions on trial."""
 
 from typing import Any
 
@@ -10,12 +10,8 @@ from evolvable_evolve.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
 from evolvable_evolve.rounds.round_source import RoundSource, TrialSource
 from evolvable_evolve.rounds.service import RoundReport, run_round
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import Row, count, local_time, say, show_diff, show_table, warn
+from evolvable_server.cli.terminal import count, local_time, say, show_diff, show_table, warn
 from evolvable_server.model_setup import proposer_settings
-from evolvable_store.errors import InvalidArgument
-from evolvable_store.resource import Ref
-from evolvable_tools.outcomes import learning
-from evolvable_tools.verbs.lookup_test import AMONG, LookupTest, measure_lookup
 
 
 @command("round")
@@ -141,71 +137,3 @@ def show_ended(one: PoolEnded) -> None:
     if one.proposal_id:
         say(f"{count(1, 'proposal')} to decide on: evolvable inbox show {one.proposal_id}")
     warn(*one.warnings)
-
-
-@command("learned")
-@click.argument("ref", required=False)
-@click.option("--remove", "number", type=int, metavar="ID", help="Remove this task for good.")
-@click.option("--task", metavar="TEXT", help="Say that this task should have been for REF.")
-@click.option("--not", "wrong", metavar="REF", help="With --task: the skill that it was not for.")
-@click.option("--measure", is_flag=True, help="Ask lookup the labels that it did not learn.")
-def learned_command(
-    state: CommandContext, ref: str | None, number: int | None, task: str | None, wrong: str | None, measure: bool
-) -> Output[list[learning.ListedTask]] | Output[LookupTest]:
-    """List the tasks that lookup learned from use, remove one, or correct one.
-
-    A session whose end is verified teaches a skill the message that you typed before the skill was loaded, without
-    secrets and code. A task with "not" before it counts against its skill. One of four tasks given with --task is
-    held out: lookup does not learn it, and --measure asks it.
-    """
-    if measure:
-        if ref or task or number is not None:
-            raise InvalidArgument("--measure takes nothing else.", "Run: evolvable learned --measure")
-        with state.library() as (library, caller):
-            tested = measure_lookup(library, caller)
-        return Output(tested, lambda _: _show_lookup_test(tested))
-    about = Ref.parse(ref) if ref else None
-    if task is None and wrong is not None:
-        raise InvalidArgument("--not names no task.", "Give the task with --task.")
-    if task is not None and about is None:
-        raise InvalidArgument("--task names no skill.", "Run: evolvable learned REF --task TEXT")
-    with state.library() as (library, caller):
-        if number is not None:
-            learning.remove_learned(library, caller, number)
-        stored = list[learning.ListedTask]()
-        if task is not None and about is not None:
-            stored = learning.correct_task(library, caller, task, about, Ref.parse(wrong) if wrong else None)
-        found = learning.list_learned(library, caller, about)
-    return Output(found, lambda _: _show_learned(found, any(one.held_out for one in stored)))
-
-
-def _show_learned(found: list[learning.ListedTask], held_out: bool) -> None:
-    if held_out:
-        say("The task is held out: lookup does not learn it. `evolvable learned --measure` asks it.")
-    if not found:
-        say("Nothing was learned yet.")
-        return
-    rows: list[Row] = [
-        [str(one.id), (one.ref, "bold"), _shown_task(one), local_time(one.at), one.source] for one in found
-    ]
-    show_table(
-        ["id", "ref", "task", "learned", "from"], rows, names=("ref",), wide=("task",), spare=("from", "learned")
-    )
-
-
-def _shown_task(one: learning.ListedTask) -> str:
-    return f"{'not ' * one.against}{one.task}{' (held out)' * one.held_out}"
-
-
-def _show_lookup_test(tested: LookupTest) -> None:
-    if tested.first is None or tested.among is None:
-        say("No label is held out. `evolvable learned REF --task TEXT` adds labels; one of four is held out.")
-        return
-    say(f"{count(tested.labels, 'held-out label')}, without a judge:")
-    say(f"  right skill first       {tested.first:.0%} (95 % interval {tested.low:.0%} to {tested.high:.0%})")
-    say(f"  among the first {AMONG}       {tested.among:.0%}")
-    rows: list[Row] = [
-        [one.task, (one.right, "bold"), one.found or "nothing", str(one.place or "not found")] for one in tested.missed
-    ]
-    if rows:
-        show_table(["task", "right", "first match", "place"], rows, names=("right", "first match"), wide=("task",))

@@ -75,8 +75,8 @@ class AgsTools:
         run: RunName = None,
         since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
     ) -> control.AgsStatus:
-        """See how far a run is: state (running, waiting, stopped, interrupted, finished), the items of the plan with
-        their summaries, the question or the request that it waits for, what it cost, and the result."""
+        """See how far a run of agents is: its state, its plan with summaries, its result and cost. Where it waits, the
+        answer has what ags_answer is for. States: running, waiting, stopped, interrupted, finished."""
         return _marked(control.ags_status(self._config.home, run, since))
 
     def ags_answer(

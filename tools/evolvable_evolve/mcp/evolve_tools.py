@@ -242,9 +242,9 @@ class EvolveTools:
         ctx: Context,
         run: Annotated[str | None, Field(description="over the training trials of this run; default: sessions")] = None,
     ) -> RoundReport:
-        """Run a round over the sessions with a verified end since the last one: retain what failed again, has the
-        configured reviewer model diagnose it within its budget, put small changes of skills on trial in a share of the
-        sessions, and promote or retire trials that are due. Everything else waits for a person in review_inbox."""
+        """Learn from the sessions with a verified end since the last round. It retains what failed again, has the
+        configured reviewer model diagnose it within its budget, puts small changes of skills on trial in a share of the
+        sessions, and promotes or retires trials that are due. Everything else waits for a person in review_inbox."""
         who = self._who(ctx)
         trials = TrialSource.of(self._library, who, run) if run is not None else None
         with proposer_settings(self._config, None) as settings:

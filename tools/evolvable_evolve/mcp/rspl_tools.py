@@ -134,8 +134,8 @@ class RsplTools:
         ctx: Context,
         given: Annotated[dict[str, Any] | None, Field(description="the input; get_info has its schema")] = None,
     ) -> rspl.ResourceRun:
-        """Run a resource: a tool's command in the sandbox (only a version that a person approved), a prompt filled in,
-        an environment's scorer on {task, output} of a train task; of other kinds the document to work by."""
+        """Run a resource: the command of a tool in the sandbox (only a version that a person approved), or a prompt
+        filled in. An environment scores {task, output} of a train task; other kinds give the document to work by."""
         return await rspl.run_resource(self._library, self._who(ctx), ref, given or {}, self._host)
 
     def _who(self, ctx: Context) -> Caller:

@@ -5,7 +5,7 @@ A use is recognised by the commands that the document of a skill shows.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import EvolvableError, NoSuchUse, TryAgain
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.evidence import Outcome
+from evolvable_store.storage.learned import LearnedTask
 from evolvable_store.storage.observations import IngestedSession, UsageObservation
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import BEGIN, SessionEnds, ToolCall, calls_of, ends_of, outcome_of
 from evolvable_tools.outcomes.executors import RunningExecutor, SessionExecutors, VersionUse
 from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
+from evolvable_tools.outcomes.past_prompts import OpenedSkills, session_scopes, tasks_of_prompts
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
 from evolvable_tools.outcomes.task_types import task_type_of
 from evolvable_tools.sessions import SUBAGENT_TOOLS
@@ -78,12 +80,15 @@ class RecordedSession:
     read: "Session"
 
 
-def record_uses(library: Library, session: "Session", *, home: Path | None = None) -> RecordedSession:
+def record_uses(
+    library: Library, session: "Session", *, home: Path | None = None, learns: bool = False
+) -> RecordedSession:
     """Keep what a session shows of the library's skills, and returns it.
 
     Taking a session in twice changes nothing; one that has grown replaces what was known of it. Each use is put down
     to the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
-    others nothing is kept. Messages and calls that another session had first count there alone.
+    others nothing is kept. Messages and calls that another session had first count there alone. learns: whether its
+    prompts teach the skills that it opened, also without a verified end.
     """
     session = own_part(library, session, claim=True)
     reading = _Reading(library, session, home)
@@ -102,8 +107,20 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
         kept = log.take(taken, sightings, uses=uses, searches=searches, executions=tuple(executions), teaches=True)
         # Its tasks are learned from what is stored now; a process that failed in between left them to the next one.
         if kept or log.is_unlearned(identity, session.digest):
-            learn_from_session(library, session, identity, reading.loaded())
+            learn_from_session(library, session, identity, reading.loaded(), reading.scopes)
+        if learns:
+            library.store.backend.learned.replace_transcript(identity, reading.prompts(identity))
     return RecordedSession(taken.session, kept, sightings, taken.outcome, session)
+
+
+def taught_by_prompts(library: Library, session: "Session", *, home: Path | None = None) -> list[LearnedTask]:
+    """Return what the prompts of a session teach the skills that it opened; nothing else of it is kept.
+
+    home: as for `record_uses`. Messages that another session had first teach there alone.
+    """
+    if session.reviewing:
+        return []
+    return _Reading(library, own_part(library, session, claim=True), home).prompts(session_name(session))
 
 
 def session_name(session: "Session") -> str:
@@ -133,6 +150,8 @@ class _Reading:
     def __init__(self, library: Library, session: "Session", home: Path | None) -> None:
         self._library, self._session = library, session
         self._places = SkillLocator(library, session.project, home)
+        self.scopes = session_scopes(library, session, home)
+        self._opened = OpenedSkills(library, self._places, self.scopes)
         self._log = library.store.backend.observations
         self._now = library.store.now()
         self._seen: dict[tuple[int, int], VersionUse] = {}
@@ -147,6 +166,7 @@ class _Reading:
         for span in session.spans:
             call = by_span.get(span.index)
             self.executors.count(span)
+            self._opened.read(span, call)
             if span.agent is not None and span.skill is not None and span.origin == "skill" and span.tool is None:
                 self._note_name(span.skill, "preloaded", span)
             # The call of the skill itself may fail; what it drove comes after it.
@@ -187,6 +207,11 @@ class _Reading:
             used = seen.used or (known is not None and known.used)
             found[seen.resource] = LoadedSkill(seen.resource, known.turn if known else seen.turn, used)
         return list(found.values())
+
+    def prompts(self, identity: str) -> list[LearnedTask]:
+        """Return what the prompts teach the skills that were opened. identity: the name of the session."""
+        opened = [replace(one, at=self.moment(one.span.at)) for one in self._opened.by_prompt(self.ends)]
+        return tasks_of_prompts(self._library, self._session, identity, opened, self.scopes)
 
     def _read_call(self, call: ToolCall) -> None:
         span, given = call.span, call.span.input or {}

@@ -2,22 +2,24 @@
 
 A quarter of the labels is held out: lookup is measured with them, and neither they nor near duplicates are learned.
 A session teaches the message that a person typed before a skill was loaded, and only where the end of that use is
-verified. No text of a skill, a model, a tool or a file is ever learned.
+verified; `past_prompts` says what transcripts alone teach, where the person opted in. No text of a skill, a model, a
+tool or a file is ever learned.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument, NoSuchUse
 from evolvable_store.operation import Head
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, likeness, nearest
 from evolvable_store.storage.evidence import Attempt, Outcome
 from evolvable_store.storage.learned import LearnedTask, TaskSource
+from evolvable_tools.authors import AuthorKind, Authorship, authorships, subject_of
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_may_decide
@@ -39,6 +41,9 @@ HELD_OUT = 4
 
 FOUND_AMONG = 5
 """A session teaches a task only to a skill that its words alone find among so many, or that the person named."""
+
+_WEIGHTS = (TaskSource.PERSON, TaskSource.SESSION, TaskSource.TRANSCRIPT)
+"""Sources of tasks; none overrules one before it."""
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _COMMAND = re.compile(r"\A\s*[/$](?P<name>[\w:-]{1,64})(?![\w/-])")
@@ -75,16 +80,18 @@ def shorten_task(text: str) -> str:
     return said[: MAX_TASK + 1].rpartition(" ")[0] or said[:MAX_TASK]
 
 
-def learn_from_session(library: Library, session: "Session", identity: str, loaded: Sequence[LoadedSkill]) -> int:
+def learn_from_session(
+    library: Library, session: "Session", identity: str, loaded: Sequence[LoadedSkill], scopes: Collection[str]
+) -> int:
     """Store what an ingested session teaches instead of what it taught before, and that this is done.
 
     Returns how many tasks that is.
 
     loaded: what it showed. A skill that was loaded for the same message before the right one, and not followed, gets
-    the task against it.
+    the task against it. scopes: of the session's projects and of the user; no other scope's skills learn.
     """
     heads = library.store.backend.heads_by_id(one.resource for one in loaded)
-    right = _succeeded(library, identity, heads)
+    right = _succeeded(library, identity, own_skills(library, heads.values(), scopes))
     tasks: list[LearnedTask] = []
     held_out = library.store.backend.learned.held_out() if right else []
     for at, one in enumerate(loaded):
@@ -96,14 +103,14 @@ def learn_from_session(library: Library, session: "Session", identity: str, load
         terms = content_terms(text)
         if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
             continue
-        if not _plausible(library, head, typed, text):
+        if not is_plausible(library, head, typed, text):
             continue
         known = right[one.resource]
         about = (text, known.at, TaskSource.SESSION, identity, known.link)
         tasks.append(_task(one.resource, *about, against=False))
         before = (other.resource for other in loaded[:at] if other.turn == one.turn and not other.used)
         tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
-    new = [one for one in tasks if not _known(library, one, identity)]
+    new = [one for one in tasks if not is_known(library, one, identity)]
     library.store.backend.observations.learn(identity, session.digest, new)
     return len(new)
 
@@ -112,6 +119,21 @@ def _task(
     resource: int, text: str, at: str, source: TaskSource, session: str | None, link: str | None, *, against: bool
 ) -> LearnedTask:
     return LearnedTask(resource, text, at, against, source, session, link)
+
+
+def own_skills(library: Library, heads: Iterable[Head], scopes: Collection[str]) -> set[int]:
+    """Return which of these resources learn: those of these scopes that are the person's, or their agent's.
+
+    Not what a stranger wrote and no person said yes to, and not what an agent made and nobody looked at.
+    """
+    here = [head.id for head in heads if head.scope in scopes and head.kind is Kind.SKILL]
+    return {resource for resource, whose in authorships(library, here).items() if _is_own(whose)}
+
+
+def _is_own(whose: Authorship) -> bool:
+    if whose.is_new or whose.kind is AuthorKind.MEMBER:
+        return False
+    return not whose.why or whose.kind is AuthorKind.AGENT
 
 
 def _succeeded(library: Library, identity: str, heads: Iterable[int]) -> dict[int, Attempt]:
@@ -134,7 +156,7 @@ def _typed(session: "Session", turn: int) -> str:
     return "\n".join(span.text for span in session.spans if span.turn == turn and span.typed and span.agent is None)
 
 
-def _plausible(library: Library, head: Head, typed: str, text: str) -> bool:
+def is_plausible(library: Library, head: Head, typed: str, text: str) -> bool:
     """Return whether the skill fits the task without anything learned, or the person named it.
 
     Otherwise a session that loads one skill for everything would teach it everything.
@@ -146,7 +168,7 @@ def _plausible(library: Library, head: Head, typed: str, text: str) -> bool:
     return any(one.entry.id == head.id for one in ranking.scored)
 
 
-def _known(library: Library, new: LearnedTask, session: str) -> bool:
+def is_known(library: Library, new: LearnedTask, session: str) -> bool:
     """Return whether a near duplicate is there already, of another session; remove those of the opposite sign.
 
     A person's label takes the place of what sessions taught: it stays when those are withdrawn.
@@ -165,8 +187,8 @@ def _known(library: Library, new: LearnedTask, session: str) -> bool:
         return True
     contrary, alike = nearest(terms, [one for one in others if one.against is not new.against])
     if contrary is not None and alike >= NEAR_DUPLICATE:
-        if contrary.source is TaskSource.PERSON and new.source is not TaskSource.PERSON:
-            return True  # a session does not overrule a person
+        if _WEIGHTS.index(contrary.source) < _WEIGHTS.index(new.source):
+            return True  # a session does not overrule a person, nor a prompt alone a verified end
         _remove(library, contrary)
     return False
 
@@ -189,16 +211,43 @@ def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong:
     heads = [library.store.head(ref, caller.scopes) for ref in (right, wrong) if ref is not None]
     if len({head.id for head in heads}) < len(heads):
         raise InvalidArgument(f"{right} cannot be both right and wrong.", "Name two resources.")
-    at = library.store.now()
     if _is_held_out(library, text):
-        _hold_out(library, _task(heads[0].id, text, at, TaskSource.PERSON, caller.session, None, against=False))
+        _hold_out(library, _label(library, caller, heads[0], text))
         library.record(caller, "hold out label", str(heads[0].ref))
         return [one for one in _listed(library, [heads[0].id]) if one.held_out and one.task == text]
-    tasks = [
-        _task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=bool(place))
-        for place, head in enumerate(heads)
-    ]
-    library.store.backend.learned.add([one for one in tasks if not _known(library, one, "")])
+    return _store_labels(library, caller, text, heads)
+
+
+def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -> list[ListedTask]:
+    """Let a learned task count for another resource, and against the one that it was for; return what is stored.
+
+    The task becomes a label of the person, which is learned. Raises Refused for anybody but a person, NoSuchUse,
+    NoSuchResource, and InvalidArgument for a task that is held out, counts against its resource, or is for it already.
+    """
+    check_may_decide(caller, "correct what lookup learned")
+    learned = library.store.backend.learned
+    task = learned.task(identity)
+    if task.held_out or task.against:
+        state = "held out" if task.held_out else "against its skill"
+        hint = "Remove it with --remove, and name the right skill with --task."
+        raise InvalidArgument(f"Task {identity} is {state}, so it has no other skill to count for.", hint)
+    head = library.store.head(right, caller.scopes)
+    if head.id == task.resource:
+        raise InvalidArgument(f"Task {identity} is for {head.ref} already.", "Name another skill.")
+    learned.remove(identity, refuse=True)
+    wrong = library.store.backend.heads_by_id([task.resource]).values()
+    return _store_labels(library, caller, task.task, [head, *wrong])
+
+
+def _label(library: Library, caller: Caller, head: Head, text: str, *, against: bool = False) -> LearnedTask:
+    at = library.store.now()
+    return _task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=against)
+
+
+def _store_labels(library: Library, caller: Caller, text: str, heads: Sequence[Head]) -> list[ListedTask]:
+    """Store that a task is for the first of these resources and not for the others; return what is stored."""
+    tasks = [_label(library, caller, head, text, against=bool(place)) for place, head in enumerate(heads)]
+    library.store.backend.learned.add([one for one in tasks if not is_known(library, one, "")])
     library.record(caller, "correct learned task", *(str(head.ref) for head in heads))
     ids, terms = {head.id for head in heads}, content_terms(text)
     return [one for one in _listed(library, ids) if content_terms(one.task) == terms and not one.held_out]
@@ -235,13 +284,22 @@ def _hold_out(library: Library, new: LearnedTask) -> None:
     learned.add([*moved, replace(new, held_out=True)])
 
 
-def list_learned(library: Library, caller: Caller, ref: Ref | None = None) -> list[ListedTask]:
-    """Return the learned tasks of one resource, or of all that the caller sees. Raises NoSuchResource."""
+def list_learned(library: Library, caller: Caller, ref: Ref | None = None, *, shows: bool = False) -> list[ListedTask]:
+    """Return the learned tasks of one resource, or of all that the caller sees. Raises NoSuchResource.
+
+    The text of a prompt that a transcript taught is there for the person of this account alone, and for an agent's
+    shell there is no text; it is '' then. shows: the caller's person reads the answer.
+    """
     learned = library.store.backend.learned
     if ref is not None:
-        return _listed(library, [library.store.head(ref, caller.scopes).id])
-    heads = library.store.backend.heads_by_id(learned.resources()).values()
-    return _listed(library, [head.id for head in heads if head.scope in caller.scopes])
+        found = _listed(library, [library.store.head(ref, caller.scopes).id])
+    else:
+        heads = library.store.backend.heads_by_id(learned.resources()).values()
+        found = _listed(library, [head.id for head in heads if head.scope in caller.scopes])
+    if shows or (caller.decides and not subject_of(caller.via)):
+        return found
+    every = caller.identity.via.startswith("client:")
+    return [replace(one, task="") if every or one.source == TaskSource.TRANSCRIPT else one for one in found]
 
 
 def _listed(library: Library, ids: Iterable[int]) -> list[ListedTask]:
@@ -255,7 +313,10 @@ def _listed(library: Library, ids: Iterable[int]) -> list[ListedTask]:
 
 
 def remove_learned(library: Library, caller: Caller, identity: int) -> None:
-    """Remove one learned task for good. Raises Refused for anybody but a person, NoSuchUse."""
+    """Remove one learned task for good; its session teaches that resource nothing more.
+
+    Raises Refused for anybody but a person, NoSuchUse.
+    """
     check_may_decide(caller, "remove what lookup learned")
-    library.store.backend.learned.remove(identity)
+    library.store.backend.learned.remove(identity, refuse=True)
     library.record(caller, "remove learned task", f"task {identity}")

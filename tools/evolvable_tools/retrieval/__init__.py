@@ -14,31 +14,12 @@ if TYPE_CHECKING:
 
 
 MODES: Mapping[str, str] = {
-    "auto": "keyword, text, embedding and, where these are unsure, a judge",
+    "auto": "keyword, text, embedding and, where there is a choice, a judge",
     "keyword": "names and triggers alone",
     "text": "words alone",
     "paper": "the three stages of EvoAgent, to the letter",
 }
 """The stages of each mode."""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One of the resources to choose from, and what distinguishes it. description: in a long list only."""
-
-    ref: str
-    version: int
-    tells_apart: str
-    description: str = ""
-
-
-@dataclass(frozen=True)
-class ChooseBetween:
-    """A choice for the caller: the question, the alternatives, and how to answer."""
-
-    question: str
-    choices: list[Alternative]
-    how_to_answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +40,8 @@ class SearchQuery:
 class SearchMatch:
     """One resource that may fit: how likely it fits (0 to 1), why, and which stage found it.
 
-    sure: no further stage has to be asked. stage: set once the answers of the stages are merged.
+    sure: no further stage has to be asked. stage: set once the answers of the stages are merged. enough: it has words
+    enough of the task, or a person or the task named it, so that it may be told as sure.
     """
 
     entry: "IndexEntry"
@@ -67,6 +49,7 @@ class SearchMatch:
     why: str
     sure: bool = False
     stage: str = ""
+    enough: bool = False
 
     @property
     def ref(self) -> str:
@@ -116,7 +99,11 @@ class Neighbours(Protocol):
 
 
 FITS, FITS_FEW = 0.38, 0.24
-"""Below this confidence a match does not fit, in a library of MANY resources and more, and in one of at most FEW."""
+"""From this confidence a match counts as fitting, in a library of MANY resources and more, and in one of at most FEW.
+
+It decides what is noted as shown to an agent and among which matches evidence breaks ties. The verdict has thresholds
+of its own.
+"""
 
 FEW, MANY = 1_000, 3_000
 
@@ -126,43 +113,21 @@ def fits_from(resources: int) -> float:
 
     In a small one a poor match is the right one more often than in a large one, which has a word for everything.
     """
-    return _between(resources, FEW, MANY, FITS_FEW, FITS)
-
-
-NONE_FEW, NONE = 0.24, 0.1
-"""Without a match that fits, nothing fits where the confidences of the first five matches have a lower sum than this.
-
-NONE_FEW in a library of at most 100 resources, NONE from 300 on. Of real tasks, 6, 4, 6 and 10 % lie below in libraries
-of 100, 300, 1,000 and 3,000 skills, and 84, 55, 63 and 60 % of the tasks whose skill was removed.
-"""
-
-
-def none_below(resources: int) -> float:
-    """Return the sum of confidences below which nothing fits in a library of so many resources.
-
-    A large one shares the probability among more resources that may fit.
-    """
-    return _between(resources, 100, 300, NONE_FEW, NONE)
-
-
-def _between(resources: int, few: int, many: int, at_few: float, at_many: float) -> float:
-    """Return a threshold between those of two sizes, by the logarithm of the size."""
-    share = math.log(max(resources, few) / few) / math.log(many / few)
-    return round(at_few + min(1.0, share) * (at_many - at_few), 3)
+    share = math.log(max(resources, FEW) / FEW) / math.log(MANY / FEW)
+    return round(FITS_FEW + min(1.0, share) * (FITS - FITS_FEW), 3)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDependencies:
     """The dependencies of a search other than the index.
 
-    neighbours: the embedder. thinker: the judge for uncertain results. caller_thinks: without a judge, the caller
-    chooses. client_thinks: before that, the client's model by sampling. fits: the threshold of a match that fits,
-    None for `fits_from`. proven: returns the ids of so many resources of any kind with the most successes.
+    neighbours: the embedder. thinker: the judge, asked where the caller would choose. client_thinks: without one, the
+    client's model is asked, by sampling. fits: the threshold of a match that fits, and the least confidence of a sure
+    one, None for the usual ones. proven: returns the ids of so many resources of any kind with the most successes.
     """
 
     neighbours: "Neighbours | None" = None
     thinker: "LanguageModel | None" = None
-    caller_thinks: bool = False
     client_thinks: bool = False
     fits: float | None = None
     proven: Callable[[int], Sequence[int]] | None = None

@@ -1,4 +1,4 @@
-"""The cascade: stages in a row from the cheapest, merged into one order, and a judge where they are unsure.
+"""The cascade: stages in a row from the cheapest, merged into one order, and a judge where there is a choice.
 
 `search_evoagent` is the search of EvoAgent (arXiv 2604.20133), section 3.2: triggers as substrings, then
 the cosine of task and description, then a model's choice. It is linear in the library, as in the paper.
@@ -11,16 +11,14 @@ from itertools import islice
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
 from evolvable_store.search.analyzer import MAX_QUERY
-from evolvable_store.search.index import Index, IndexEntry
+from evolvable_store.search.index import Index, IndexEntry, Ranking
 from evolvable_store.search.learned_texts import PastTasks
 from evolvable_store.storage.evidence import SuccessCounts
-from evolvable_tools.llm import ProviderError
+from evolvable_tools.llm import LanguageModel, ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
 from evolvable_tools.retrieval import (
     FITS,
     MODES,
-    NONE_FEW,
-    ChooseBetween,
     Neighbours,
     SearchDependencies,
     SearchMatch,
@@ -29,10 +27,20 @@ from evolvable_tools.retrieval import (
     StageResult,
     fits_from,
     judge_stage,
-    none_below,
 )
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
-from evolvable_tools.retrieval.hybrid import DEPTH, fuse_with_vectors, is_clear, order_by_words, report_hybrid
+from evolvable_tools.retrieval.further import (
+    LIST_ALL,
+    LISTED,
+    MOST,
+    OWN_FIELDS,
+    further_choices,
+    is_foreign,
+    likely_ids,
+    order_few,
+)
+from evolvable_tools.retrieval.hybrid import fuse_with_vectors, is_clear, order_by_words, report_hybrid
+from evolvable_tools.retrieval.search_verdict import SURE, Verdict, VerdictRule
 
 NEAR = 0.6
 """The cosine from which the nearest description is an answer."""
@@ -142,28 +150,23 @@ LABELLED = 0.9
 SHORTLIST = 5
 """Matches that a judge chooses from, when one of them fits."""
 
-LIST_ALL = 60
-"""When nothing fits, a judge or the caller chooses among all resources of a kind, if there are at most so many."""
-
-LISTED = 12
-"""Of a larger library: so many of the nearest, of the most proven, and of those with a word of the task."""
-
 _AT_LEAST = 10  # candidates of each stage, so that merging can reorder the first few
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeResult:
-    """Matches, best first. `none_fits`: the library has nothing for this task, and the matches are only the nearest.
+    """Matches, best first, and the verdict on them. With `none` they are only the nearest.
 
-    `fits`: the confidence from which a match fits; one that was named or chosen has it. `choose_between`: a choice for
-    the caller, where the stages are unsure and no judge is available.
+    `fits`: the confidence from which a match fits; one that was named or chosen has it. `rule`: what the verdict comes
+    from. `further`: with `choose`, what else may be for the task, the likely ones first.
     """
 
     matches: tuple[SearchMatch, ...]
-    none_fits: bool
+    verdict: Verdict
     stages: tuple[StageReport, ...]
     fits: float
-    choose_between: ChooseBetween | None = None
+    rule: VerdictRule
+    further: tuple[IndexEntry, ...] = ()
 
 
 def search_cascade(
@@ -185,47 +188,62 @@ def search_cascade(
     means = means or SearchDependencies()
     _check(task, limit, mode)
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
+    sure_from = SURE if means.fits is None else max(SURE, means.fits)
     if mode == "paper":
-        answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
-        threshold = FITS if means.fits is None else means.fits
-        matches = tuple(_merged(answers, threshold))
-        return CascadeResult(matches, not matches, _reports(answers), threshold)
+        return _search_paper(index, query, means)
     # The embedder works on the task while the index is searched.
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
-    threshold, least = FITS if means.fits is None else means.fits, NONE_FEW
+    threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)
+    ranking: Ranking | None = None
+    nearest: Sequence[int] = ()
     if mode in ("auto", "keyword"):
         words = TaskWords.of(task)
         phrases = index.phrases(words.words, names=words.names, kind=query.kind, scopes=scopes)
         results["keyword"] = match_exact(words, phrases, query.limit)
     if mode in ("auto", "text"):
-        depth = 0 if pending is None else DEPTH
-        if means.thinker is not None or means.caller_thinks:
-            depth = LIST_ALL + 1  # for the list to choose from
-        ranking = index.search(task, kind=query.kind, scopes=scopes, limit=query.limit, depth=depth)
+        ranking = index.search(task, kind=query.kind, scopes=scopes, limit=query.limit, depth=LIST_ALL + 1)
         fused = order_by_words(ranking, query)
         if pending is not None and not is_clear(fused):
             fused = fuse_with_vectors(index, query, ranking, pending)
+        nearest = fused.similar.nearest if fused.similar else ()
         threshold = fits_from(ranking.documents) if means.fits is None else means.fits
-        least = none_below(ranking.documents)
+        rule = VerdictRule(ranking.documents, sure_from)
         alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
     merged = _by_past_tasks(index, task, _merged(results, threshold), threshold)
-    fits = any(match.confidence >= threshold for match in merged)
-    # Good siblings share the probability: none of them may fit, and one of them nearly always does.
-    nothing = not fits and sum(match.confidence for match in merged[:SHORTLIST]) < least
-    found = CascadeResult(tuple(merged[:limit]), nothing, _reports(results), threshold)
-    if mode != "auto" or (means.thinker is None and not means.caller_thinks):
+    rule = _comparable(rule, merged, ranking, task)
+    found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
+    if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    shortlist = merged[:SHORTLIST]
-    if not fits:
-        near = fused.similar.nearest if fused.similar else ()
-        wide = [*near[:LISTED], *(means.proven(LISTED) if means.proven is not None else ()), *ranking.weighed]
-        large = len(ranking.weighed) > LIST_ALL
-        shortlist = _all_or_likely(index, query, merged, wide, large=large) if ranking.asked else []
-    elif shortlist[0].sure or not judge_stage.is_unsure([match.confidence for match in shortlist], threshold):
+    proven = means.proven(LISTED) if means.proven is not None else ()
+    few = index.entries(kind=query.kind, scopes=scopes, limit=LIST_ALL + 1) if len(ranking.weighed) <= LIST_ALL else []
+    if 0 < len(few) <= LIST_ALL:
+        listed, most = order_few(few, ranking), LIST_ALL
+    else:
+        own = index.search(task, kind=query.kind, scopes=scopes, limit=1, depth=len(merged) + MOST, fields=OWN_FIELDS)
+        ids = likely_ids(merged, ranking, own, nearest, proven)
+        some = index.visible_entries(ids, kind=query.kind, scopes=scopes)
+        listed, most = list(some.values()), max(0, MOST - len(merged))
+    found = replace(found, further=further_choices(listed, merged, most))
+    if mode != "auto" or means.thinker is None:
         return found
-    return _judged(found, task, shortlist, means, index.answers, listed=not fits) if shortlist else found
+    return _judged(found, task, merged, means.thinker, index.answers)
+
+
+def _comparable(rule: VerdictRule, merged: Sequence[SearchMatch], ranking: Ranking | None, task: str) -> VerdictRule:
+    """Return the rule for a task whose words may be of another language than the library's."""
+    if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.asked and is_foreign(task):
+        return replace(rule, comparable=False)
+    return rule
+
+
+def _search_paper(index: Index, query: SearchQuery, means: SearchDependencies) -> CascadeResult:
+    answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
+    threshold = FITS if means.fits is None else means.fits
+    matches = tuple(_merged(answers, threshold))
+    verdict = Verdict.SURE if matches else Verdict.NONE
+    return CascadeResult(matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0))
 
 
 def _check(task: str, limit: int, mode: str) -> None:
@@ -254,7 +272,7 @@ def _merged(results: Mapping[str, StageResult], fits: float) -> list[SearchMatch
             merged[found.entry.id] = _joined(match, known) if known else match
     ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
     rounded = [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
-    return [replace(one, confidence=max(one.confidence, fits)) if one.sure else one for one in rounded]
+    return [replace(one, confidence=max(one.confidence, fits), enough=True) if one.sure else one for one in rounded]
 
 
 def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: float) -> list[SearchMatch]:
@@ -266,7 +284,7 @@ def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: flo
     past = index.past_tasks(task, [match.entry.id for match in merged if not match.sure])
     if not (past.wrong or past.labelled or past.succeeded):
         return merged
-    changed = [replace(match, confidence=_after(match, past)) for match in merged]
+    changed = [_after(match, past) for match in merged]
     changed.sort(key=lambda match: (not match.sure, -match.confidence))
     first = changed[0]
     if first.entry.id in past.succeeded and first.entry.id not in past.wrong:
@@ -274,10 +292,12 @@ def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: flo
     return changed
 
 
-def _after(match: SearchMatch, past: PastTasks) -> float:
+def _after(match: SearchMatch, past: PastTasks) -> SearchMatch:
     if match.entry.id in past.labelled:
-        return max(match.confidence, LABELLED)
-    return round(match.confidence * CORRECTED, 3) if match.entry.id in past.wrong else match.confidence
+        return replace(match, confidence=max(match.confidence, LABELLED), enough=True)
+    if match.entry.id in past.wrong:
+        return replace(match, confidence=round(match.confidence * CORRECTED, 3))
+    return match
 
 
 def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
@@ -286,62 +306,41 @@ def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
         confidence=1 - (1 - one.confidence) * (1 - other.confidence),
         why="; ".join(filter(None, (one.why, other.why))),
         sure=one.sure or other.sure,
+        enough=one.enough or other.enough,
         stage=one.stage if one.sure or one.confidence >= other.confidence else other.stage,
     )
-
-
-def _all_or_likely(
-    index: Index, query: SearchQuery, merged: Sequence[SearchMatch], wide: Sequence[int], *, large: bool
-) -> list[SearchMatch]:
-    """Return what to choose from when nothing fits, the likely ones first: all of a small library.
-
-    Of a larger one the matches and the first of those in `wide`, as many as make the list full. large: whether it is
-    known to be one.
-    """
-    some: Sequence[IndexEntry] = ()
-    if not large:
-        some = index.entries(kind=query.kind, scopes=query.scopes, limit=LIST_ALL + 1)
-    likely, most = {match.entry.id: match for match in merged[:LISTED]}, LIST_ALL
-    if not 0 < len(some) <= LIST_ALL:
-        most = 3 * LISTED
-        there = list(dict.fromkeys([*likely, *wide]))[: most + LISTED]  # a few may be hidden
-        some = list(index.visible_entries(there, kind=query.kind, scopes=query.scopes).values())
-    for entry in some:
-        likely.setdefault(entry.id, SearchMatch(entry, 0.0, ""))
-    return list(likely.values())[:most]
 
 
 def _judged(
     found: CascadeResult,
     task: str,
-    shortlist: Sequence[SearchMatch],
-    means: SearchDependencies,
+    merged: Sequence[SearchMatch],
+    thinker: LanguageModel,
     memory: MutableMapping[str, str],
-    *,
-    listed: bool,
 ) -> CascadeResult:
-    """Return the result after the judge's choice; without a judge, or when it fails, with the choice for the caller.
+    """Return the result after the judge's choice; when the judge fails, the result with its choice for the caller.
 
-    listed: no match fits, and the shortlist has other resources too.
+    Where a match fits, the judge chooses among the first few by long descriptions, else among all by short ones.
     """
+    shortlist, most, length = list(merged[:SHORTLIST]), SHORTLIST, judge_stage.MAX_DESCRIPTION
+    if not any(match.confidence >= found.fits for match in merged):
+        shortlist = [*merged, *(SearchMatch(entry, 0.0, "") for entry in found.further)]
+        most, length = LIST_ALL, MOST_DESCRIPTION
     choices = judge_stage.make_choices([match.entry for match in shortlist])
-    left = replace(found, choose_between=judge_stage.choose_between(task, choices, described=listed))
-    if means.thinker is None:
-        return left
-    most, length = (LIST_ALL, MOST_DESCRIPTION) if listed else (SHORTLIST, judge_stage.MAX_DESCRIPTION)
     try:
-        judged = judge_stage.ask_judge(task, choices, means.thinker, memory, most=most, most_description=length)
+        judged = judge_stage.ask_judge(task, choices, thinker, memory, most=most, most_description=length)
     except ProviderError as error:
-        stages = (*found.stages, StageReport("judge", error.text))
-        return replace(left if means.caller_thinks else found, stages=stages)
+        return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
     stages = (*found.stages, StageReport("judge", judged.said))
     if judged.ref is None:
-        return replace(found, none_fits=True, stages=stages)
+        return replace(found, verdict=Verdict.NONE, stages=stages, further=())
     chosen = next(match for match in shortlist if match.ref == judged.ref)
-    sure, why = max(chosen.confidence, judged.confidence, found.fits), "; ".join(filter(None, (judged.why, chosen.why)))
-    first = replace(chosen, stage="judge", confidence=sure, why=why)
+    sure = max(chosen.confidence, judged.confidence, found.rule.sure_from)
+    why = "; ".join(filter(None, (judged.why, chosen.why)))
+    first = replace(chosen, stage="judge", confidence=sure, why=why, enough=True)
     rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
-    return CascadeResult((first, *rest)[: max(1, len(found.matches))], False, stages, found.fits)
+    matches = (first, *rest)[: max(1, len(found.matches))]
+    return replace(found, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
 
 
 def _chooser(means: SearchDependencies, memory: MutableMapping[str, str]) -> Choose | None:

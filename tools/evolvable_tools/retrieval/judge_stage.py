@@ -1,4 +1,4 @@
-"""The judge: a language model chooses among the few matches of the other stages, when these are unsure."""
+"""The judge: a language model chooses among the matches of the other stages, where the caller would choose."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,6 @@ from evolvable_store.search.analyzer import FUNCTION_WORDS
 from evolvable_store.search.index import IndexEntry
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, WrongAnswer
-from evolvable_tools.retrieval import Alternative, ChooseBetween
 
 JUDGED = 0.7
 """Confidence in the judge's choice: the constant of EvoAgent's third stage, not fitted to data."""
@@ -28,21 +27,6 @@ MAX_TASK = 4_000
 
 MAX_DESCRIPTION = 600
 """Characters of a description that the judge reads."""
-
-HOPELESS = 0.25
-"""Below this share of the threshold the best match is too poor to judge.
-
-Of real tasks with a skill in the library, 12 % lie below, and 71 % of those whose skill was removed.
-"""
-
-PLAIN = 0.5
-"""Above this share of the way from the threshold to 1 the best is clear: it is right in 96 of 100 real tasks.
-
-Between the two lie 24 % of the tasks. There the best is right in 69 of 100, and one of the first five in 90.
-"""
-
-CLOSE = 0.08
-"""Two whose confidences differ by at most this are a near tie. Not fitted yet."""
 
 INSTRUCTIONS = """\
 You choose which of a few entries of a library is for a task, if one is.
@@ -58,7 +42,6 @@ choice: the label of the entry, or "none". why: one short sentence that names wh
 not by its label."""
 
 _MOST_WHY = 200
-_MOST_NAMED = 100  # characters of the task in a question to the caller
 _OWN_WORDS = 6
 _NONE = "none"
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s)$")
@@ -98,33 +81,6 @@ def make_choices(entries: Sequence[IndexEntry]) -> tuple[JudgeChoice, ...]:
     return tuple(
         JudgeChoice(str(entry.ref), entry.version, entry.name, entry.description, its)
         for entry, its in zip(entries, apart, strict=True)
-    )
-
-
-def is_unsure(confidences: Sequence[float], fits: float) -> bool:
-    """Return whether to ask a judge, from the confidences of a shortlist and the threshold.
-
-    True when the best is neither hopeless nor clear, or when a second one that fits is close to it.
-    """
-    best, second, *_ = [*sorted(confidences, reverse=True), 0.0, 0.0]
-    if second >= fits and best - second <= CLOSE:
-        return True
-    return fits * HOPELESS <= best < fits + (1 - fits) * PLAIN and best > 0
-
-
-def choose_between(task: str, shortlist: Sequence[JudgeChoice], *, described: bool = False) -> ChooseBetween:
-    """Return the question for the caller, when no judge is available.
-
-    described: each choice has its description, since the matches of the answer are others.
-    """
-    asked = _cut(" ".join(task[:1000].split()), _MOST_NAMED)
-    return ChooseBetween(
-        f'Which of these is for the task "{asked}"? The search is not sure.',
-        [
-            Alternative(choice.ref, choice.version, choice.tells_apart, choice.description if described else "")
-            for choice in (shortlist if described else shortlist[:MAX_CHOICES])
-        ],
-        "Read their descriptions and call load_skill with the ref you choose, or go on without one if none fits.",
     )
 
 

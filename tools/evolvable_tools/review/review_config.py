@@ -166,7 +166,7 @@ class ReviewSettings:
     """on: whether there are reviews at all. thinker: the language model; without one the caller answers.
 
     boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
-    home: what `~` means in a session's commands.
+    home: what `~` means in a session's commands. learns: whether the prompts in a transcript teach, see `past_prompts`.
     """
 
     redactor: Redactor
@@ -177,6 +177,7 @@ class ReviewSettings:
     boot: Callable[[str | None], tuple[str, ...]] = lambda project: ()
     transcript: Callable[[str], Path | None] = lambda session: None
     home: Path | None = None
+    learns: Callable[[Path], bool] = lambda transcript: False
 
     def policy(self, kind: Kind) -> ApprovalPolicy:
         """Return what becomes of proposals of this kind."""

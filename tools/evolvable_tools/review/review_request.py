@@ -422,7 +422,7 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
         if head and entry:
             about = (str(head.ref), head.version, entry.description[:300])
             found[str(head.ref)] = NearbyResource(*about, LOADED)
-    alone = replace(library.means, thinker=None, caller_thinks=False, client_thinks=False)
+    alone = replace(library.means, thinker=None, client_thinks=False)
     # Neither a session nor a connection: no trial counts a review among those that it served. It is the review that
     # asks: what only a person calls can be improved too.
     reviewer = replace(caller, session=None, connection=None, actor=Actor.REVIEW)

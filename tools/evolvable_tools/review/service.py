@@ -202,7 +202,8 @@ class _ReviewWork:
         """Return the session in a transcript, and record which skills it used."""
         with pause_gc():
             session = read_session(source, redactor=self.settings.redactor)
-            return record_uses(self.library, session, home=self.settings.home).read
+            learns = isinstance(source, Path) and self.settings.learns(source)
+            return record_uses(self.library, session, home=self.settings.home, learns=learns).read
 
     def review(self, session: Session, mode: str) -> Reviewed:
         """Review a session that was read."""

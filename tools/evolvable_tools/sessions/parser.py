@@ -378,7 +378,7 @@ def list_sessions(
         raise InvalidArgument(f"limit is {limit}.", f"It is between 1 and {MAX_LIMIT}.")
     found: list[tuple[float, Path, Outline]] = []
     more = 0
-    for modified, path in _files(places):
+    for modified, path in transcript_files(places):
         if len(found) == limit:
             more += 1
             continue
@@ -417,8 +417,8 @@ def _listed(path: Path, modified: float, known: Outline, turns: int, taken: Inge
     return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
 
 
-def _files(places: Iterable[Path]) -> list[tuple[float, Path]]:
-    """Return (when it was written last, path) of the files that may be sessions, the newest first."""
+def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
+    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none."""
     found: dict[str, tuple[float, Path]] = {}
     for place in places:
         for folder, below, names in os.walk(place):

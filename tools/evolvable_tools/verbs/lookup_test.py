@@ -41,10 +41,7 @@ def measure_lookup(library: Library, caller: Caller) -> LookupTest:
 
     Nothing is noted as shown to an agent.
     """
-    held_out, means = (
-        library.store.backend.learned.held_out(),
-        replace(library.means, thinker=None, caller_thinks=False),
-    )
+    held_out, means = library.store.backend.learned.held_out(), replace(library.means, thinker=None)
     heads = library.store.backend.heads_by_id(one.resource for one in held_out)
     asked = [(one, heads[one.resource]) for one in held_out if one.resource in heads]
     asked = [(one, head) for one, head in asked if head.scope in caller.scopes]

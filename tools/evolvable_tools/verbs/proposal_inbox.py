@@ -122,9 +122,17 @@ def is_expired(library: Library, proposal: Proposal) -> bool:
 
 
 def describe_proposal(
-    library: Library, proposal: Proposal, *, with_diff: bool = False, limit: int | None = versions.MAX_DIFF
+    library: Library,
+    proposal: Proposal,
+    *,
+    with_diff: bool = False,
+    limit: int | None = versions.MAX_DIFF,
+    context: int = versions.CONTEXT,
 ) -> WaitingProposal:
-    """Return a proposal as a person sees it: with a diff, against what is there now. limit: characters of the diff."""
+    """Return a proposal as a person sees it: with a diff, against what is there now.
+
+    limit: characters of the diff. context: equal lines around its changes.
+    """
     head = library.store.head_or_none(proposal.ref)
     p, found, sides, blocked = proposal, load_scan(proposal.findings), "", ""
     before = library.store.manifest(head, p.base) if head and p.base else Manifest({})
@@ -145,7 +153,7 @@ def describe_proposal(
     if p.files_removed_at is not None:
         text = _removed_files(p)
     else:
-        text = diff(library, before, after, names, limit=limit, unsaved=unsaved) if with_diff else ""
+        text = diff(library, before, after, names, limit=limit, unsaved=unsaved, context=context) if with_diff else ""
     return WaitingProposal(
         *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
         versions.changed_files(before, after),
@@ -291,13 +299,15 @@ def _removed_files(proposal: Proposal) -> str:
     return "\n".join([f"The files were removed on {(proposal.files_removed_at or '')[:10]}.", *names])
 
 
-def show_proposal(library: Library, proposal_id: int, *, limit: int | None = versions.MAX_DIFF) -> WaitingProposal:
+def show_proposal(
+    library: Library, proposal_id: int, *, limit: int | None = versions.MAX_DIFF, context: int = versions.CONTEXT
+) -> WaitingProposal:
     """Return one proposal with its diff against what is there now. Raises NotFound.
 
-    limit: characters of the diff, None for all of it.
+    limit: characters of the diff, None for all of it. context: equal lines around its changes.
     """
     proposal = library.store.backend.proposals.get(proposal_id)
-    return describe_proposal(library, proposal, with_diff=True, limit=limit)
+    return describe_proposal(library, proposal, with_diff=True, limit=limit, context=context)
 
 
 def approve_together(

@@ -181,6 +181,7 @@ def run_purge(
     store, done = library.store, Purged(job.kind, list(versions))
     affected = {head.id for head, _, _ in _places(store, {*job.blobs, *blobs_with(store, job.texts)})}
     store.backend.learned.forget(_purged_whole(store, job))
+    store.backend.learned.refuse_texts(text.decode("utf-8", "replace") for text in job.texts)
     done.edited = list(_edit_copies(library, job)) if edit_copies else []
     if done.edited:
         library.working_copies.sync()

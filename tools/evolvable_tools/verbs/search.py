@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument
@@ -20,7 +20,8 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import verified_utilities
-from evolvable_tools.retrieval import FITS, Alternative, ChooseBetween, SearchDependencies, SearchMatch, StageReport
+from evolvable_tools.retrieval import FITS, SearchDependencies, SearchMatch, StageReport
+from evolvable_tools.retrieval.search_verdict import Verdict, none_below
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs.load import proven_maturity, summarise
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 
 MAX_MATCHES = 20
+
+NEAREST = 3
+"""Matches that are named where nothing fits."""
+
+CHOICES = 8
+"""Matches of an answer, where the caller does not say how many, and the most choices that it describes."""
+
 MAX_PAGE = 1_000
 
 
@@ -59,27 +67,49 @@ class FoundMatch:
     delegate: DelegateStatus | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FurtherChoice:
+    """What may be for the task beside the matches. description: between marks where an agent reads it so."""
+
+    ref: str
+    description: str
+
+
 @dataclass(frozen=True)
 class FoundSkills:
-    """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
+    """The verdict on a task, and matches, best first; with `none` they are only the nearest.
 
-    choose_between: the search is not confident, and the caller chooses. notice: what the marks around descriptions
-    mean, '' where there are none. fits: the confidence from which a match fits in this library. Where no match fits
-    and `none_fits` is False, one of several may fit.
+    stages: what ran and what it said. further: what else may be chosen, the likely ones first. notice: what the marks
+    around descriptions mean, '' where there are none. fits: the confidence from which a match counts as fitting.
+    least: that from which a match is worth a line by itself. most: the matches that were asked for.
     """
 
     search_id: str
+    verdict: Verdict
     matches: list[FoundMatch]
-    none_fits: bool
     stages: list[StageReport]
-    choose_between: ChooseBetween | None = None
+    further: list[FurtherChoice] = field(default_factory=list)
     notice: str = ""
     fits: float = FITS
+    least: float = 0.0
+    most: int = CHOICES
 
     @property
     def fitting(self) -> list[FoundMatch]:
         """The matches that fit, best first."""
-        return [] if self.none_fits else [match for match in self.matches if match.confidence >= self.fits]
+        return (
+            [] if self.verdict is Verdict.NONE else [match for match in self.matches if match.confidence >= self.fits]
+        )
+
+    @property
+    def lines(self) -> list[FoundMatch]:
+        """The matches that a person reads, best first: the nearest where none fits, else those that alone are not none.
+
+        Of a choice at least the nearest.
+        """
+        least = 0 if self.verdict is Verdict.SURE else NEAREST
+        likely = [match for at, match in enumerate(self.matches) if at < least or match.confidence >= self.least]
+        return self.matches[:NEAREST] if self.verdict is Verdict.NONE else likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +148,7 @@ def find_skill(
     caller: Caller,
     task: str,
     *,
-    limit: int = 5,
+    limit: int = CHOICES,
     kind: Kind = Kind.SKILL,
     scopes: Sequence[str] | None = None,
     mode: str = "auto",
@@ -144,16 +174,19 @@ def find_skill(
         means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
     means = replace(means, proven=library.store.backend.evidence.most_successful)
     index = index_for(library, caller)
-    found = search_cascade(index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
+    found = search_cascade(index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, means=means)
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
-    whose = authorships(library, [match.entry.id for match in found.matches], caller)
+    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in found.further)]
+    whose = authorships(library, ids, caller)
     capped = _capped(library, whose)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
     sure = [_unsure_of_new(match, whose, found.fits) for match in found.matches]
     order = _strangers_last(break_ties(sure, ranked, scopes, found.fits, capped), whose, found.fits)
+    verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
+    beyond, order = order[limit:], order[:limit]
     marks = _marks(caller)
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
-    fitting = [] if found.none_fits else [match for match in order if match.confidence >= found.fits]
+    fitting = [] if verdict is Verdict.NONE else [match for match in order if match.confidence >= found.fits]
     tried: Mapping[int, PooledVersion] = {}
     if library.trials is not None:
         tried = library.trials.described(library, caller, [match.entry.id for match in fitting], search)
@@ -165,8 +198,9 @@ def find_skill(
         versions = {resource: trial.version for resource, trial in tried.items()}
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
-    choose = _choices(library, caller, found.choose_between, marks)
-    return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice, found.fits)
+    further = _further([*(match.entry for match in beyond), *found.further], whose, marks)
+    least = none_below(found.rule.resources)
+    return FoundSkills(search, verdict, matches, stages, further, marks.notice, found.fits, least, limit)
 
 
 def index_for(library: Library, caller: Caller) -> "Index":
@@ -204,24 +238,13 @@ def _unsure_of_new(match: SearchMatch, whose: Mapping[int, Authorship], fits: fl
     return replace(match, confidence=max(0.0, fits - 0.01))
 
 
-def _choices(library: Library, caller: Caller, asked: ChooseBetween | None, marks: AnswerMarks) -> ChooseBetween | None:
-    """Return a choice that is left to the caller, with the words of those that are not trusted between marks."""
-    if asked is None:
-        return None
-    heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
-    whose = authorships(library, [head.id for head in heads.values() if head is not None], caller)
-    known = {ref: whose.get(head.id, NOBODYS) for ref, head in heads.items() if head is not None}
-
-    def shown(one: Alternative) -> Alternative:
-        author = known.get(one.ref, NOBODYS)
-        return replace(
-            one,
-            tells_apart=_shown(one.tells_apart, author, marks),
-            description=_shown(one.description, author, marks),
-        )
-
-    ordered = sorted(asked.choices, key=lambda one: known.get(one.ref, NOBODYS).is_strangers)
-    return replace(asked, choices=[shown(one) for one in ordered])
+def _further(
+    entries: Iterable["IndexEntry"], whose: Mapping[int, Authorship], marks: AnswerMarks
+) -> list[FurtherChoice]:
+    """Return what may be chosen beside the matches; that of strangers comes last."""
+    known = [(entry, whose.get(entry.id, NOBODYS)) for entry in entries]
+    known.sort(key=lambda one: one[1].is_strangers)
+    return [FurtherChoice(str(entry.ref), _shown(entry.description, author, marks)) for entry, author in known]
 
 
 def _marks(caller: Caller) -> AnswerMarks:

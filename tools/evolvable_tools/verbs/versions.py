@@ -24,6 +24,8 @@ from evolvable_tools.verbs.reverse_merge import RevertStep, UndoConflict, approv
 
 MAX_LIMIT = 100
 
+CONTEXT = 3
+
 MAX_DIFF = 40_000
 """Characters of a diff; clients cut longer results in the middle."""
 
@@ -144,15 +146,16 @@ def diff(
     *,
     limit: int | None = MAX_DIFF,
     unsaved: Mapping[str, bytes] = MappingProxyType({}),
+    context: int = CONTEXT,
 ) -> str:
     """Return the unified diff between two manifests, cut at `limit` characters; `names` mark the two sides.
 
-    unsaved: the bytes of what is in no version yet, by SHA-256.
+    unsaved: the bytes of what is in no version yet, by SHA-256. context: equal lines around a change.
     """
     parts: list[str] = []
     length = 0
     for path in changed_files(before, after):
-        for line in _diff_file(library, path, before.get(path), after.get(path), names, unsaved):
+        for line in _diff_file(library, path, before.get(path), after.get(path), names, unsaved, context):
             length += len(line)
             if limit is not None and length > limit:
                 return "".join(parts) + CUT
@@ -167,6 +170,7 @@ def _diff_file(
     after: TreeEntry | None,
     names: tuple[str, str],
     unsaved: Mapping[str, bytes],
+    context: int,
 ) -> Iterator[str]:
     old, new = _lines(library, before, unsaved), _lines(library, after, unsaved)
     if is_env_file(path) and not all(is_released(library, entry.sha256) for entry in (before, after) if entry):
@@ -179,7 +183,7 @@ def _diff_file(
         return
     if before and after and before.mode != after.mode:
         yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
-    for line in difflib.unified_diff(old, new, was, now):
+    for line in difflib.unified_diff(old, new, was, now, n=context):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

@@ -8,10 +8,10 @@
   const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u{FE00}-\u{FE0F}\u{E0100}-\u{E01EF}\u115F\u1160\u3164\uFFA0]/gu;
 
   // Every text of the library is shown through `visible` and `textContent`: nothing is parsed as HTML.
-  const visible = (text) => String(text).replaceAll("\r\n", "\n").replace(HIDDEN, (char) =>
+  const visible = (text) => String(text ?? "").replaceAll("\r\n", "\n").replace(HIDDEN, (char) =>
     KEPT.includes(char) ? char : `⟦U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟧`);
   const line = (text, most) => {
-    const one = visible(String(text).split(/\s+/).join(" ").trim());
+    const one = visible(String(text ?? "").split(/\s+/).join(" ").trim());
     return one.length > most ? `${one.slice(0, most - 1)}…` : one;
   };
   const make = (tag, named, ...children) => {
@@ -73,8 +73,10 @@
   };
   const said = (result) => (result.content || []).map((block) => block.text || "").join(" ") || "The server gave no reason.";
   // An agent reads the texts of others between marks with a number of this answer; a person sees them as they are.
-  const unmarked = (one) => {
-    const number = (/^Text between \[([0-9a-f]{16})\]/.exec(one.notice || "") || [])[1];
+  const unmarked = (one, _, all) => {
+    // The first proposal with marks explains those of all.
+    const notice = (all.find((other) => other.notice) || {}).notice || "";
+    const number = (/^Text between \[([0-9a-f]{16})\]/.exec(notice) || [])[1];
     const plain = (value) => {
       if (typeof value === "string" && number && value.startsWith(`[${number}] `) && value.endsWith(` [/${number}]`)) {
         return value.slice(number.length + 3, -number.length - 4);
@@ -82,7 +84,8 @@
       if (Array.isArray(value)) return value.map(plain);
       return value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([k, v]) => [k, plain(v)])) : value;
     };
-    const bare = plain(one);
+    const bare = { findings: [], gains: [], loses: [], ...plain(one) }; // what is empty is left out
+    if (bare.grounds) bare.grounds = { evidence: [], near: [], ...bare.grounds };
     const lines = (one.diff || "").split("\n");
     const block = /^\[text of another ([0-9a-f]{16}) begins: /.exec(lines[0]);
     const end = block ? lines.lastIndexOf(`[text of another ${block[1]} ends]`) : -1;
@@ -94,11 +97,11 @@
     const answer = content(result);
     for (const one of answer.decided || []) note(decided(one), "good");
     const proposals = (answer.proposals || []).map(unmarked);
-    if (proposals.length && proposals.every((one) => one.diff !== undefined && one.diff !== null)) {
+    if (proposals.length === 1 && proposals[0].diff) {
       [shown] = proposals;
       if (!listed.some((one) => one.proposal_id === shown.proposal_id)) listed = proposals;
       draw();
-      if (host.serverTools && proposals.length === 1) read({}).then((all) => { listed = all; draw(); }).catch(() => {});
+      if (host.serverTools) read({}).then((all) => { listed = all; draw(); }).catch(() => {});
     } else if ((answer.decided || []).length) {
       refresh();
     } else {

@@ -1,0 +1,84 @@
+"""Whether a person lets their library learn from the transcripts of their clients.
+
+The answer lies in the library's folder, on this machine: a backup does not carry it. A library in PostgreSQL has none:
+prompts would leave the machine. Only the clients' own folders are read: an agent can name any file to a review.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from evolvable_server.client_folders import read_client_homes
+from evolvable_server.config import Config, is_person
+from evolvable_server.person_config import account_home
+from evolvable_store.errors import Refused
+from evolvable_store.paths import ADDRESS_FILE
+from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import read_regular
+
+CONSENT = "learning.json"
+"""File in the library's folder: {"from_sessions": true or false}."""
+
+_MAX = 4096
+
+
+def consent(home: Path) -> bool | None:
+    """Return whether the person lets the library in `home` learn from transcripts; None where nobody was asked."""
+    if is_shared(home):
+        return False
+    try:
+        answer = json.loads(read_regular(home / CONSENT, _MAX))
+    except (OSError, ValueError, RecursionError):
+        return None
+    said = answer.get("from_sessions") if isinstance(answer, dict) else None
+    return said if isinstance(said, bool) else None
+
+
+def set_consent(home: Path, answer: bool) -> None:
+    """Store what the person answered. Raise Refused for a library that others share."""
+    if answer:
+        check_own(home)
+    write_private(home / CONSENT, json.dumps({"from_sessions": answer}) + "\n")
+
+
+def is_shared(home: Path) -> bool:
+    """Return whether the library of a folder lies in a database that others can read."""
+    return (home / ADDRESS_FILE).exists()
+
+
+def check_own(home: Path) -> None:
+    """Raise Refused for a library that lies in PostgreSQL."""
+    if is_shared(home):
+        raise Refused(
+            "This library lies in PostgreSQL, so the prompts of your sessions would leave this machine.",
+            "Nothing was read. A library of your own learns from them.",
+        )
+
+
+class TranscriptPlaces(NamedTuple):
+    """Where the clients of this account write transcripts. user: the home folder."""
+
+    user: Path
+    folders: tuple[Path, ...]
+
+
+def transcript_places(config: Config) -> TranscriptPlaces:
+    """Return where the clients of this account write their transcripts.
+
+    A project can set HOME and the variables of clients for a server. So they count for a person at a terminal alone.
+    """
+    homes = read_client_homes(config, unasked=True)
+    user, claude, codex = homes.user, homes.claude, homes.codex
+    if not is_person() and (account := account_home()) is not None:
+        named = config.person.clients
+        user = account
+        claude, codex = (named.get(client) or account / f".{client}" for client in ("claude", "codex"))
+    return TranscriptPlaces(user, (claude / "projects", codex / "sessions"))
+
+
+def may_teach(config: Config, transcript: Path) -> bool:
+    """Return whether the prompts of a transcript teach: the person lets them, and a client of theirs wrote the file."""
+    real = Path(os.path.realpath(transcript))
+    folders = (os.path.realpath(folder) for folder in transcript_places(config).folders)
+    return bool(consent(config.home)) and any(real.is_relative_to(folder) for folder in folders)

@@ -1,0 +1,147 @@
+"""What a reader gets of a search, the same for an agent, a terminal and a script: one verdict, in few bytes.
+
+A text between the marks of another author stays between them. Texts are cut first, names last.
+"""
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
+from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.verbs.search import CHOICES, NEAREST, FoundMatch, FoundSkills, FurtherChoice
+
+SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300
+"""Of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW described ones."""
+
+FEW = 5
+
+MOST_NAMES, ALSO = 28, 4
+"""Further names of a choice, and other refs beside a sure match."""
+
+ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 180, 100
+"""Characters of the text about a sure match and about a choice, and those that each of the first FEW choices keeps."""
+
+NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
+
+_WHY = 120
+_LENGTHS = (*range(ABOUT, CHOICE_ABOUT, -20), *range(CHOICE_ABOUT, LEAST_ABOUT, -10), LEAST_ABOUT)
+_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
+
+Answer = dict[str, Any]
+
+
+def found_answer(found: FoundSkills, *, detail: bool = False) -> Answer:
+    """Return the answer of a search. detail: with every field of every match, in order."""
+    made = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](found)
+    if not detail:
+        return made
+    matches, stages = [asdict(match) for match in found.matches], [asdict(stage) for stage in found.stages]
+    return made | {"matches": matches, "stages": stages, "notice": found.notice, "fits": found.fits}
+
+
+def answer_size(answer: Mapping[str, Any]) -> int:
+    """Return the bytes of an answer."""
+    return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+
+
+def _begin(found: FoundSkills) -> Answer:
+    return {"search_id": found.search_id, "verdict": str(found.verdict)}
+
+
+def _sure(found: FoundSkills) -> Answer:
+    first = found.matches[0]
+    begin, text, end = _unmarked(first.description)
+    # Reasons quote the description: of a marked one they are left out.
+    why = "" if begin else cut_at_words(first.why.partition('; "')[0], _WHY)
+    named = first.delegate.ref if first.delegate is not None and first.delegate.available else ""
+    also = [match.ref for match in found.matches[1:]] + [one.ref for one in found.further]
+
+    def answer(length: int, others: int) -> Answer:
+        about = cut_at_words(text, length)
+        use = {"ref": first.ref} | _given(about=f"{begin}{about}{end}" if about else "", why=why, delegate=named)
+        notice = found.notice if begin and about else ""
+        made = _begin(found) | {"use": use | {"confidence": first.confidence}, "also": also[:others]}
+        return made | _given(notice=notice)
+
+    lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
+    length = _first(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
+    others = _first(range(ALSO, -1, -1), lambda others: answer_size(answer(length, others)) <= SURE_BYTES)
+    return answer(length, others)
+
+
+def _none(found: FoundSkills) -> Answer:
+    nearest = [match.ref for match in found.matches[:NEAREST]]
+
+    def answer(count: int) -> Answer:
+        return _begin(found) | {"nearest": nearest[:count]}
+
+    return answer(_first(range(NEAREST, -1, -1), lambda count: answer_size(answer(count)) <= NONE_BYTES))
+
+
+def _choose(found: FoundSkills) -> Answer:
+    rest: list[FoundMatch | FurtherChoice] = [*found.matches, *found.further]
+    # Where a match fits, what does not match at all is named and no more.
+    described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
+    texts = [_unmarked(one.description) for one in described]
+    excerpts = Excerpts([text for _, text, _ in texts])
+    names = [one.ref.removeprefix("skill:") for one in rest[len(described) :]][:MOST_NAMES]
+    number = next((begin for begin, _, _ in texts if begin), "")
+    end = next((end for _, _, end in texts if end), "")
+    limit = CHOICE_BYTES if len(described) > FEW else FEW_BYTES
+
+    def answer(length: int, later: int, count: int, some: int) -> Answer:
+        own, theirs = list[Answer](), list[str]()
+        for at, one in enumerate(described[:count]):
+            about = excerpts.excerpt(at, length if at < FEW else min(length, later))
+            if texts[at][0]:
+                theirs.append(f"{one.ref}: {about}" if about else one.ref)
+            else:
+                own.append({"ref": one.ref} | _given(about=about))
+        made = _begin(found) | {"note": NOTE, "choices": own} | _given(also=", ".join(names[:some]))
+        if theirs:
+            made["others"] = {"notice": found.notice, "text": number + "\n".join(theirs) + end}
+        return made
+
+    return _fitting(answer, len(described), len(names), limit)
+
+
+def _fitting(answer: Callable[[int, int, int, int], Answer], choices: int, names: int, limit: int) -> Answer:
+    """Return the fullest answer within the limit: first texts get shorter, then names and at last choices are left out.
+
+    answer: makes one of the length of the first texts, that of the later ones, and the numbers of choices and names.
+    """
+
+    def size(length: int, later: int, choices: int, names: int) -> int:
+        return answer_size(answer(length, later, choices, names))
+
+    lengths = [length for length in _LENGTHS if length <= CHOICE_ABOUT]
+    length = _first(lengths, lambda length: size(length, length // 2, choices, names) <= limit)
+    later = _first(range(length // 2, -1, -10), lambda later: size(length, later, choices, names) <= limit)
+    some = _first(range(names, -1, -1), lambda some: size(length, later, choices, some) <= limit)
+    length = _first(range(length, -1, -10), lambda length: size(length, later, choices, some) <= limit)
+    count = _first(range(choices, 0, -1), lambda count: size(length, later, count, some) <= limit)
+    return answer(length, later, count, some)
+
+
+def _unmarked(text: str) -> tuple[str, str, str]:
+    """Return the mark before a text, the text, and the mark after it; without marks both are ''."""
+    marked = _MARKED.fullmatch(text)
+    if marked is None:
+        return "", text, ""
+    return f"[{marked['number']}] ", marked["text"], f" [/{marked['number']}]"
+
+
+def _given(**fields: str) -> Answer:
+    """Return the fields that say something."""
+    return {name: text for name, text in fields.items() if text}
+
+
+def _first(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
+    if not numbers or fits(numbers[0]):
+        return numbers[0] if numbers else 0
+    return numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)]

@@ -1,0 +1,256 @@
+"""Prompts that teach where the person opted in: what they typed before a skill of theirs was opened.
+
+A skill is opened by the client's tool for skills, by `load_skill`, by reading or running a file of its folder, or by
+the client, which puts its text into the context. Where a prompt goes on with the task before it ("yes, go on"), the
+prompt that began the task is taken. No end is verified: what failed by its own signals teaches nothing.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import InvalidRef
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, nearest
+from evolvable_store.storage.evidence import Outcome
+from evolvable_store.storage.learned import LearnedTask, TaskSource
+from evolvable_store.workingcopy.projects import Projects
+from evolvable_tools.library import Library, SkillLocator
+from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, outcome_of
+from evolvable_tools.outcomes.executors import TURNS
+from evolvable_tools.outcomes.learning import (
+    MAX_TAUGHT,
+    MIN_TERMS,
+    is_known,
+    is_plausible,
+    own_skills,
+    shorten_task,
+)
+from evolvable_tools.outcomes.shell_commands import read_files, run_files
+
+if TYPE_CHECKING:
+    from evolvable_tools.sessions import Session, Span
+
+MAX_BACK = 6
+"""Prompts that may go on with one task and are passed over."""
+
+MAX_ANSWER = 8
+"""Words other than function words; a longer prompt is a task of its own, however it begins."""
+
+_ANSWERS = re.compile(
+    r"\W*(?:(?:yes|yeah|yep|yup|ok|okay|sure|thanks|thank you|go on|go ahead|carry on|ja|oui|sí)(?![\w-])"
+    r"|(?:no|nope|nein|non|right|correct|exactly|good|great|nice|perfect|fine|again|wait|stop|continue|proceed"
+    r"|please do|do it|do that|do so|try again|weiter|gut|danke|merci|vale|gracias)\s*(?:[,.;:!–]|$))\W*",
+    re.IGNORECASE,
+)
+"""How a prompt begins that answers the agent."""
+
+_NEXT = re.compile(r"(?:and\s+)?(?:now|next|then|also|another|jetzt|nun|maintenant|ahora)(?!\w)", re.IGNORECASE)
+"""What follows an answer where a new task begins."""
+
+_READERS = frozenset(("Read", "NotebookRead", "read_file", "view_image"))
+_EDITORS = frozenset(("Edit", "MultiEdit", "Write", "NotebookEdit"))
+_OUR_EDITORS = ("update_resource", "rename_resource", "delete_resource")
+_PATHS = ("file_path", "path", "notebook_path")
+_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
+_LOAD = "load_skill"
+MAX_PATCH = 200_000
+"""Characters of a patch in which edited files are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSkill:
+    """A skill that a session opened. span: the first sign of it. last_turn: of the last sign. at: as it is stored."""
+
+    resource: int
+    span: "Span"
+    last_turn: int
+    at: str = ""
+
+
+def session_scopes(library: Library, session: "Session", home: Path | None) -> tuple[str, ...]:
+    """Return the scopes whose skills a session teaches: those of the projects that it worked in, and the user's."""
+    if not session.project or not os.path.isabs(session.project) or "\0" in session.project:
+        return (USER_SCOPE,)
+    return *Projects(library.store, home).scopes_at(Path(session.project)), USER_SCOPE
+
+
+@dataclass(slots=True)
+class OpenedSkills:
+    """The skills that a session opened, while it is read. What its agent changed in a turn is work on the skill."""
+
+    library: Library
+    places: SkillLocator
+    scopes: Sequence[str]
+    _opened: dict[int, OpenedSkill] = field(default_factory=dict)
+    _changed: set[tuple[int, int]] = field(default_factory=set)
+
+    def read(self, span: "Span", call: ToolCall | None) -> None:
+        """Note what one span opens. call: the call that it is."""
+        if span.copied or not span.turn:
+            return
+        if call is None:
+            if span.skill is not None and span.origin == "skill" and span.tool is None:
+                self._note(self._by_name(span.skill), span)
+            return
+        for path in _changed_files(call):
+            found = self.places.by_path(path)
+            if found is not None:
+                self._changed.add((found[0].resource, span.turn))
+        given, tool = span.input or {}, span.tool or ""
+        if tool.endswith(_OUR_EDITORS):
+            self._changed.update((one, span.turn) for one in self._by_ref(given.get("ref")))
+        if call.failed:
+            return
+        if tool == "Skill":
+            self._note(self._by_name(given.get("skill")), span)
+        elif tool.endswith(_LOAD) and (tool == _LOAD or "evolvable" in tool):
+            self._note(self._by_ref(given.get("ref")), span)
+        else:
+            for path in _used_files(call):
+                found = self.places.by_path(path)
+                self._note([found[0].resource] if found is not None else [], span)
+
+    def by_prompt(self, ends: SessionEnds) -> Iterator[OpenedSkill]:
+        """Yield what was opened for a prompt, in order, without what failed.
+
+        Where a prompt opens more skills than one teaches, the agent looked through them, and none of them learns it.
+        """
+        turns = [one.span.turn for one in self._opened.values()]
+        for one in self._opened.values():
+            signals = ends.between((one.span.index, 0), one.last_turn + TURNS)
+            changed = (one.resource, one.span.turn) in self._changed
+            if turns.count(one.span.turn) <= MAX_TAUGHT and not changed and outcome_of(signals) is not Outcome.FAILED:
+                yield one
+
+    def _note(self, resources: Iterable[int], span: "Span") -> None:
+        for resource in resources:
+            first = self._opened.get(resource)
+            self._opened[resource] = OpenedSkill(resource, first.span if first else span, span.turn)
+
+    def _by_name(self, name: object) -> list[int]:
+        if not isinstance(name, str) or not name:
+            return []
+        binding = self.places.by_name(name)
+        return [binding.resource] if binding is not None else self._by_ref(name)
+
+    def _by_ref(self, text: object) -> list[int]:
+        """Return the skill that a ref names, in the nearest scope of the session that has it."""
+        if not isinstance(text, str):
+            return []
+        try:
+            ref = Ref.parse(text).at(None)
+        except InvalidRef:
+            return []
+        if ref.kind is not Kind.SKILL:
+            return []
+        head = self.library.store.head_or_none(ref, self.scopes)
+        return [head.id] if head is not None and head.version is not None else []
+
+
+def _used_files(call: ToolCall) -> list[str]:
+    """Return the files that a call read or ran, where its result shows it."""
+    if call.result is None:
+        return []
+    if not call.commands:
+        return _given_paths(call) if call.span.tool in _READERS else []
+    found, base = [], _text((call.span.input or {}).get("workdir"))
+    for simple in call.commands:
+        if simple.program == "cd" and len(simple.words) > 1:
+            base = os.path.join(base, simple.words[1])
+        elif simple.ran(succeeded=True):
+            paths = [*read_files([simple])[:20], *run_files([simple])]
+            found += [path if path.startswith(("~", "$HOME")) else os.path.join(base, path) for path in paths]
+    return found
+
+
+def _changed_files(call: ToolCall) -> list[str]:
+    if call.span.tool in _EDITORS:
+        return _given_paths(call)
+    if call.span.tool == "apply_patch":
+        texts = [value[:MAX_PATCH] for value in (call.span.input or {}).values() if isinstance(value, str)]
+        return [path.strip() for text in texts for path in _PATCHED.findall(text)]
+    return []
+
+
+def _given_paths(call: ToolCall) -> list[str]:
+    given = call.span.input or {}
+    return [path for key in _PATHS if (path := _text(given.get(key)))]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def tasks_of_prompts(
+    library: Library, session: "Session", identity: str, opened: Iterable[OpenedSkill], scopes: Collection[str]
+) -> list[LearnedTask]:
+    """Return what the prompts of a session teach the skills that it opened, MAX_TAUGHT at most."""
+    found = list(opened)
+    heads = library.store.backend.heads_by_id([one.resource for one in found])
+    own = own_skills(library, heads.values(), scopes)
+    held_out = library.store.backend.learned.held_out() if own else []
+    typed, tasks = _typed_by_turn(session), list[LearnedTask]()
+    for one in found if own else ():
+        for prompt in _prompts_before(typed, one.span.turn) if one.resource in own else ():
+            text = shorten_task(library.redacted(prompt))
+            terms = content_terms(text)
+            if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
+                break
+            if is_plausible(library, heads[one.resource], prompt, text):
+                task = LearnedTask(one.resource, text, one.at, False, TaskSource.TRANSCRIPT, identity)
+                tasks += [] if is_known(library, task, identity) else [task]
+                break
+    return tasks[:MAX_TAUGHT]
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """What a person typed in one turn. asked: whether the agent's last words before it are a question."""
+
+    asked: bool
+    texts: list[str] = field(default_factory=list)
+
+
+def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
+    """Return what the person typed in each turn. A command of a shell that they ran is no prompt."""
+    found, words = dict[int, _Prompt](), ""
+    for span in session.spans:
+        if span.agent is not None:
+            continue
+        if span.typed and not span.text.startswith("! "):
+            asked = words.rstrip().endswith(("?", "？"))
+            found.setdefault(span.turn, _Prompt(asked)).texts.append(span.text)
+        elif span.role == "assistant" and span.tool is None and span.text:
+            words = span.text
+    return found
+
+
+def _prompts_before(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
+    """Yield the prompts that may have begun the task of a turn, the likeliest first.
+
+    That is the last that names a task of its own. Where it is short and answers a question of the agent, it may say
+    more of a task, which an earlier prompt began.
+    """
+    for number in range(turn, max(0, turn - MAX_BACK - 1), -1):
+        if number not in typed:
+            continue
+        prompt = "\n".join(typed[number].texts)
+        plain = shorten_task(prompt)
+        if _goes_on(plain):
+            continue
+        yield prompt
+        if not typed[number].asked or len(content_terms(plain)) >= MAX_ANSWER:
+            return
+
+
+def _goes_on(prompt: str) -> bool:
+    """Return whether a prompt names no task of its own: it says too little, or answers the agent in a few words."""
+    words = len(content_terms(prompt))
+    answer = _ANSWERS.match(prompt)
+    if answer is None or _NEXT.match(prompt, answer.end()):
+        return words < MIN_TERMS
+    return words < MAX_ANSWER

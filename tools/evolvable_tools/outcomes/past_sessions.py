@@ -1,0 +1,134 @@
+"""Learn from the transcripts that clients have written: each file once, again where it has grown.
+
+The oldest is read first, so that a fork repeats what the session that it began in taught. What a killed run has read
+is stored with its end of each file, and the next run goes on there.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.errors import LibraryReadOnly
+from evolvable_store.regular_files import regular_file
+from evolvable_tools.library import Library
+from evolvable_tools.outcomes.ingest import session_name, taught_by_prompts
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.sessions import NoTranscript
+from evolvable_tools.sessions.parser import read_session, transcript_files
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Bytes of a transcript that is read; a larger one is left out."""
+
+_PART = 1 << 20
+
+_SIGNS = (b'"Skill"', b"SKILL.md", b"load_skill", b"skills", b"attributionSkill")
+"""One of these stands in every transcript that opens a skill, beside the names of the watched folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastSessions:
+    """What a run over transcripts came to.
+
+    found: transcripts that clients have written. read: those of them that were new or had grown. opened: of these,
+    those whose prompts teach a skill. learned: tasks that are new. unreadable: files that are no transcript, are links,
+    or are too large.
+    """
+
+    found: int
+    read: int
+    opened: int
+    learned: int
+    unreadable: int
+
+
+def count_transcripts(places: Iterable[Path]) -> int:
+    """Return how many transcripts clients have written below these folders. No file is opened."""
+    return len(transcript_files(places))
+
+
+def learn_from_past(
+    library: Library,
+    places: Iterable[Path],
+    *,
+    redactor: Redactor,
+    home: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> PastSessions:
+    """Store what the transcripts below these folders teach, and return what that came to.
+
+    home: what `~` means in a session's commands. progress: is given how many files are done, and of how many. stop: is
+    asked before each file. Raises LibraryReadOnly, and LibraryBusy while another process writes; what was stored by
+    then stays, and the next call goes on behind it.
+    """
+    if library.store.read_only:
+        raise LibraryReadOnly("The library cannot be written, so nothing was read.", "Open it where it can be.")
+    learned = library.store.backend.learned
+    files = [path for _, path in reversed(transcript_files(places))]
+    folders = library.folders()
+    signs = (*_SIGNS, *{os.fsencode(folder.path.name) for folder in folders})
+    # Another folder brings skills that the files may name: they are read again.
+    watched = _hash("\n".join(sorted(f"{folder.scope} {folder.path}" for folder in folders)))[:16]
+    read = opened = new = unreadable = 0
+    for number, path in enumerate(files):
+        if stop():
+            break
+        progress(number, len(files))
+        name = _hash(os.path.abspath(path))
+        try:
+            status = _status(path)
+            if status is None:
+                unreadable += 1
+                continue
+            status = f"{status} {watched}"
+            if learned.is_read(name, status):
+                continue
+            has_sign = any(_has_sign(file, signs) for file in _files_of(path))
+            session = read_session(path, redactor=redactor) if has_sign else None
+        except (NoTranscript, OSError):
+            unreadable += 1
+            continue
+        # A list of messages names its own origins: no client wrote it.
+        of_client = session if session is not None and session.client != "messages" else None
+        tasks = taught_by_prompts(library, of_client, home=home) if of_client is not None else []
+        identity = session_name(of_client) if of_client is not None else ""
+        new += learned.take_transcript(name, status, identity, tasks)
+        read, opened = read + 1, opened + bool(tasks)
+    progress(len(files), len(files))
+    return PastSessions(len(files), read, opened, new, unreadable)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()
+
+
+def _status(path: Path) -> str | None:
+    """Return what changes when a transcript does, None for a link, what is no file, and what is too large.
+
+    Raises OSError.
+    """
+    main, *others = map(os.lstat, _files_of(path))
+    size = main.st_size + sum(one.st_size for one in others)
+    if not stat.S_ISREG(main.st_mode) or size > MAX_BYTES:
+        return None
+    return f"{size} {max(one.st_mtime_ns for one in (main, *others))}"
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files of a session: its own, and one for each of its subagents."""
+    return [path, *sorted((path.with_suffix("") / "subagents").rglob("agent-*.jsonl"))]
+
+
+def _has_sign(path: Path, signs: Sequence[bytes]) -> bool:
+    """Return whether one of these texts stands in a file. Raises OSError."""
+    longest, before = max(map(len, signs)), b""
+    with open(path, "rb", opener=regular_file) as file:
+        while part := file.read(_PART):
+            text = before + part
+            if any(one in text for one in signs):
+                return True
+            before = text[-longest:]
+    return False
