@@ -7,7 +7,19 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("start", "answers", "commit", "processes", "reload", "windows", "size", "kill", "takeover", "ledger", "sandbox")
+ALL = (
+    "start",
+    "answer_sizes",
+    "commit",
+    "processes",
+    "reload",
+    "windows",
+    "size",
+    "kill",
+    "takeover",
+    "ledger",
+    "sandbox",
+)
 
 
 def run(name: str, *words: str) -> bool:

@@ -1,11 +1,15 @@
 """The texts of a resource that an embedder reads."""
 
+import pytest
+
 from evolvable_store.resource import Ref
-from evolvable_store.search.vector_store import TextRole
-from evolvable_tools.embedding.indexer import document_texts
 
 
+@pytest.mark.models
 def test_a_resource_whose_bytes_are_damaged_is_read_by_its_name(library, skill):
+    from evolvable_store.search.vector_store import TextRole
+    from evolvable_tools.embedding.indexer import document_texts
+
     skill("pdf-merge", description="Merges PDF files.")
     head = library.store.head(Ref.parse("pdf-merge"))
     sound = document_texts(library.store, head)
