@@ -156,7 +156,9 @@ class Window(threading.Thread):
         number, self._next = self._next, self._next + 1
         token, ref = f"{self.number}-{number}", f"skill:soak-{self.number}-{number // NOTES}"
         new = number % NOTES == 0
-        files = {"SKILL.md": skill_text(ref[6:], token, 800)} if new else {f"notes/{number}.md": f"Note {token}.\n"}
+        # A plain text: of random words the scan asks about some, and the change waits for a person.
+        main = f"---\nname: {ref[6:]}\ndescription: Keeps the notes of {ref[6:]}.\n---\n\nEach note is a file.\n"
+        files = {"SKILL.md": main} if new else {f"notes/{number}.md": f"Note {token}.\n"}
 
         def update() -> bool:
             about: dict[str, Any] = {"ref": ref, "reason": f"soak {token}.", "files": files}

@@ -194,7 +194,8 @@ class Watcher:
         if self._library.store.read_only:  # a newer program has migrated the library: one of its servers takes over
             self._owner.release()
             return False
-        return self._owner.claim(format_failures(list(self._failures.values())))
+        failures = dict(self._failures)  # another thread notes them; of the folders comes first
+        return self._owner.claim(format_failures(failures[what] for what in sorted(failures)))
 
     def _note_claim(self, owns: bool) -> None:
         if owns:

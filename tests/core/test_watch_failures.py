@@ -106,7 +106,7 @@ def test_status_and_doctor_name_the_limit_and_its_remedy_for_as_long_as_the_fold
     run = partial(CommandLine(tmp_path / "machine"), code=None, EVOLVABLE_HOME=str(confined.place.home))
     confined.tell("max_inotify_instances=0")
     confined.tell("START")
-    confined.has_noted("max_user_instances")
+    confined.has_noted("only scanned")
 
     remedy = "sudo sysctl fs.inotify.max_user_instances="
     assert "only scanned every 0.2 seconds" in run("status").out and remedy in run("status").out
