@@ -123,6 +123,7 @@ def _plan_step(
             continue  # it is back already, and was changed then
         merged = _take_out(head, content.files(after), now, content.files(before))
         if merged is None or merged.conflicts:
+            later = f"operation {_last_in_way(content, since, merged).operation} changed it since"
             return _conflict(library, caller, head, later, merged, run)
         now = merged.files
     if now == begun:
@@ -160,6 +161,16 @@ def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
                 runs.append([change])
         joined = change.sequence in own
     return runs
+
+
+def _last_in_way(content: _ContentOfVersions, since: Sequence[Change], merged: MergeResult | None) -> Change:
+    """Return the last of these changes that changed a file in conflict; the last of all where the whole is in the way."""
+    paths = merged.conflicts if merged is not None else ()
+    for change in reversed(since):
+        before, after = content.files(change.before), content.files(change.after)
+        if any(before.get(path) != after.get(path) for path in paths):
+            return change
+    return since[-1]
 
 
 def _take_out(head: Head, after: Files, now: Files, before: Files) -> MergeResult | None:
