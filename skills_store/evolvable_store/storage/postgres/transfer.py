@@ -36,8 +36,8 @@ class Transferred:
 def transfer(source: Storage, target: Storage, progress: Callable[[int], None] = lambda rows: None) -> Transferred:
     """Copy the rows of a library into an empty one, in one transaction, and verify the copy.
 
-    The source is read as it is at the beginning, while others go on writing. What the transcripts of clients taught does
-    not go into PostgreSQL: the person's yes was for this machine.
+    The source is read as it is at the beginning, while others go on writing. What the transcripts of clients taught
+    does not go into PostgreSQL: the person's yes was for this machine.
 
     Raises:
         AlreadyExists: The target holds something.
