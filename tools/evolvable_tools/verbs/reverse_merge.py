@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from evolvable_store.merge import MergeResult, Overlap
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Change, Head
-from evolvable_store.resource import Ref, is_plugins
+from evolvable_store.resource import Kind, Ref, is_plugins
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.resource_merge import merge_back, name_overlaps
 from evolvable_tools.authors import version_authorship
@@ -196,7 +196,12 @@ def _conflict(
 
 
 def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, run: Sequence[Change]) -> str:
-    """Return both sides of each overlap; for an agent between marks, where one is not the user's."""
+    """Return both sides of each overlap; for an agent between marks, where one is not the user's.
+
+    Nobody but a person reads those of an environment: they may be of a sealed test.
+    """
+    if caller.actor is not Actor.HUMAN and head.kind is Kind.ENVIRONMENT:
+        return ""
     before = run[0].before or 0
     shown = [one for one in merged.overlaps if not is_env_file(one.path)]
     text = both_sides(shown, f"@{head.version}", f"@{before}, before the change")
