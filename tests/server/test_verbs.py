@@ -121,3 +121,10 @@ def test_the_tables_of_the_manual_are_made_from_the_registry(file):
     text, (name, make) = (ROOT / "docs" / file).read_text(encoding="utf-8"), manual.PLACES[file]
 
     assert manual.filled(text, name, make()) == text
+
+
+def test_a_refusal_speaks_of_named_commands_only_where_one_is_named():
+    decided = [verb.name for verb in VERBS.values() if verb.authority in ("approve", "person")]
+    unnamed = {name for name in decided if registry.refusal_reason(name) == registry.refusal_reason("")}
+
+    assert {name.partition(" ")[0] for name in unnamed} == {"executor", "scorer", "judge", "reviewer", "proposer"}

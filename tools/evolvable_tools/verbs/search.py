@@ -236,7 +236,7 @@ def _unsure_of_new(match: SearchMatch, whose: Mapping[int, Authorship], fits: fl
     author = whose.get(match.entry.id)
     if author is None or not (author.is_new and author.marked) or match.confidence < fits:
         return match
-    return replace(match, confidence=max(0.0, fits - 0.01))
+    return replace(match, confidence=round(max(0.0, fits - 0.01), 3))
 
 
 def _further(
