@@ -392,9 +392,7 @@ def _made(
     return made
 
 
-def _check_merge(
-    library: Library, proposal: Proposal, before: Files, rebased: RebasedContent, *, unseen: bool
-) -> None:
+def _check_merge(library: Library, proposal: Proposal, before: Files, rebased: RebasedContent, *, unseen: bool) -> None:
     """Raise Refused where a merge that no person saw brings what the scan did not find in the proposal.
 
     before: what is there now, or was approved together with it. unseen: the person did not see the merge at all; then

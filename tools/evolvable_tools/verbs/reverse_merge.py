@@ -164,7 +164,7 @@ def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
 
 
 def _last_in_way(content: _ContentOfVersions, since: Sequence[Change], merged: MergeResult | None) -> Change:
-    """Return the last of these changes that changed a file in conflict; the last of all where the whole is in the way."""
+    """Return the last of these changes that changed a file in conflict, of all where the whole is in the way."""
     paths = merged.conflicts if merged is not None else ()
     for change in reversed(since):
         before, after = content.files(change.before), content.files(change.after)
