@@ -1,6 +1,7 @@
 """The doctor finds what breaks between a client and its server; the server remembers who called."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,15 @@ def test_a_skill_in_two_folders_of_one_client_is_a_problem_when_the_texts_differ
 
     run.save(run.project / ".agents/skills", "pdf", skill_text("pdf", body="other"))
     assert "Codex reads two skills named pdf that differ" in problems(run)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes in folders")
+def test_a_pipe_in_place_of_a_skill_does_not_stop_the_doctor(run: CommandLine) -> None:
+    skill = run.save(run.project / ".agents/skills", "pdf", skill_text("pdf"))
+    (skill / "SKILL.md").unlink()
+    os.mkfifo(skill / "SKILL.md")
+
+    assert problems(run) == ""
 
 
 def test_a_project_s_skill_over_the_user_s_is_noted(run: CommandLine) -> None:

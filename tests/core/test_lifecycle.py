@@ -177,7 +177,7 @@ def test_uninstalling_with_data_deletes_what_commands_wrote_beside_the_library_a
 ) -> None:
     evolvable("backup", tmp_path / "monday")
     evolvable("recover", tmp_path / "monday", "--yes")
-    for name in ("copies.jsonl", "approved-tools.jsonl", "state.key"):
+    for name in ("copies.jsonl", "approved-tools.jsonl", "state.key", "used-days.json"):
         (evolvable.home / name).write_text("{}\n")
     for name in ("built-tools/csv", "rounds", "remotes/one.git"):
         (evolvable.home / name).mkdir(parents=True)

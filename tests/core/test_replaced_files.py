@@ -100,6 +100,16 @@ def test_the_lock_file_of_a_project_counts_for_its_own_folder(tmp_path: Path) ->
     assert machine.document.read_text() == text(with_learned(UPDATE))
 
 
+def test_a_lock_file_makes_no_proposal_of_an_agent_that_took_the_reason_of_a_put_back(installed: Installed) -> None:
+    edit = ("--edit", "SKILL.md", "five", "five\n\nAnswer in capitals.", "--propose")
+    installed("update", "pdf", *edit, "-m", "put back what was learned (2 lines)", **AGENT)
+    assert "files were replaced" not in installed("status").out
+    installed.write_lock("b" * 40)
+    installed("sync")
+    assert installed.document.read_text() == text(with_learned(VENDOR))
+    assert len(installed.proposals()) == 1
+
+
 def test_a_lock_file_that_is_written_after_the_files_still_tells(installed: Installed) -> None:
     installed.document.write_text(text(UPDATE))
     installed("sync")

@@ -85,6 +85,17 @@ def test_where_both_changed_the_same_line_nothing_changes_and_both_sides_are_nam
     assert library.store.head(PDF).version == 3
 
 
+def test_the_operation_named_in_a_conflict_is_the_last_that_changed_its_file(library):
+    put(library, PERSON, lines())
+    operation = put(library, AGENT, lines({5: "spoiled"}))
+    in_the_way = put(library, PERSON, lines({5: "mended"}))
+    put(library, AGENT, lines({5: "mended"}), notes__md=File(b"beside it\n"))
+
+    [conflict] = undo(library, PERSON, "not better", operation=operation).conflicts
+
+    assert conflict.reason.startswith(f"operation {in_the_way} changed it since in the same place: SKILL.md")
+
+
 def test_the_lines_of_a_stranger_in_a_conflict_reach_an_agent_between_marks(library):
     library.level = ApprovalLevel.OFF
     put(library, PERSON, lines())

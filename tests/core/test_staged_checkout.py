@@ -571,3 +571,16 @@ def test_a_process_that_ends_at_any_step_leaves_the_old_version_or_the_new_one(d
             break
         step += stride
     assert min(outcomes.values()) > 1, "the process ended before the commit and after it"
+
+
+def test_what_cannot_be_removed_hides_no_error_and_keeps_no_lock(desk: Desk) -> None:
+    head, notes = desk.store.head(PDF), set((desk.home / "recovery").rglob("*.json"))
+    with pytest.raises(Killed), desk.copies.staged(head, desk.store.manifest(head), desk.files(text("spoiled"))):
+        (note,) = set((desk.home / "recovery").rglob("*.json")) - notes
+        note.unlink()
+        (note / "in the way").mkdir(parents=True)  # a disk that turned read only does the same
+        raise Killed
+    shutil.rmtree(note)
+
+    assert desk.update(text("one", "two", "three by the agent"))
+    assert desk.main.read_text() == text("one", "two", "three by the agent")

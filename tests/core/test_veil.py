@@ -105,3 +105,23 @@ async def test_a_task_in_a_folder_of_its_own_is_shown_without_what_tells_its_ans
     assert not [secret for secret in SECRETS if secret in "\n".join(got.values())]
     assert "Ask trainword." in got["tasks/train/prompt.md"] and "kind" in got["tasks/train/task.json"]
     assert "valdesk" in got["tasks/val/files/a.txt"]
+
+
+async def test_both_sides_of_a_conflict_show_nothing_of_a_sealed_test(place):
+    guess = "\n".join([*map(json.dumps, LINES[:2]), json.dumps(letter("guess")), json.dumps(letter("guess", id="g2"))])
+    asked = {"files": {"tasks.jsonl": guess}, "reason": "better", "propose": True, "expected_version": 2}
+    async with place.client("modern") as client:
+        await said(client, "update_resource", ref="environment:letters", **asked)
+    with Library.open(place.home) as library:
+        before = library.store.operations(limit=1)[0].id
+        text = library.store.file(library.store.head(LETTERS), "tasks.jsonl").data.decode()
+        for word in ("secret testword, new", "secret testword, newer"):
+            files = {"tasks.jsonl": text.replace("secret testword", word)}
+            edit.update_resource(library, PERSON, LETTERS, "better", files=files)
+
+    async with place.client("modern") as client:
+        got = [await said(client, "review_inbox", action="show", proposal_id=1), await said(client, "review_inbox")]
+        got += [await said(client, "undo", operation=before + 1, reason="back", propose=p) for p in (True, False)]
+
+    assert "changed since in the same places" in got[0] and "changed it since in the same place" in got[2]
+    assert not [secret for secret in SECRETS for text in got if secret in text]

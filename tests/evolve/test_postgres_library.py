@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from postgres_place import public_folder, server_url
 
 from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
 from evolvable_evolve.evolution.tasks.similarity import TextSketch
+from evolvable_store.resource import Ref
+from evolvable_store.storage.learned import LearnedTask, TaskSource
+from evolvable_tools.library import Library
 
 pwd = pytest.importorskip("pwd")  # POSIX only, as the server that the tests start
 
@@ -75,6 +79,24 @@ def test_a_library_moves_into_postgresql_and_back_with_its_whole_history(
     assert evolvable("move", "--to", tmp_path / "back", code=1, **there).err.startswith("Error: ")
     changed = evolvable("--home", url, "history", "pdf", "--json").json
     assert evolvable("--home", tmp_path / "back", "history", "pdf", "--json").json == changed
+
+
+def test_what_transcripts_taught_does_not_move_into_postgresql(evolvable: CommandLine, url: str) -> None:
+    folder = evolvable.user / ".claude/skills"
+    evolvable.save(folder, "pdf", skill_text("pdf", body="First."))
+    evolvable("init", folder)
+    registered(evolvable, url)
+    with Library.open(evolvable.home) as library:
+        learned, pdf = library.store.backend.learned, library.store.head(Ref.parse("skill:pdf")).id
+        task = LearnedTask(pdf, "my private prompt", "2026-11-21T00:00:00.000000Z", False, TaskSource.TRANSCRIPT, "s1")
+        learned.take_transcript("file", "1", "s1", [task])
+        learned.add([replace(task, task="named by a person", source=TaskSource.PERSON, session=None)])
+
+    evolvable("move", "--to", url)
+
+    kept = evolvable("learned", EVOLVABLE_HOME=url).out, evolvable("learned").out
+    assert ["named by a person" in text for text in kept] == [True, True]
+    assert ["my private prompt" in text for text in kept] == [False, True]
 
 
 def test_a_server_starts_a_postgresql_of_its_own_and_ends_it(evolvable: CommandLine) -> None:

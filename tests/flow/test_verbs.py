@@ -16,7 +16,7 @@ from evolvable_server.config import Config
 from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 from evolvable_server.mcp.tools import ANNOTATIONS
 from evolvable_server.serving import Serving
-from evolvable_tools.verbs.registry import TOOLS, VERBS, Effect
+from evolvable_tools.verbs.registry import TOOLS, VERBS, Effect, refusal_reason
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,3 +121,10 @@ def test_the_tables_of_the_manual_are_made_from_the_registry(file):
     text, (name, make) = (ROOT / "docs" / file).read_text(encoding="utf-8"), manual.PLACES[file]
 
     assert manual.filled(text, name, make()) == text
+
+
+def test_a_refusal_speaks_of_named_commands_only_where_one_is_named():
+    decided = [verb.name for verb in VERBS.values() if verb.authority in ("approve", "person")]
+    unnamed = {name for name in decided if refusal_reason(name) == refusal_reason("")}
+
+    assert {name.partition(" ")[0] for name in unnamed} == {"executor", "scorer", "judge", "reviewer", "proposer"}

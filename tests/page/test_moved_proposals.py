@@ -76,6 +76,28 @@ def test_a_conflict_is_shown_with_both_sides_and_every_way_out(machine: CommandL
     assert "in no conflict" not in machine("inbox", "take", 1, code=1).err  # it is decided
 
 
+@posix
+def test_the_terminal_asks_for_no_yes_where_a_conflict_refuses_it(machine: CommandLine) -> None:
+    change(machine, "two", "TWO")
+    refused = machine.talk("inbox", "approve", 1, columns=200, NO_COLOR="1")
+    text = refused.end()
+    assert "Approve it as merged?" not in text and "inbox take 1" in text
+    assert refused.code == 1
+    talk = machine.talk("inbox", "take", 1, NO_COLOR="1")
+    shown = talk.until("Approve it as merged?")
+    assert "-TWO" in shown and "+2" in shown
+    talk.type("y\n")
+    assert "is approved" in talk.end()
+
+
+@posix
+def test_what_is_read_in_conflict_names_no_approval_among_the_next_steps(machine: CommandLine) -> None:
+    assert "Decide: evolvable inbox approve 1" in machine.talk("inbox", "show", 1, columns=200).end()
+    change(machine, "two", "TWO")
+    shown = machine.talk("inbox", "show", 1, columns=200).end()
+    assert "inbox approve 1" not in shown and "inbox take 1" in shown
+
+
 def test_a_proposal_without_a_conflict_is_not_taken(machine: CommandLine) -> None:
     assert "is in no conflict" in machine("inbox", "take", 1, code=1).err
 

@@ -153,6 +153,7 @@ async def test_a_new_skill_by_an_agent_is_plain_in_its_session_and_marked_in_oth
     assert not HEX.search(text) and not HEX.search(own["description"])
     assert "no person has looked at it yet" in other
     assert found["verdict"] == "choose" and HEX.search(match["description"])
+    assert match["confidence"] == 0.23
     assert "skill:tides: Computes tide tables" in found["others"]["text"]
     assert "skill:tides" not in str(found["choices"]) + found.get("also", "")
     put(place, "tides", new + "Seen.\n", PERSON)

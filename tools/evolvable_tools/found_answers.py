@@ -4,7 +4,6 @@ A text between the marks of another author stays between them. Texts are cut fir
 """
 
 import json
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import Any
 
 from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
 from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.untrusted_text import split_marks
 from evolvable_tools.verbs.search import CHOICES, NEAREST, FoundMatch, FoundSkills, FurtherChoice
 
 SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300
@@ -29,7 +29,6 @@ NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
 
 _WHY = 120
 _LENGTHS = (*range(ABOUT, CHOICE_ABOUT, -20), *range(CHOICE_ABOUT, LEAST_ABOUT, -10), LEAST_ABOUT)
-_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
 
 Answer = dict[str, Any]
 
@@ -54,7 +53,7 @@ def _begin(found: FoundSkills) -> Answer:
 
 def _sure(found: FoundSkills) -> Answer:
     first = found.matches[0]
-    begin, text, end = _unmarked(first.description)
+    begin, text, end = split_marks(first.description)
     # Reasons quote the description: of a marked one they are left out.
     why = "" if begin else cut_at_words(first.why.partition('; "')[0], _WHY)
     named = first.delegate.ref if first.delegate is not None and first.delegate.available else ""
@@ -62,14 +61,14 @@ def _sure(found: FoundSkills) -> Answer:
 
     def answer(length: int, others: int) -> Answer:
         about = cut_at_words(text, length)
-        use = {"ref": first.ref} | _given(about=f"{begin}{about}{end}" if about else "", why=why, delegate=named)
+        use = {"ref": first.ref} | given_fields(about=f"{begin}{about}{end}" if about else "", why=why, delegate=named)
         notice = found.notice if begin and about else ""
         made = _begin(found) | {"use": use | {"confidence": first.confidence}, "also": also[:others]}
-        return made | _given(notice=notice)
+        return made | given_fields(notice=notice)
 
     lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
-    length = _first(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
-    others = _first(range(ALSO, -1, -1), lambda others: answer_size(answer(length, others)) <= SURE_BYTES)
+    length = first_fitting(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
+    others = first_fitting(range(ALSO, -1, -1), lambda others: answer_size(answer(length, others)) <= SURE_BYTES)
     return answer(length, others)
 
 
@@ -79,14 +78,14 @@ def _none(found: FoundSkills) -> Answer:
     def answer(count: int) -> Answer:
         return _begin(found) | {"nearest": nearest[:count]}
 
-    return answer(_first(range(NEAREST, -1, -1), lambda count: answer_size(answer(count)) <= NONE_BYTES))
+    return answer(first_fitting(range(NEAREST, -1, -1), lambda count: answer_size(answer(count)) <= NONE_BYTES))
 
 
 def _choose(found: FoundSkills) -> Answer:
     rest: list[FoundMatch | FurtherChoice] = [*found.matches, *found.further]
     # Where a match fits, what does not match at all is named and no more.
     described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
-    texts = [_unmarked(one.description) for one in described]
+    texts = [split_marks(one.description) for one in described]
     excerpts = Excerpts([text for _, text, _ in texts])
     names = [one.ref.removeprefix("skill:") for one in rest[len(described) :]][:MOST_NAMES]
     number = next((begin for begin, _, _ in texts if begin), "")
@@ -100,8 +99,8 @@ def _choose(found: FoundSkills) -> Answer:
             if texts[at][0]:
                 theirs.append(f"{one.ref}: {about}" if about else one.ref)
             else:
-                own.append({"ref": one.ref} | _given(about=about))
-        made = _begin(found) | {"note": NOTE, "choices": own} | _given(also=", ".join(names[:some]))
+                own.append({"ref": one.ref} | given_fields(about=about))
+        made = _begin(found) | {"note": NOTE, "choices": own} | given_fields(also=", ".join(names[:some]))
         if theirs:
             made["others"] = {"notice": found.notice, "text": number + "\n".join(theirs) + end}
         return made
@@ -119,28 +118,20 @@ def _fitting(answer: Callable[[int, int, int, int], Answer], choices: int, names
         return answer_size(answer(length, later, choices, names))
 
     lengths = [length for length in _LENGTHS if length <= CHOICE_ABOUT]
-    length = _first(lengths, lambda length: size(length, length // 2, choices, names) <= limit)
-    later = _first(range(length // 2, -1, -10), lambda later: size(length, later, choices, names) <= limit)
-    some = _first(range(names, -1, -1), lambda some: size(length, later, choices, some) <= limit)
-    length = _first(range(length, -1, -10), lambda length: size(length, later, choices, some) <= limit)
-    count = _first(range(choices, 0, -1), lambda count: size(length, later, count, some) <= limit)
+    length = first_fitting(lengths, lambda length: size(length, length // 2, choices, names) <= limit)
+    later = first_fitting(range(length // 2, -1, -10), lambda later: size(length, later, choices, names) <= limit)
+    some = first_fitting(range(names, -1, -1), lambda some: size(length, later, choices, some) <= limit)
+    length = first_fitting(range(length, -1, -10), lambda length: size(length, later, choices, some) <= limit)
+    count = first_fitting(range(choices, 0, -1), lambda count: size(length, later, count, some) <= limit)
     return answer(length, later, count, some)
 
 
-def _unmarked(text: str) -> tuple[str, str, str]:
-    """Return the mark before a text, the text, and the mark after it; without marks both are ''."""
-    marked = _MARKED.fullmatch(text)
-    if marked is None:
-        return "", text, ""
-    return f"[{marked['number']}] ", marked["text"], f" [/{marked['number']}]"
-
-
-def _given(**fields: str) -> Answer:
+def given_fields(**fields: str) -> Answer:
     """Return the fields that say something."""
     return {name: text for name, text in fields.items() if text}
 
 
-def _first(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
+def first_fitting(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
     if not numbers or fits(numbers[0]):
         return numbers[0] if numbers else 0

@@ -18,6 +18,7 @@ MAX_SOURCE = 200
 _BIDI_AND_SHAPELESS = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _MARKUP = re.compile(r"<!--.*?(?:-->|$)|<[^>]*>|!?\[([^\]]*)\]\([^)]*\)", re.DOTALL)
 _LETTERS = re.compile(r"[^a-z0-9]+")
+_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
 
 
 def nonce() -> str:
@@ -96,6 +97,14 @@ class AnswerMarks:
     def _between(self, text: str) -> str:
         self._used = True
         return f"[{self._number}] {text} [/{self._number}]"
+
+
+def split_marks(text: str) -> tuple[str, str, str]:
+    """Return the short mark before a text, the text, and the mark after it; without marks both are ''."""
+    marked = _MARKED.fullmatch(text)
+    if marked is None:
+        return "", text, ""
+    return f"[{marked['number']}] ", marked["text"], f" [/{marked['number']}]"
 
 
 UNMARKED = AnswerMarks(on=False)

@@ -24,7 +24,9 @@ from evolvable_server.model_setup import Redaction, check_model_folder, own_patt
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store.errors import EvolvableError
+from evolvable_store.objects import MAX_FILE
 from evolvable_store.paths import holds_library, home_exposure
+from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE, is_plugins
 from evolvable_store.storage.maintenance import describe_sqlite
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash
@@ -184,7 +186,7 @@ def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
 
 def _digest(path: Path) -> str | None:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path, MAX_FILE)).hexdigest()
     except OSError:
         return None
 

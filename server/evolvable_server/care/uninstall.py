@@ -16,6 +16,7 @@ from evolvable_server.config import Config, read_machine
 from evolvable_server.config_edits import forget_library, own_entries, shared_entries, shared_files
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.second_config import own_path
+from evolvable_store import used_days
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Signer
 from evolvable_store.paths import (
@@ -74,6 +75,7 @@ _OURS = (
         "tokens.*",
         "trash",
         UNWRITTEN,
+        used_days.FILE,
     ),
 )
 """What the product writes into a library's home."""

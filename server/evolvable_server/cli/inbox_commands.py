@@ -100,7 +100,7 @@ def inbox_command(
         if action == "edit":
             return _decisions(_edited(library, caller, ids, reason))
         taken = _taken(library, caller, ids) if action == "take" else {}
-        seen = None if files else _look_at_merged(state, library, caller, ids)
+        seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(taken))
         edited = {**taken, **_given(files)}
         return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
 
@@ -114,18 +114,19 @@ def _taken(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes 
 
 
 def _look_at_merged(
-    state: CommandContext, library: Library, caller: Caller, ids: list[int]
+    state: CommandContext, library: Library, caller: Caller, ids: list[int], *, settles: bool
 ) -> dict[int, int | None] | None:
     """Show at a person's terminal what is merged with a newer version, and ask; return the versions that were seen.
 
-    None where nothing is merged, and where nobody can be asked. Raise click.Abort for a no.
+    None where nothing is merged, where nobody can be asked, and where a yes could approve nothing: one is blocked by a
+    conflict. settles: the call brings the lines of the conflict. Raise click.Abort for a no.
     """
     if not caller.decides or state.json or not can_ask():
         return None
     library.take_in([library.store.backend.proposals.get(identity).ref for identity in ids])
     shown = [proposal_inbox.show_proposal(library, identity) for identity in ids]
     merged = [one for one in shown if one.head != (one.base or None)]
-    if not merged:
+    if not merged or (not settles and any(one.blocked for one in shown)):
         return None
     for one in merged:
         show_proposal(one)
@@ -251,10 +252,10 @@ def _files(proposal: WaitingProposal) -> str:
 def _show_proposals(proposals: list[WaitingProposal], *, decides: bool) -> None:
     for one in proposals:
         show_proposal(one)
-        if decides:
-            number = one.proposal_id
+        number = one.proposal_id
+        if decides and not one.blocked:
             say(f"\nDecide: evolvable inbox approve {number}, or reject {number} -m WHY")
-        else:
+        elif not decides:
             say("\nIt waits for a person.")
 
 

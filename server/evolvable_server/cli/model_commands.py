@@ -62,8 +62,9 @@ def model_command(
     """Name models, and say which of them answer in which role.
 
     NAME is a model's own name here, with `role` a role: judge, reviewer, proposer, critic or executor. MODELS answer in
-    that role, each where those before it gave no answer; without any the role is as usual. A model is asked only where
-    its entry says, with the key from its file or variable: no other variable and no project counts.
+    that role, each where those before it gave no answer; without any the role is as usual. As judge, `off` asks nobody
+    and `caller` the calling agent alone. A model is asked only where its entry says, with the key from its file or
+    variable: no other variable and no project counts.
     """
     if (action == "list") != (name is None):
         raise click.UsageError("`model list` takes no name, every other action a name.")

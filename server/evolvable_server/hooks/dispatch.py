@@ -40,6 +40,7 @@ from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, s
 from evolvable_tools.retrieval import FITS, SearchDependencies
 from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.sessions import SUBAGENT_TOOLS
+from evolvable_tools.untrusted_text import split_marks
 from evolvable_tools.verbs.load import note_load
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
 
@@ -190,15 +191,12 @@ def _short(text: str, room: int) -> str:
     Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and the
     author of a description must not end them and go on in the client's name. A description between marks keeps them.
     """
-    marked = _MARKED.fullmatch(text)
-    if marked is not None:
-        inner = _short(marked["text"], max(0, room - 2 * len(marked["number"]) - 7))
-        return f"[{marked['number']}] {inner} [/{marked['number']}]"
+    begin, inner, end = split_marks(text)
+    if begin:
+        return f"{begin}{_short(inner, max(0, room - len(begin) - len(end)))}{end}"
     line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split())
     return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"
 
-
-_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
 
 MAX_LOADED_PATHS = 20
 """Files of one command that are looked up."""

@@ -4,14 +4,12 @@ The command line's `--json`, and a call with `detail`, have every field. Descrip
 size asks for. A text between the marks of another author stays between them.
 """
 
-import re
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
-from typing import Any
 
-from evolvable_server.mcp.results import as_json
+from evolvable_tools.found_answers import Answer, answer_size, first_fitting, given_fields
+from evolvable_tools.untrusted_text import split_marks
 from evolvable_tools.verbs.search import ListedResource, Listing
 
 LISTED_BYTES = 240
@@ -19,9 +17,6 @@ LISTED_BYTES = 240
 
 _LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0)
 _BEGINNER = "Budding"  # the maturity of what was not used yet
-_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
-
-Answer = dict[str, Any]
 
 
 def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
@@ -31,7 +26,7 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
 
     def answer(length: int) -> Answer:
         shown = [_listed(resource, length) for resource in listing.resources]
-        return {"resources": shown} | _given(next_cursor=listing.next_cursor or "", notice=listing.notice)
+        return {"resources": shown} | given_fields(next_cursor=listing.next_cursor or "", notice=listing.notice)
 
     return _within(limit * LISTED_BYTES, answer)
 
@@ -43,16 +38,11 @@ def _listed(resource: ListedResource, length: int) -> Answer:
         "version": resource.version,
         "description": _cut(resource.description, length),
         "author": str(resource.author),
-    } | (_given(maturity=_grown(resource.maturity)) | used)
+    } | (given_fields(maturity=_grown(resource.maturity)) | used)
 
 
 def _grown(maturity: str) -> str:
     return "" if maturity == _BEGINNER else maturity
-
-
-def _given(**fields: str) -> Answer:
-    """Return the fields that say something."""
-    return {name: text for name, text in fields.items() if text}
 
 
 def _cut(text: str, length: int) -> str:
@@ -68,21 +58,10 @@ def _cut(text: str, length: int) -> str:
 @lru_cache(maxsize=128)  # the descriptions of one answer, each cut to several lengths
 def _line(text: str) -> tuple[str, bytes, str]:
     """Return the mark before a text, the text on one line as UTF-8, and the mark after it."""
-    marked = _MARKED.fullmatch(text)
-    begin, end = (f"[{marked['number']}] ", f" [/{marked['number']}]") if marked is not None else ("", "")
-    line = " ".join((marked["text"] if marked is not None else text).split())
-    return begin, line.encode("utf-8", "replace"), end
+    begin, inner, end = split_marks(text)
+    return begin, " ".join(inner.split()).encode("utf-8", "replace"), end
 
 
 def _within(most: int, answer: Callable[[int], Answer]) -> Answer:
     """Return the answer with the longest descriptions that has at most so many bytes, else the shortest one."""
-    return answer(_first(_LENGTHS, lambda length: _size(answer(length)) <= most))
-
-
-def _first(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
-    return numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)]
-
-
-def _size(answer: Mapping[str, Any] | Sequence[Any]) -> int:
-    return len(as_json(answer).encode("utf-8", "replace"))
+    return answer(first_fitting(_LENGTHS, lambda length: answer_size(answer(length)) <= most))

@@ -264,7 +264,7 @@ def redact_history(library: Library, caller: Caller, past: "History") -> "Histor
 def redact_proposals(library: Library, caller: Caller, waiting: "Iterable[WaitingProposal]") -> "list[WaitingProposal]":
     """Return proposals as a client is shown them."""
     return [
-        replace(one, diff=NO_DIFF)
+        replace(one, diff=NO_DIFF, sides="")
         if one.diff and Ref.parse(one.ref).kind is Kind.ENVIRONMENT and _touches_tasks(library, caller, one)
         else one
         for one in waiting

@@ -17,12 +17,12 @@ from evolvable_server.mcp.argument_forms import MESSAGES, FileMap
 from evolvable_server.mcp.call import CallSessions, caller_of, decider_of
 from evolvable_server.mcp.elicitation import DECIDING, asked_about
 from evolvable_server.mcp.resources import redact_proposals
-from evolvable_server.mcp.results import as_json
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.tools import Number, one_of
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools.caller import Caller
+from evolvable_tools.found_answers import answer_size
 from evolvable_tools.library import Library
 from evolvable_tools.review import Compressed, Reviewed, context_compression, service
 from evolvable_tools.review.candidates import CANDIDATE
@@ -50,7 +50,7 @@ SHORT_CONTEXT = 1
 def _size(proposals: list[WaitingProposal]) -> int:
     """Return how many bytes an answer with these proposals has."""
     fields = [{name: value for name, value in asdict(one).items() if value} for one in proposals]
-    return len(as_json({"proposals": fields}).encode("utf-8", "replace"))
+    return answer_size({"proposals": fields})
 
 
 def _names_only(schema: Any) -> Any:

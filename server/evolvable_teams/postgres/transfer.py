@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from evolvable_store.errors import AlreadyExists, LibraryCorrupt
+from evolvable_store.storage.learned import TaskSource
 from evolvable_store.storage.protocol import Storage
 from evolvable_store.storage.sql import SqlStorage
 from evolvable_teams.postgres.schema import TableShape, declared_tables
@@ -14,8 +15,14 @@ from evolvable_teams.postgres.storage import PostgresStorage
 
 _BATCH = 200  # rows
 
-NOT_COPIED = frozenset(("folder", "binding", "held", "listing"))
-"""Watched folders, and settings of clients, belong to one library: two must not write into one folder or file."""
+NOT_COPIED = frozenset(("folder", "binding", "held", "listing", "learned_transcript"))
+"""Watched folders, and settings of clients, belong to one library: two must not write into one folder or file.
+
+Which transcripts were read belongs to one machine.
+"""
+
+_NOT_SHARED = {"learned": f"source <> '{TaskSource.TRANSCRIPT}'"}
+"""By table what its rows are that go into PostgreSQL: the prompts of transcripts stay on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +34,10 @@ class Transferred:
 
 
 def transfer(source: Storage, target: Storage, progress: Callable[[int], None] = lambda rows: None) -> Transferred:
-    """Copy every row of a library into an empty one, in one transaction, and verify the copy.
+    """Copy the rows of a library into an empty one, in one transaction, and verify the copy.
 
-    The source is read as it is at the beginning, while others go on writing.
+    The source is read as it is at the beginning, while others go on writing. What the transcripts of clients taught
+    does not go into PostgreSQL: the person's yes was for this machine.
 
     Raises:
         AlreadyExists: The target holds something.
@@ -37,6 +45,7 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
     """
     here, there = cast(SqlStorage, source), cast(SqlStorage, target)
     tables = [table for table in declared_tables() if table.name not in NOT_COPIED]
+    rules = _NOT_SHARED if isinstance(there, PostgresStorage) else {}
     with _snapshot(here) as reader, there.writing() as writer:
         for table in tables:
             if writer.execute(f"SELECT 1 FROM {table.name} LIMIT 1").fetchone() is not None:
@@ -45,7 +54,7 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
         read, written = hashlib.sha256(), hashlib.sha256()
         for table in tables:
             names, places = ", ".join(f'"{column[0]}"' for column in table.columns), ", ".join("?" * len(table.columns))
-            for batch in _batches(reader, table):
+            for batch in _batches(reader, table, rules.get(table.name, "")):
                 writer.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({places})", batch)
                 _update(read, table, batch)
                 rows += len(batch)
@@ -76,15 +85,20 @@ def _snapshot(storage: SqlStorage) -> Iterator[Any]:
             db.execute("ROLLBACK")
 
 
-def _batches(db: Any, table: TableShape) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a table in the order of its key, some at a time: a blob may have megabytes."""
+def _batches(db: Any, table: TableShape, rule: str = "") -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of a table in the order of its key, some at a time: a blob may have megabytes.
+
+    rule: the condition of SQL for the rows that are wanted, '' for all.
+    """
     names = [column[0] for column in table.columns]
     listed, key = ", ".join(f'"{name}"' for name in names), ", ".join(f'"{name}"' for name in table.primary)
     places = [names.index(name) for name in table.primary]
-    beyond = f"WHERE ({key}) > ({', '.join('?' * len(places))})"
+    beyond = f"({key}) > ({', '.join('?' * len(places))})"
     last: tuple[Any, ...] = ()
     while True:
-        query = f"SELECT {listed} FROM {table.name} {beyond if last else ''} ORDER BY {key} LIMIT {_BATCH}"
+        wanted = " AND ".join(filter(None, (rule, beyond if last else "")))
+        where = f"WHERE {wanted}" if wanted else ""
+        query = f"SELECT {listed} FROM {table.name} {where} ORDER BY {key} LIMIT {_BATCH}"
         rows = [tuple(row) for row in db.execute(query, last).fetchall()]
         if not rows:
             return

@@ -44,9 +44,9 @@ class PutBack:
         return self._store.backend.proposals.add(self._store.now(), Actor.IMPORT, None, draft)
 
     def waiting(self, ref: Ref) -> Proposal | None:
-        """Return the newest proposal that waits to put learned lines of a resource back, None for none."""
-        found = self._store.backend.proposals.about(ref)
-        return next((one for one in reversed(found) if one.state == OPEN and one.reason.startswith(PUT_BACK)), None)
+        """Return the newest proposal of `propose` that waits for a resource, None for none."""
+        found = reversed(self._store.backend.proposals.about(ref))
+        return next((one for one in found if one.state == OPEN and is_put_back(one)), None)
 
     def merge(self, directory: str, head: Head, proposal: Proposal, identity: Identity) -> Head | None:
         """Make a proposal of `propose` without a person; return the new head, None where a person has to decide.
@@ -73,3 +73,8 @@ class PutBack:
         if self._gate is None:
             return None
         return self._gate(IncomingDirectory(self._folder, directory, head.ref, head, before, files, _AGENTS))
+
+
+def is_put_back(proposal: Proposal) -> bool:
+    """Return whether a sync made a proposal to put lines back: an agent chooses the reason of its own proposals."""
+    return (proposal.actor, proposal.session) == (Actor.IMPORT, None) and proposal.reason.startswith(PUT_BACK)

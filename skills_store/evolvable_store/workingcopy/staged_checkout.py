@@ -175,9 +175,12 @@ class StagedCheckout:
     def close(self) -> None:
         """Give the locks back, and remove what was built for nothing."""
         left, self._staged = self._staged, []
-        for staged in left:
-            staged.slot.clear()
-        self._open.close()
+        try:
+            for staged in left:
+                with contextlib.suppress(OSError):  # its recovery note stays, so the next sync removes it
+                    staged.slot.clear()
+        finally:
+            self._open.close()
 
     def _stage(self, copy: WorkingCopy, binding: Binding, change: _Change) -> bool:
         """Build the next version beside one directory; return whether that is the way for it."""

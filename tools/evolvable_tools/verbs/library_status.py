@@ -12,7 +12,7 @@ from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
 from evolvable_store.storage.proposals import APPROVED, REJECTED, Proposal
 from evolvable_store.used_days import planned_day, used_days
-from evolvable_store.workingcopy.learned_changes import PUT_BACK
+from evolvable_store.workingcopy.put_back import is_put_back
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
@@ -140,7 +140,7 @@ def library_status(
         unseen.number,
         list_held_files(library),
         describe_plan(library),
-        [_put_back_line(one) for one in waiting if one.reason.startswith(PUT_BACK)],
+        [_put_back_line(one) for one in waiting if is_put_back(one)],
         list(near_duplicates),
     )
 

@@ -32,6 +32,7 @@ from evolvable_tools.verbs.rebased_proposals import (
     RebasedContent,
     conflict_sides,
     conflict_text,
+    last_stood_for,
     rebase,
     rebased_content,
     taken_files,
@@ -146,8 +147,9 @@ def describe_proposal(
             blocked = f"{conflict_text(p, rebased)} {way_out(p.id)}"
             sides = conflict_sides(rebased)
         if rebased.merged:
+            known, now = last_stood_for(library, head, rebased.version, now)
             before, after = make_manifest(now), make_manifest(rebased.files)
-            names = (str(rebased.version), f"{rebased.version} with proposal {p.id}")
+            names = (str(known), f"{rebased.version} with proposal {p.id}")
             unsaved = {entry.sha256: rebased.files[path].data for path, entry in after.items()}
             found = check_change(p.ref, now, rebased.files, Actor.HUMAN)
     if p.files_removed_at is not None:
@@ -401,20 +403,28 @@ def _made(
         now = (head.version if head else None) or 0
         before = made[proposal.ref][1] if proposal.ref in made else library.store.files(head) if head and now else {}
         rebased = rebase(library, proposal, head, before, edited)
-        if unseen and rebased.merged:
-            _check_merge(proposal, before, rebased)
+        if rebased.merged and (unseen or proposal.ref in made):
+            _check_merge(library, proposal, before, rebased, unseen=unseen)
         files = _with(rebased.files, edited, proposal, before)
         _check_approver(library, caller, proposal, now, files)
         made[proposal.ref] = (now, files)
     return made
 
 
-def _check_merge(proposal: Proposal, before: Files, rebased: RebasedContent) -> None:
-    """Raise Refused where a merge that no person saw brings what the scan did not find in the proposal."""
+def _check_merge(library: Library, proposal: Proposal, before: Files, rebased: RebasedContent, *, unseen: bool) -> None:
+    """Raise Refused where a merge that no person saw brings what the scan did not find in the proposal.
+
+    before: what is there now, or was approved together with it. unseen: the person did not see the merge at all; then
+    also for a stranger's text that nobody said yes to.
+    """
+    head = library.store.head_or_none(proposal.ref)
     known = {(one.rule, one.excerpt) for one in load_scan(proposal.findings).findings}
     found = check_change(proposal.ref, before, rebased.files, Actor.HUMAN)
     new = tuple(one for one in found.findings if (one.rule, one.excerpt) not in known)
-    if messages := finding_messages(replace(found, findings=new)):
+    messages = finding_messages(replace(found, findings=new))
+    if unseen and last_stood_for(library, head, rebased.version, before)[0] != rebased.version:
+        messages = ["is text of another that you did not look at", *messages]
+    if messages:
         raise Refused(
             f"Proposal {proposal.id} is merged with version {rebased.version}, and there {messages[0]}.",
             f"Look at it first: `evolvable inbox` at a terminal, or `evolvable ui --proposal {proposal.id}`.",

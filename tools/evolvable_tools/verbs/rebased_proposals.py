@@ -16,6 +16,7 @@ from evolvable_store.operation import Head
 from evolvable_store.storage.proposals import Proposal
 from evolvable_store.validation import broken_rules, find_problems
 from evolvable_store.workingcopy.resource_merge import name_overlaps
+from evolvable_tools.authors import AuthorKind, Authorship, authorships, version_base
 from evolvable_tools.file_edits import append_line, decode_text
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import is_env_file
@@ -66,6 +67,22 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     conflicts |= set(merged.conflicts)
     kept = merge_files(base, theirs, now).files if conflicts else {}
     return RebasedContent(version, merged.files, tuple(sorted(conflicts)), merged.overlaps, kept, merged=True)
+
+
+def last_stood_for(library: Library, head: Head | None, version: int, now: Files) -> tuple[int, Files]:
+    """Return what a merged proposal is compared with: `now`, or what a person stood for before a stranger changed it.
+
+    A yes to the merged text is one to all of it, and a person says it to nothing that was not in the difference.
+    """
+    if head is None or not version or not _is_strangers(authorships(library, [head.id]).get(head.id)):
+        return version, now
+    base = version_base(library, head, version) or 0
+    return base, library.store.files(head, base) if base else {}
+
+
+def _is_strangers(whose: Authorship | None) -> bool:
+    """Return whether a text has something of somebody else than the person and the person's agent."""
+    return whose is not None and bool(whose.pulled or (whose.why and whose.kind is not AuthorKind.AGENT))
 
 
 def rebase(

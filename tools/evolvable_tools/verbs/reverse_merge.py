@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from evolvable_store.merge import MergeResult, Overlap
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Change, Head
-from evolvable_store.resource import Ref, is_plugins
+from evolvable_store.resource import Kind, Ref, is_plugins
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.resource_merge import merge_back, name_overlaps
 from evolvable_tools.authors import version_authorship
@@ -124,6 +124,7 @@ def _plan_step(
             continue  # it is back already, and was changed then
         merged = _take_out(head, content.files(after), now, content.files(before))
         if merged is None or merged.conflicts:
+            later = f"operation {_last_in_way(content, since, merged).operation} changed it since"
             return _conflict(library, caller, head, later, merged, run)
         now = merged.files
     if now == begun:
@@ -163,6 +164,16 @@ def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
     return runs
 
 
+def _last_in_way(content: _ContentOfVersions, since: Sequence[Change], merged: MergeResult | None) -> Change:
+    """Return the last of these changes that changed a file in conflict, of all where the whole is in the way."""
+    paths = merged.conflicts if merged is not None else ()
+    for change in reversed(since):
+        before, after = content.files(change.before), content.files(change.after)
+        if any(before.get(path) != after.get(path) for path in paths):
+            return change
+    return since[-1]
+
+
 def _take_out(head: Head, after: Files, now: Files, before: Files) -> MergeResult | None:
     """Return what is there now without the changes from `before` to `after`; None where the whole is in the way."""
     if now in (after, before):
@@ -186,7 +197,12 @@ def _conflict(
 
 
 def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, run: Sequence[Change]) -> str:
-    """Return both sides of each overlap; for an agent between marks, where one is not the user's."""
+    """Return both sides of each overlap; for an agent between marks, where one is not the user's.
+
+    Nobody but a person reads those of an environment: they may be of a sealed test.
+    """
+    if caller.actor is not Actor.HUMAN and head.kind is Kind.ENVIRONMENT:
+        return ""
     before = run[0].before or 0
     shown = [one for one in merged.overlaps if not is_env_file(one.path)]
     text = both_sides(shown, f"@{head.version}", f"@{before}, before the change")

@@ -166,6 +166,7 @@ def find_skill(
     # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
     from evolvable_tools.retrieval.cascade import break_ties, search_cascade
+    from evolvable_tools.retrieval.further import MOST
 
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
@@ -176,7 +177,8 @@ def find_skill(
     index = index_for(library, caller)
     found = search_cascade(index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, means=means)
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
-    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in found.further)]
+    named = found.further[:MOST]  # an answer has no room for more, and a judge of a small library chose before
+    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in named)]
     whose = authorships(library, ids, caller)
     capped = _capped(library, whose)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
@@ -198,7 +200,7 @@ def find_skill(
         versions = {resource: trial.version for resource, trial in tried.items()}
         seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
         record_impressions(library, caller, search, seen)
-    further = _further([*(match.entry for match in beyond), *found.further], whose, marks)
+    further = _further([*(match.entry for match in beyond), *named], whose, marks)
     least = none_below(found.rule.resources)
     return FoundSkills(search, verdict, matches, stages, further, marks.notice, found.fits, least, limit)
 
@@ -235,7 +237,7 @@ def _unsure_of_new(match: SearchMatch, whose: Mapping[int, Authorship], fits: fl
     author = whose.get(match.entry.id)
     if author is None or not (author.is_new and author.marked) or match.confidence < fits:
         return match
-    return replace(match, confidence=max(0.0, fits - 0.01))
+    return replace(match, confidence=round(max(0.0, fits - 0.01), 3))
 
 
 def _further(
