@@ -133,7 +133,7 @@ class Hooks:
         raise NotImplementedError
 
     @hookspec
-    def doctor_checks(self, config: "Config") -> tuple[list[HealthProblem], list[str]]:
+    def doctor_checks(self, config: "Config") -> "tuple[list[HealthProblem], list[str]]":
         """Return what is wrong with what the part needs, and what is good to know of it."""
         raise NotImplementedError
 
