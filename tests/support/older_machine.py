@@ -10,7 +10,11 @@ from typing import Any
 from command_line import CommandLine
 
 FOLDER = Path(__file__).parents[1] / "data/older"
-COMMITS = {"fac0cda": "before the trust issue", "4329b64": "after the trust issue"}
+COMMITS = {
+    "fac0cda": "before the trust issue",
+    "4329b64": "after the trust issue",
+    "c20e95c6": "before the core and the annexes were packages of their own",
+}
 
 
 class OlderMachine(CommandLine):
