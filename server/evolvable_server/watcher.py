@@ -344,7 +344,7 @@ class Watcher:
         if error is None:
             self._said.pop(work, None)
         else:
-            self._say(work, error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}")
+            self._say(work, _describe(error))
 
     def _by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
         found: dict[WatchedFolder, set[str]] = {}
@@ -445,3 +445,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, EvolvableError):
+        return error.text
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be opened: {error.strerror}"
+    return f"{type(error).__name__}: {error}"

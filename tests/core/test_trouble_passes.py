@@ -241,6 +241,22 @@ def test_a_change_that_found_no_room_in_the_folder_is_written_when_there_is_some
             following.stop()
 
 
+def test_a_file_that_the_watcher_cannot_open_is_named_with_the_words_of_the_system(
+    place: Place, library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = place.home / "locks" / "gone" / "folder-1.queue"
+    following = Watcher(library, lambda _: missing.open(), rescan_seconds=3_600)
+    following.start()
+    try:
+        poll(lambda: following._owner.owns, "the owner of the folders")
+        with caplog.at_level(logging.WARNING):
+            put_texts(library.store, {"pdf": skill_text("pdf", body="quokka")})
+            poll(lambda: caplog.records, "the trouble to be met")
+    finally:
+        following.stop()
+    assert caplog.records[0].getMessage() == f"{missing} cannot be opened: No such file or directory"
+
+
 @every_trouble
 def test_a_save_that_the_library_refused_is_imported_once_when_the_trouble_is_over(
     place: Place, library: Library, trouble: str, caplog: pytest.LogCaptureFixture
