@@ -1246,12 +1246,15 @@ def test_the_doctor_names_what_is_easily_taken_for_another(run):
 
 
 @pytest.mark.process
-def test_an_update_that_says_what_another_says_is_warned_of_and_a_new_body_is_not(run):
+def test_status_names_an_update_that_says_what_another_says_and_no_new_body(run):
     run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}), "--yes")
     text = skill_text("pdf-forms-2", TWINS["pdf-forms-2"])
 
     def warned(text: str, *options: str) -> list[str]:
-        return run("update", "pdf-forms-2", "--file", "SKILL.md=-", "--json", *options, stdin=text).json["warnings"]
+        assert (
+            run("update", "pdf-forms-2", "--file", "SKILL.md=-", "--json", *options, stdin=text).json["warnings"] == []
+        )
+        return run("status", "--json").json["near_duplicates"]
 
     assert names_the_twins(warned(text, "--create"))
     assert warned(text + "\nA further line.\n") == []

@@ -277,7 +277,7 @@ def test_no_command_loads_what_it_may_not_need(machine, module):
     loaded, ours = map(json.loads, ran.stdout.splitlines())
     assert loaded == []
     if module == "command_line":
-        light = {"command_context", "command_line", "progress", "terminal"}
+        light = {"command_context", "command_line", "exit_codes", "progress", "serve_start", "terminal"}
         assert {name.rpartition(".")[2] for name in ours} <= light
 
 

@@ -73,7 +73,7 @@ async def test_the_writer_alone_is_given_the_hint_in_its_next_answer_and_once(pl
         answer = await writer.call_tool("update_resource", write("bread", "Sail a boat.", create=True))
         again = await writer.call_tool("update_resource", write("boat", "Fly a kite.", create=True))
 
-    assert made.structured_content["warnings"] == []
+    assert "warnings" not in made.structured_content
     (line,) = answer.structured_content["warnings"]
     assert json.loads(answer.content[0].text) == answer.structured_content
     assert line.startswith("skill:pdf-forms and skill:pdf answer the same questions (") and "forms" in line

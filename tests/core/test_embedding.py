@@ -55,7 +55,6 @@ from evolvable_store.storage.learned import LearnedTask, TaskSource
 from evolvable_store.store import Store
 from evolvable_tools.embedding import Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
-from evolvable_tools.embedding.token_vectors import KEPT_TOKENS
 from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
 
 Connect = Callable[..., SharedEmbedder]
@@ -116,7 +115,7 @@ def test_a_text_has_the_same_vector_alone_and_in_a_batch(model: str) -> None:
 
 
 def test_both_embedders_give_the_vectors_of_tokens_and_a_long_text_only_the_first(model: str) -> None:
-    from evolvable_tools.embedding.token_vectors import late_interaction, normalize_rows
+    from evolvable_tools.embedding.token_vectors import KEPT_TOKENS, late_interaction, normalize_rows
 
     light, heavy = open_embedder(model), open_embedder("sentence-transformers")
     texts = ["merge pdf files", "", "bake bread " * 300, "\ud800 no Unicode"]

@@ -17,8 +17,8 @@ from confined import FOUND, RUNNER, Confined, apart, needs_sandbox, said, skill
 from processes import poll
 from trial_parts import task
 
+import evolvable_evolve
 import evolvable_store
-import evolvable_tools
 from evolvable_evolve.evolution.executors.base import CommandHost, run_confined
 from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
 from evolvable_evolve.evolution.scorers.external_scorers import command_score
@@ -466,13 +466,13 @@ def test_the_sandbox_works_as_another_user_too():
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         place.chmod(0o755)
-        for package, names in ((evolvable_store, ("__init__.py", "errors.py")), (evolvable_tools, ("__init__.py",))):
+        for package, names in ((evolvable_store, ("__init__.py", "errors.py")), (evolvable_evolve, ("__init__.py",))):
             target = place / package.__name__
             target.mkdir()
             for name in names:
                 shutil.copy(Path(package.__path__[0]) / name, target)
-        own = Path(evolvable_tools.__path__[0]) / "sandbox"
-        shutil.copytree(own, place / "evolvable_tools" / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
+        own = Path(evolvable_evolve.__path__[0]) / "sandbox"
+        shutil.copytree(own, place / "evolvable_evolve" / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
         script = (
             "from evolvable_evolve.sandbox.probe import sandbox_of; found = sandbox_of(); print(found.name, found.why)"
         )

@@ -45,7 +45,7 @@ class WithTools(serving.Serving):
 serving.Serving = WithTools
 for name, value in json.loads(sys.argv.pop(1)).items():
     module, _, constant = name.partition(".")
-    setattr(importlib.import_module("evolvable_server.transport." + module), constant, value)
+    setattr(importlib.import_module("evolvable_teams.http." + module), constant, value)
 from evolvable_server.cli import main
 main()
 """

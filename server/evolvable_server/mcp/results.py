@@ -62,11 +62,15 @@ def structured_result(structured: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=as_json(same))], structured_content=same)
 
 
-def with_warnings(result: types.CallToolResult, lines: Sequence[str]) -> types.CallToolResult:
-    """Return a result with these lines: at the end of its `warnings`, else each as a text block of its own."""
+def with_warnings(result: types.CallToolResult, tool: Tool | None, lines: Sequence[str]) -> types.CallToolResult:
+    """Return a result with these lines: at the end of `warnings` where its schema has them, else each as a text block.
+
+    tool: that the result is of, None for one of the library.
+    """
     structured = result.structured_content
-    if structured is not None and isinstance(structured.get("warnings"), list):
-        return structured_result(structured | {"warnings": [*structured["warnings"], *lines]})
+    fields = (tool.output_schema or {}).get("properties", {}) if tool is not None else {}
+    if structured is not None and "warnings" in fields:
+        return structured_result(structured | {"warnings": [*structured.get("warnings", ()), *lines]})
     blocks = [types.TextContent(type="text", text=line) for line in lines]
     return result.model_copy(update={"content": [*result.content, *blocks]})
 

@@ -19,6 +19,7 @@ from mcp.server import CacheHint, MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts import Prompt
+from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
@@ -156,7 +157,9 @@ class LibraryServer(MCPServer[Any]):
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         try:
             name = name.removeprefix(self.prefix)
-            return brief_result(await self._gated(name, arguments, context), self._tool_manager.get_tool(name))
+            answer = await self._gated(name, arguments, context)
+            tool = self._tool_manager.get_tool(name)
+            return self._with_hints(brief_result(answer, tool), tool, context)
         except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
             return error_result(error.text)
 
@@ -189,9 +192,7 @@ class LibraryServer(MCPServer[Any]):
         try:
             result = await super().call_tool(name, arguments, context)
             self._prepare_changes()
-            if not isinstance(result, types.CallToolResult):
-                return result
-            return self._with_hints(result, context)
+            return result
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
                 return error_result(error.__cause__.text)
@@ -199,11 +200,18 @@ class LibraryServer(MCPServer[Any]):
                 return error_result(invalid_arguments(name, error.__cause__))
             raise
 
-    def _with_hints(self, result: types.CallToolResult, context: Context[Any, Any] | None) -> types.CallToolResult:
+    def _with_hints(
+        self,
+        result: types.CallToolResult | types.InputRequiredResult,
+        tool: Tool | None,
+        context: Context[Any, Any] | None,
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        if not isinstance(result, types.CallToolResult) or result.is_error:
+            return result
         if self.take_hints is None or context is None or SELF_CHECK in (context.request_context.meta or {}):
             return result
         lines = self.take_hints(context.request_context)
-        return with_warnings(result, lines) if lines else result
+        return with_warnings(result, tool, lines) if lines else result
 
     def _prepare_changes(self) -> None:
         """Import the scan once the client uses the library and is answered: its first change would wait for that."""
