@@ -77,7 +77,7 @@ def live(store: Store, life: Life, weeks: int) -> list[Ref]:
             if number % 2:
                 end = rng.choice([Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED])
                 taken = IngestedSession(name, "claude", name, 40, at, "simulated", end)
-                seen = [UsageObservation(one, 1, at, "simulated", True, True, ("skill",), end) for one in used]
+                seen = [UsageObservation(one, 1, at, True, True, ("skill",), end, "simulated") for one in used]
                 store.backend.observations.take(taken, seen)
         store.backend.observations.add_impressions(impressions, sessions)
         change(store, life, rng, refs, week, format_time(start))

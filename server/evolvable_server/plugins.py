@@ -9,14 +9,15 @@ import importlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
-from evolvable_store.errors import LibraryError
+from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_tools.verbs import registry
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Hooks:
 
     @hookspec
     def clients(self) -> "Sequence[Client]":
-        """Return clients that `connect` writes an entry for."""
+        """Return clients that `connect` writes an entry for, and `checkout` the folders of."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)
@@ -208,9 +209,42 @@ def _add_others() -> None:
     manager = _manager()
     for entry in entry_points(group=GROUP):
         try:
-            _register(manager, entry.load(), entry.name)
+            _register(manager, _guarded_part(entry.load(), entry.name), entry.name)
         except Exception as error:  # whatever the code of others raises
             log.warning("The plugin %s was left out: %s: %s", entry.name, type(error).__name__, error)
+
+
+_GUARDED = ("commands", "clients", "scorers", "pages", "doctor_checks", "add_tools")
+"""Hooks whose failure in one part of others takes only from what that part adds."""
+
+
+def _guarded_part(part: object, name: str) -> object:
+    """Return the hooks of a part of others, so that one that fails adds nothing and the program goes on."""
+    found = {hook: getattr(part, hook) for hook in dir(Hooks) if not hook.startswith("_") and hasattr(part, hook)}
+    return SimpleNamespace(
+        **{hook: _guarded(function, name) if hook in _GUARDED else function for hook, function in found.items()}
+    )
+
+
+def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    failed = False
+
+    @wraps(function)  # keeps the mark and the arguments, which pluggy reads
+    def call(*arguments: Any) -> Any:
+        nonlocal failed
+        if failed:
+            return None
+        try:
+            return function(*arguments)
+        except EvolvableError:
+            raise
+        except Exception as error:  # whatever the code of others raises
+            failed = True
+            text = f"{type(error).__name__}: {error}"
+            log.warning("The plugin %s adds no %s: %s", name, function.__name__.replace("_", " "), text)
+            return None
+
+    return call
 
 
 def hooks() -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import TOMBSTONES, Manifest, TreeEntry, blob_hash, chain_hash, unpack
-from evolvable_store.operation import Operation
+from evolvable_store.operation import HeadState, Operation
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
@@ -79,11 +79,7 @@ class _History:
     kind: str
     name: str
     sequence: int = 0
-    version: int | None = None
-    latest: int = 0
-    tree: str = ""
-    hash: str = ""
-    frozen: bool = False
+    state: HeadState = HeadState()
     entries: dict[str, TreeEntry] = field(default_factory=dict)
 
 
@@ -223,31 +219,31 @@ class _LibraryCheck:
             self._fault("it has a name and no history", history.ref)
 
     def _row(self, was: _History, row: _Row) -> None:
-        which = f"change {row.sequence} of {was.ref}"
+        which, state = f"change {row.sequence} of {was.ref}", was.state
         if row.sequence < was.sequence:
             self._fault(f"it stands after change {was.sequence}, so the head is not the last change", which)
-        if row.before != was.version:
-            self._fault(f"it says that it followed version {row.before}, that was {was.version}", which)
+        if row.before != state.version:
+            self._fault(f"it says that it followed version {row.before}, that was {state.version}", which)
         if row.after not in (row.latest, None):
             self._fault(f"it points at version {row.after}, the newest is {row.latest}", which)
         if row.manifest is not None:
             self._version(was, row, row.manifest)
             if row.after is None:
                 self._fault("it makes a version and points nowhere", which)
-        elif (row.latest, row.tree, row.hash) != (was.latest, was.tree, was.hash):
-            self._fault(f"it names version {row.latest} and makes none; the newest is {was.latest}", which)
-        was.sequence, was.version, was.latest = row.sequence, row.after, row.latest
-        was.tree, was.hash, was.frozen = row.tree, row.hash, row.frozen == 1
+        elif (row.latest, row.tree, row.hash) != (state.latest, state.tree, state.hash):
+            self._fault(f"it names version {row.latest} and makes none; the newest is {state.latest}", which)
+        was.sequence = row.sequence
+        was.state = HeadState(row.after, row.latest, row.tree, row.hash, row.frozen == 1)
 
     def _version(self, was: _History, row: _Row, manifest: str) -> None:
         self.counts["versions"] += 1
         which = f"{was.ref}@{row.latest}"
-        if row.latest != was.latest + 1:
-            self._fault(f"the version before it is {was.latest or 'missing'}", which)
+        if row.latest != was.state.latest + 1:
+            self._fault(f"the version before it is {was.state.latest or 'missing'}", which)
         made_by = self._operation(row.operation)
         if not isinstance(made_by, Operation):
             self._fault(f"its operation {row.operation} cannot be read ({made_by})", which)
-        elif chain_hash(was.hash, row.latest, row.tree, made_by.intent.digest) != row.hash:
+        elif chain_hash(was.state.hash, row.latest, row.tree, made_by.intent.digest) != row.hash:
             self._fault("its hash does not follow from its parent, content and operation", which)
         entries = self._entries(which, row.tree, manifest)
         # Of the files that its parent has too, the blobs were looked for already.
@@ -292,9 +288,9 @@ class _LibraryCheck:
             says = packed is not None and is_frozen(unpack(*packed))
         except zlib.error:
             return  # found with the blobs
-        if says != head.frozen and (packed or not entry):
+        if says != head.state.frozen and (packed or not entry):
             self._fault(
-                f"its record says that it is {'' if head.frozen else 'not '}frozen, its main file the opposite",
+                f"its record says that it is {'' if head.state.frozen else 'not '}frozen, its main file the opposite",
                 head.ref,
                 "Save its main file once more with another text.",
             )

@@ -196,6 +196,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadState:
+    """Where a name points after the changes read so far; by default before the first. The fields are those of Head."""
+
+    version: int | None = None
+    latest: int = 0
+    tree: str = ""
+    hash: str = ""
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """Where one name points now.
 

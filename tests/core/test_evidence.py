@@ -59,7 +59,7 @@ def told(store: Store, put) -> Store:
     with store.backend.writing() as db:
         add_client_session(db, "s2", "client-2", AT)
         add_client_session(db, "s3", "client-3", AT)
-    sighting = UsageObservation(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
+    sighting = UsageObservation(pdf, 1, AT, True, True, ("skill",), Outcome.SUCCEEDED, "large", (SIGNAL,))
     store.backend.observations.take(
         IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [sighting]
     )
@@ -161,7 +161,7 @@ def test_the_history_of_an_archive_does_not_stand_in_the_way_of_what_the_server_
         with pytest.raises(NoSuchUse):
             evidence.use("use-1")
         assert evidence.add_first_use(Use("use-2", AT, pdf, 1, None, "s2", "agent", "client-2"))
-        one = UsageObservation(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
+        one = UsageObservation(pdf, 1, AT, True, True, ("skill",), Outcome.SUCCEEDED, "large", (SIGNAL,))
         assert log.take(IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [one])
         assert other.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(1, 1, 1, 1)}
 
@@ -217,7 +217,7 @@ def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
 
 def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does_not(told: Store) -> None:
     log, csv = told.backend.observations, told.head(Ref.parse("csv")).id
-    other = UsageObservation(csv, 1, AT, None, True, False, ("read",))
+    other = UsageObservation(csv, 1, AT, True, False, ("read",))
 
     assert not log.take(IngestedSession("s2", "codex", "d", 9, AT, None), [other])
     assert not log.take(IngestedSession("s2", "codex", "shorter", 8, AT, None), [other])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import CommandLine, skill_text
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -57,11 +58,24 @@ def test_its_command_runs_and_stands_in_the_help(installed, tmp_path):
 
 
 def test_its_client_is_one_that_connect_knows(installed, tmp_path):
-    done = json.loads(run(installed, tmp_path, "connect", "example", "--dry-run", "--json").stdout or "{}")
+    done = json.loads(run(installed, tmp_path, "connect", "example", "--dry-run", "--json").stdout)
     refused = run(Path("/nowhere"), tmp_path, "connect", "example", "--dry-run")
 
-    assert done.get("path", "").endswith(".example/mcp.json") or "person" in done.get("error", "")
+    assert done["path"] == str(tmp_path / ".example/mcp.json")
     assert refused.returncode == 2 and "example" in refused.stderr
+
+
+def test_its_client_has_a_folder_of_skills_that_checkout_writes(installed, tmp_path, monkeypatch):
+    evolvable = CommandLine(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    evolvable.save(evolvable.root / "own", "csv", skill_text("csv"))
+    evolvable("init", evolvable.root / "own")
+
+    written = evolvable.on_terminal("checkout", "example")
+    other = evolvable.on_terminal("checkout", "exampel")
+
+    assert (evolvable.user / ".example/skills/csv/SKILL.md").is_file(), written
+    assert "Name claude-code, codex, example, or a folder" in " ".join(other.split())
 
 
 def test_its_scorer_scores_the_known_answers_of_a_task(installed, tmp_path):
@@ -73,14 +87,53 @@ def test_its_scorer_scores_the_known_answers_of_a_task(installed, tmp_path):
     assert "there is no scorer 'one_of'" in without.stdout + without.stderr
 
 
+def broken_plugin(place: Path, text: str) -> Path:
+    """A folder that holds an installed plugin with this text."""
+    (place / "broken-1.0.dist-info").mkdir(parents=True)
+    (place / "broken.py").write_text(text)
+    (place / "broken-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (place / "broken-1.0.dist-info/entry_points.txt").write_text("[evolvable]\nbroken = broken\n")
+    return place
+
+
 def test_a_plugin_that_fails_is_left_out_with_a_warning(tmp_path):
-    broken = tmp_path / "packages"
-    (broken / "broken-1.0.dist-info").mkdir(parents=True)
-    (broken / "broken.py").write_text("raise RuntimeError('no')\n")
-    (broken / "broken-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (broken / "broken-1.0.dist-info/entry_points.txt").write_text("[evolvable]\nbroken = broken\n")
+    broken = broken_plugin(tmp_path / "packages", "raise RuntimeError('no')\n")
 
     done = run(broken, tmp_path, "--help")
 
     assert done.returncode == 0 and "find" in done.stdout
     assert "The plugin broken was left out: RuntimeError: no" in done.stderr
+
+
+FAILS = """
+from evolvable_server.plugins import hookimpl
+
+
+@hookimpl
+def {hook}({arguments}):
+    raise TypeError("no such field")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "arguments", "words"),
+    [
+        ("clients", "", ("connect", "codex", "--dry-run")),
+        ("clients", "", ("uninstall", "--dry-run")),
+        ("commands", "", ("word",)),
+        ("doctor_checks", "config", ("doctor",)),
+        ("scorers", "", ("taskset", "check", ".")),
+    ],
+)
+def test_a_hook_that_fails_adds_nothing_and_the_command_goes_on(hook, arguments, words, tmp_path):
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(TASK))
+    with Library.open(tmp_path / "library", create=True):
+        pass
+    without = run(Path("/nowhere"), tmp_path, *words)
+    broken = broken_plugin(tmp_path / "packages", FAILS.format(hook=hook, arguments=arguments))
+
+    done = run(broken, tmp_path, *words)
+
+    assert "Traceback" not in done.stderr and done.returncode == without.returncode
+    assert done.stderr.count("The plugin broken adds no") == 1
+    assert "TypeError: no such field" in done.stderr

@@ -75,4 +75,4 @@ class Talk:
         digest = hashlib.sha256(repr(self._spans).encode()).hexdigest()
         started = self._spans[0].at if self._spans else None
         spans = tuple(self._spans)
-        return Session(self._client, self._name, self._project, started, spans, digest, {}, None, self._model)
+        return Session(self._client, self._name, self._project, started, digest, False, spans, model=self._model)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.objects import Files, make_manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal, implied_principal, read_pull
+from evolvable_store.operation import Actor, Head, Operation, Principal, read_pull
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
@@ -353,7 +353,7 @@ class ContentGate:
         made = self._store.backend.attestations.list_authors([head.id]).get(head.id, [])
         # A save on disk counts as the person's own.
         own = (Principal.PERSON, Principal.UNKNOWN)
-        if any((one.principal or implied_principal(one.actor)) in own for one in made):
+        if any(one.principal in own for one in made):
             return True
         return any(one.tree == head.tree for one in self._store.backend.attestations.of([head.id]))
 

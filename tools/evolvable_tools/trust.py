@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.operation import Actor, Head
-from evolvable_store.storage.attestations import Author
+from evolvable_store.storage.authorship import VersionAuthor
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.evidence import Attempt, Outcome, SuccessCounts, UngradedEvidence, one_of_each_connection
 from evolvable_store.workingcopy.git_repository import repositories_around
@@ -31,7 +31,7 @@ def proven_resources(library: Library, resources: Sequence[int]) -> set[int]:
     return set(_carried(library, resources, library.store.backend.attestations.list_authors(resources)))
 
 
-def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[Author]]) -> list[int]:
+def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[VersionAuthor]]) -> list[int]:
     """Return those whose content succeeded often enough in verified uses that had no part in writing it.
 
     Often enough is more often than the version that a person stood for; where that has no verified ends, than sessions

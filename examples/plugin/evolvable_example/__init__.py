@@ -9,6 +9,7 @@ from evolvable_server.cli.terminal import say
 from evolvable_server.clients.client import USER, Client
 from evolvable_server.config import Machine
 from evolvable_server.plugins import PluginScorer, hookimpl
+from evolvable_store.resource import Kind
 
 
 @hookimpl
@@ -48,9 +49,23 @@ def words_command(state: CommandContext) -> Output[dict[str, int]]:
 
 @hookimpl
 def clients() -> Sequence[Client]:
-    """Add a client that keeps its servers in ~/.example/mcp.json."""
-    return [Client("example", "Example", _file, "mcpServers", False, ("example",), {USER: ["Restart Example."]})]
+    """Add a client that keeps its servers in ~/.example/mcp.json and reads skills in ~/.example/skills."""
+    example = Client(
+        name="example",
+        title="Example",
+        file=_file,
+        table="mcpServers",
+        strict=False,
+        called=("example",),
+        checks={USER: ["Restart Example."]},
+        folders=_folders,
+    )
+    return [example]
 
 
 def _file(machine: Machine, scope: str) -> Path | None:
     return machine.user / ".example/mcp.json" if scope == USER else None
+
+
+def _folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    return {Kind.SKILL: machine.user / ".example/skills"} if scope == USER else {}

@@ -16,6 +16,8 @@ from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn
 from evolvable_server.client_folders import read_client_homes
+from evolvable_server.clients.client import PROJECT, USER
+from evolvable_server.clients.registry import all_clients
 from evolvable_server.config import Machine, read_machine
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
@@ -25,12 +27,6 @@ from evolvable_store.workingcopy.project_changes import enter_project
 from evolvable_tools.delegation import needed_by
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
-
-CLIENTS: dict[str, dict[Kind, str]] = {
-    "claude-code": {Kind.SKILL: "skills", Kind.AGENT: "agents"},
-    "codex": {Kind.SKILL: "skills"},
-}
-"""Client -> which kinds it reads from a folder, and that folder's name below the client's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +49,9 @@ def checkout_command(
 ) -> Output[dict[str, Any]]:
     """Write resources into the folders that clients read.
 
-    WHERE is claude-code, codex or a folder. Resources there are imported first, and nothing is overwritten.
-    Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a skill names as
-    its delegate, and the skills that an agent names. Exit code 1: a resource with a secret was left out.
+    WHERE is claude-code, codex, a plugin's client or a folder. Resources there are imported first, and nothing is
+    overwritten. Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a
+    skill names as its delegate, and the skills that an agent names. Exit code 1: a resource with a secret was left out.
     """
     config = state.config()
     place = open_project(config.project) if project else config.project
@@ -137,30 +133,25 @@ def _given_otherwise(library: Library, folder: WatchedFolder) -> set[int]:
 def _targets(
     library: Library, machine: Machine, where: Sequence[str], kind: Kind | None, scope: str, project: bool
 ) -> Iterator[Target]:
+    clients = all_clients()
     for word in where:
-        if word not in CLIENTS:
+        client = clients.get(word)
+        if client is None or client.folders is None:
             if "/" not in word and not Path(word).is_dir():
-                known = ", ".join(CLIENTS)
+                known = ", ".join(sorted(name for name, one in clients.items() if one.folders is not None))
                 raise InvalidArgument(
                     f"{word} is no client and no folder.", f"Name {known}, or a folder like ./{word}."
                 )
             check_work_tree(Path(word).resolve(), library.folders())
             yield Target(Path(word), kind or Kind.SKILL)
             continue
-        if kind is not None and kind not in CLIENTS[word]:
-            reads = " and ".join(f"{read}s" for read in CLIENTS[word])
+        folders = client.folders(machine, PROJECT if project else USER)
+        if kind is not None and kind not in folders:
+            reads = " and ".join(f"{read}s" for read in folders)
             raise InvalidArgument(f"{word} reads no folder of {kind}s.", f"It reads {reads}.")
-        for read, name in CLIENTS[word].items():
+        for read, path in folders.items():
             if kind in (None, read) and library.store.heads(read, scope):
-                yield Target(_own(machine, word, project) / name, read, word)
-
-
-def _own(machine: Machine, client: str, project: bool) -> Path:
-    """Return the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
-    base = machine.project if project else machine.user
-    if client == "codex":
-        return base / ".agents"
-    return base / ".claude" if project or machine.claude is None else machine.claude
+                yield Target(path, read, word)
 
 
 def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[Head] | None) -> SyncResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_server.config import Machine
+from evolvable_store.resource import Kind
 
 USER, PROJECT = "user", "project"
 SCOPES = (USER, PROJECT)
@@ -26,12 +27,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client, as `clients.toml` describes it.
+    """One client, as `clients.toml` or a plugin describes it.
 
     file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
     servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
     strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
     checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
+    folders: returns the folders of resources that it reads in a scope, which `checkout` writes; None: it reads none.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Client:
     first: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    folders: Callable[[Machine, str], Mapping[Kind, Path]] | None = None
 
     def check(self, scope: str, name: str) -> list[str]:
         """Return what shows that the entry of this name works."""

@@ -22,6 +22,7 @@ from evolvable_server.clients.client import PROJECT, USER, Client
 from evolvable_server.config import Machine
 from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
+from evolvable_store.resource import Kind
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -88,8 +89,26 @@ _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
     "vscode": _vscode_file,
 }
 
+
+def _claude_code_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    own = machine.project / ".claude" if scope == PROJECT else machine.claude or machine.user / ".claude"
+    return {Kind.SKILL: own / "skills", Kind.AGENT: own / "agents"}
+
+
+def _codex_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    """Return the folder that Codex and other clients read in a project and at home."""
+    return {Kind.SKILL: (machine.project if scope == PROJECT else machine.user) / ".agents/skills"}
+
+
+_FOLDERS: Mapping[str, Callable[[Machine, str], Mapping[Kind, Path]]] = {
+    "claude-code": _claude_code_folders,
+    "codex": _codex_folders,
+}
+
 CLIENTS = {
-    name: Client(name=name, file=_FILES[name], **values | {"called": tuple(values["called"])})
+    name: Client(
+        name=name, file=_FILES[name], folders=_FOLDERS.get(name), **values | {"called": tuple(values["called"])}
+    )
     for name, values in tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")).items()
 }
 """Each client by its name."""

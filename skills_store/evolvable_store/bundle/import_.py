@@ -18,7 +18,7 @@ from evolvable_store.errors import Frozen, InvalidArchive, InvalidResource, Vers
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.gc import split_batches
 from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
-from evolvable_store.operation import Actor, Head, Intent
+from evolvable_store.operation import Actor, Head, HeadState, Intent
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
@@ -207,38 +207,35 @@ class _HistoryCheck:
 
     staging: ImportStaging
     ref: Ref
-    version: int | None = None
-    latest: int = 0
-    tree: str = ""
-    hash: str = ""
-    frozen: bool = False
+    state: HeadState = HeadState()
     files: dict[str, File] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
     def step(self, change: StagedChange) -> Iterator[str]:
         """Yield what is wrong with the change; after a sound one, the state is the one behind it."""
-        intent = self.staging.intent(change.operation)
+        intent, state = self.staging.intent(change.operation), self.state
         if intent is None:
             yield f"its operation {change.operation} is missing"
-        elif self.frozen and intent.actor is not Actor.HUMAN:
+        elif state.frozen and intent.actor is not Actor.HUMAN:
             yield f"{intent.actor} changed it while it was frozen"
         elif change.manifest is not None:
             yield from self._new_version(change, change.manifest, intent)
-        elif self.latest == 0 or change.after == self.version or change.after not in (None, self.latest):
-            yield f"after version {self.latest} it points at version {change.after}"
+        elif state.latest == 0 or change.after == state.version or change.after not in (None, state.latest):
+            yield f"after version {state.latest} it points at version {change.after}"
         else:
-            self.version = change.after
-            self.staging.judge(change, CheckedState(self.latest, self.hash, self.frozen))
+            self.state = replace(state, version=change.after)
+            self.staging.judge(change, CheckedState(state.latest, state.hash, state.frozen))
 
     def _new_version(self, change: StagedChange, manifest: Manifest, intent: Intent) -> Iterator[str]:
-        number = self.latest + 1
-        chained = chain_hash(self.hash, number, manifest.tree, intent.digest)
+        before = self.state
+        number = before.latest + 1
+        chained = chain_hash(before.hash, number, manifest.tree, intent.digest)
         if change.after != number:
-            yield f"after version {self.latest} comes version {change.after}"
+            yield f"after version {before.latest} comes version {change.after}"
         elif change.hash != chained:
             yield f"version {number} does not match its hash"
-        elif manifest.tree == self.tree:
-            yield f"version {number} has the content of version {self.latest}"
+        elif manifest.tree == before.tree:
+            yield f"version {number} has the content of version {before.latest}"
         else:
             found = [f"version {number}: {problem}" for problem in self._content(manifest)]
             yield from found
@@ -272,11 +269,10 @@ class _HistoryCheck:
 
     def _advance(self, change: StagedChange, manifest: Manifest, number: int) -> None:
         main = self.files.get(main_path(self.ref.kind, self.ref.name, self.files))
-        self.version = self.latest = number
-        self.tree, self.hash = manifest.tree, change.hash
-        self.frozen = main is not None and is_frozen(main.data)
+        frozen = main is not None and is_frozen(main.data)
+        self.state = HeadState(number, number, manifest.tree, change.hash, frozen)
         fresh = {entry.sha256 for entry in manifest.values()}.difference(self.names.values())
-        self.staging.judge(change, CheckedState(number, change.hash, self.frozen, tuple(sorted(fresh))))
+        self.staging.judge(change, CheckedState(number, change.hash, frozen, tuple(sorted(fresh))))
         self.names = {path: entry.sha256 for path, entry in manifest.items()}
 
 

@@ -8,8 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
-from evolvable_store.storage.authorship import Stands, Trees, VersionAuthors, read_newest, read_version
+from evolvable_store.operation import Identity, Principal, Signer, statement_of
+from evolvable_store.storage.authorship import (
+    Stands,
+    Trees,
+    VersionAuthor,
+    VersionAuthors,
+    effective_principal,
+    read_author,
+    read_newest,
+    read_version,
+)
 from evolvable_store.storage.connection import Connection, read_queries
 from evolvable_store.storage.repository import Database, SqliteRepository
 
@@ -93,32 +102,6 @@ def _digest(db: Any, newest: int) -> str:
     return str(row[0]) if row else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
-    """One operation that made the content of a head.
-
-    proposed: it approved what somebody else had proposed. principal: who answers for it, None for an operation of a
-    version before 0.2; via: how that is known.
-    """
-
-    actor: Actor
-    version: int
-    session: str | None
-    proposed: bool
-    principal: Principal | None = None
-    operation: int = 0
-    via: str = ""
-
-
-def _effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
-    if arrived:
-        return Principal.IMPORT
-    if principal:
-        return Principal(principal)
-    implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}
-    return implied.get(Actor(actor), Principal.AGENT)
-
-
 class Attestations(SqliteRepository):
     """Contents that a person vouches for, and the authors of contents."""
 
@@ -191,7 +174,7 @@ class Attestations(SqliteRepository):
         apart: a version (resource, number) that does not count.
         """
         rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
-        return {_effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
+        return {effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
 
     def learned_candidates(self, resource: int) -> dict[int, tuple[bool, list[str]]]:
         """Return the versions of a resource that may have been learned.
@@ -261,17 +244,11 @@ class Attestations(SqliteRepository):
         with self._backend.reading() as db:
             return read_version(db, resource, number, vouched_trees(self._backend.trusted_folders()), stands)
 
-    def list_authors(self, resources: Iterable[int]) -> dict[int, list[Author]]:
+    def list_authors(self, resources: Iterable[int]) -> dict[int, list[VersionAuthor]]:
         """Return by resource who made its newest version, newest first, with all who made the same content before."""
-        rows = self._rows(QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS)
-        found: dict[int, list[Author]] = {}
-        for resource, version, actor, session, evidence, principal, arrived, via, operation in rows:
-            proposed = any(
-                text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence or "[]")
-            )
-            known = Principal.IMPORT if arrived else Principal(principal) if principal else None
-            author = Author(Actor(actor), version, session, proposed, known, operation, via)
-            found.setdefault(resource, []).append(author)
+        found: dict[int, list[VersionAuthor]] = {}
+        for resource, *row in self._rows(QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS):
+            found.setdefault(resource, []).append(read_author(row))
         return found
 
 

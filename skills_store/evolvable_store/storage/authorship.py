@@ -1,12 +1,12 @@
 """Who made the versions that the provenance of a version names."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, FollowedPull, Identity, Principal, read_pull
+from evolvable_store.operation import Actor, FollowedPull, Identity, Principal, implied_principal, read_pull
 from evolvable_store.provenance import Provenance, derive
 from evolvable_store.resource import is_plugins
 from evolvable_store.storage.connection import Connection, read_queries
@@ -15,9 +15,6 @@ QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
 """Versions of an older program that are looked at."""
-
-_IMPLIED = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}
-"""Who answers for an operation of a version before 0.2, which names no principal."""
 
 Trees = Callable[[Connection, int], Collection[str]]
 """Returns the contents of a resource that a person vouches for, by their tree."""
@@ -123,15 +120,21 @@ def is_followed(one: VersionAuthor, folders: Collection[str] | None) -> bool:
     return pull is not None and (folders is None or pull.folder in folders)
 
 
-def _author(row: tuple[Any, ...]) -> VersionAuthor:
+def effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
+    """Return who answers for an operation as it is stored. arrived: it came with an archive."""
+    if arrived:
+        return Principal.IMPORT
+    return Principal(principal) if principal else implied_principal(Actor(actor))
+
+
+def read_author(row: Sequence[Any]) -> VersionAuthor:
+    """Return the author in a row of the query `version_authors`, without the resource."""
     version, tree, actor, principal, arrived, via, session, operation, at, evidence = row
-    known = Principal.IMPORT if arrived else Principal(principal) if principal else None
-    made = Actor(actor)
     proposed = "proposal " in (evidence or "") and any(
         text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence)
     )
-    answers = known or _IMPLIED.get(made, Principal.AGENT)
-    return VersionAuthor(version, tree, made, answers, via, session, operation, at, proposed)
+    answers = effective_principal(actor, principal, arrived)
+    return VersionAuthor(version, tree, Actor(actor), answers, via, session, operation, at, proposed)
 
 
 Stands = Callable[[VersionAuthor], bool]
@@ -147,7 +150,7 @@ def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dic
     if wanted:
         pairs = json.dumps(list(others)), json.dumps(list(wanted))
         for resource, *row in db.execute(QUERIES["version_authors"], pairs).fetchall():
-            others[resource][row[0]] = _author(tuple(row))
+            others[resource][row[0]] = read_author(row)
     return {
         one.resource: VersionAuthors(
             one.resource, one.kind, one.scope, one.name, one.made, one.provenance, others[one.resource]
@@ -169,7 +172,7 @@ def read_version(
     if not known.versions <= others.keys():
         pairs = json.dumps([resource]), json.dumps(list(known.versions))
         rows = db.execute(QUERIES["version_authors"], pairs).fetchall()
-        others |= {row[1]: _author(tuple(row[1:])) for row in rows}
+        others |= {row[1]: read_author(row[1:]) for row in rows}
     return one.authors(known, others)
 
 
@@ -192,7 +195,7 @@ class _Row:
 
     def __init__(self, db: Connection, row: tuple[Any, ...], vouched: Trees) -> None:
         self.resource, self.kind, self.scope, self.name = row[:4]
-        self.made = _author(tuple(row[4:-1]))
+        self.made = read_author(row[4:-1])
         if row[-1] is not None:
             self.provenance = Provenance.from_json(row[-1])
         elif self.made.is_person:
@@ -215,7 +218,7 @@ def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Prov
     rows = db.execute(QUERIES["provenances"], (resource, number, _RECENT_VERSIONS)).fetchall()
     manifests = list[tuple[int, Manifest]]()
     for *row, manifest in rows:
-        author = _author(tuple(row))
+        author = read_author(row)
         manifests.append((author.version, Manifest.from_json(manifest)))
         if stands(author):
             return derive(author.version, reversed(manifests))

@@ -21,21 +21,27 @@ class OutcomeSignal:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageObservation:
-    """What a session showed of one version.
+class ObservedUse:
+    """What a session, or one executor in it, did with one version.
 
     at: when it was first seen; how: by what, such as `skill` or `read`. outcome: what the signals after its first
-    use say, None when there were none. model: whose session it was at that time.
+    use say, None when there were none.
     """
 
     resource: int
     version: int
     at: str
-    model: str | None
     loaded: bool
     used: bool
     how: tuple[str, ...]
     outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageObservation(ObservedUse):
+    """What a session showed of one version. model: whose session it was at that time. signals: of its outcome."""
+
+    model: str | None = None
     signals: tuple[OutcomeSignal, ...] = ()
 
 
@@ -58,19 +64,9 @@ class IngestedSession:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionUse:
-    """What one executor of a session did with one version. outcome: what the signals after its own first use say.
+class ExecutionUse(ObservedUse):
+    """What one executor of a session did with one version. grade: how far its outcome counts; the storage says it."""
 
-    grade: how far that outcome counts; the storage says it.
-    """
-
-    resource: int
-    version: int
-    at: str
-    loaded: bool
-    used: bool
-    how: tuple[str, ...]
-    outcome: Outcome | None = None
     grade: Grade = Grade.HISTORY
 
 
@@ -125,8 +121,12 @@ _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type
 _UNLEARNED = "unlearned:"
 """What the digest of a session begins with until it is stored what the session teaches."""
 
+_OBSERVED = "resource, version, at, loaded, used, how, outcome"
 _SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"
-_ADD_OBSERVATION = f"INSERT INTO sighting ({_SIGHTING}, session, grade, link) VALUES ({', '.join('?' * 12)})"
+_ADD_OBSERVATION = (
+    f"INSERT INTO sighting ({_OBSERVED}, model, signals, session, grade, link) VALUES ({', '.join('?' * 12)})"
+)
+_ADD_EXECUTION_USE = f"INSERT INTO execution_use (session, executor, {_OBSERVED}) VALUES ({', '.join('?' * 9)})"
 
 
 def _link(db: Connection, session: str) -> str | None:
@@ -167,19 +167,14 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
             (session, *astuple(one)[1:8]),
         )
         for use in one.uses:
-            said = (use.resource, use.version, use.at, use.loaded, use.used, " ".join(use.how), use.outcome)
-            db.execute(
-                "INSERT INTO execution_use (session, executor, resource, version, at, loaded, used, how, outcome)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (session, one.executor, *said),
-            )
+            db.execute(_ADD_EXECUTION_USE, (session, one.executor, *_columns(use)))
 
 
 def _as_observation(
     resource: int, version: int, at: str, model: str, loaded: int, used: int, how: str, outcome: str, signals: str
 ) -> UsageObservation:
     seen = (loaded == 1, used == 1, tuple(how.split()))
-    return UsageObservation(resource, version, at, model, *seen, _outcome(outcome), parse_signals(signals))
+    return UsageObservation(resource, version, at, *seen, _outcome(outcome), model, parse_signals(signals))
 
 
 def _as_execution_use(
@@ -204,8 +199,9 @@ def _as_session(
     return IngestedSession(session, client, digest.removeprefix(_UNLEARNED), spans, at, model, *found, task_type)
 
 
-def _row(s: UsageObservation) -> tuple[object, ...]:
-    return (*astuple(s)[:6], " ".join(s.how), s.outcome, _signals(s.signals))
+def _columns(one: ObservedUse) -> tuple[object, ...]:
+    """Return the columns that every observed use has, in the order of `_OBSERVED`."""
+    return one.resource, one.version, one.at, one.loaded, one.used, " ".join(one.how), one.outcome
 
 
 def _signals(signals: Iterable[OutcomeSignal]) -> str:
@@ -284,7 +280,14 @@ class Observations(SqliteRepository):
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
             for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
-                row = (*_row(one), taken.session, grade, link if witnessed else None)
+                row = (
+                    *_columns(one),
+                    one.model,
+                    _signals(one.signals),
+                    taken.session,
+                    grade,
+                    link if witnessed else None,
+                )
                 db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, taken.session, executions)
             for table, key, ids, more in (

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -17,18 +17,14 @@ from evolvable_store.storage.repository import SqliteRepository
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A change to be proposed: its whole content (none: it removes the resource), and what there is to say for it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalGrounds:
+    """What there is to say for a proposed change.
 
     grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
     expires: the time at which it closes. findings: JSON of what a scan found in it.
     """
 
-    ref: Ref
-    base: int
-    files: Files
-    reason: str
     grounds: str | None = None
     fingerprint: str | None = None
     expires: str | None = None
@@ -36,7 +32,17 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Draft(ProposalGrounds):
+    """A change to be proposed: its whole content (none: it removes the resource), and what there is to say for it."""
+
+    ref: Ref
+    base: int
+    files: Files
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal(ProposalGrounds):
     """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource.
 
     times: how often the same was proposed while it waited; reason and session are those of the last time.
@@ -57,10 +63,6 @@ class Proposal:
     state: str
     decision: str | None
     operation: int | None
-    grounds: str | None = None
-    fingerprint: str | None = None
-    expires: str | None = None
-    findings: str | None = None
     times: int = 1
     files_removed_at: str | None = None
 
@@ -186,8 +188,8 @@ class ProposalBatch:
             for path, entry in manifest.items():
                 self._blobs.append((entry.sha256, entry.size, *reversed(pack(draft.files[path].data))))
             named = (at, draft.ref.kind, draft.ref.scope, draft.ref.name, draft.base, manifest.to_json(), draft.reason)
-            told = (draft.grounds, draft.fingerprint, draft.expires, draft.findings)
-            self._rows.append((*named, actor, session, OPEN, *told))
+            grounds = (getattr(draft, name) for name in _GROUNDS)
+            self._rows.append((*named, actor, session, OPEN, *grounds))
 
     def into(self, db: Any) -> list[int]:
         """Write them inside a transaction, and return their ids."""
@@ -197,20 +199,20 @@ class ProposalBatch:
 
 _BLOB = """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
     DO UPDATE SET codec = excluded.codec, data = excluded.data WHERE blob.codec = 'absent'"""
-_ADD = """INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state, grounds,
-    fingerprint, expires, findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"""
+_GROUNDS = tuple(field.name for field in fields(ProposalGrounds))
+_ADD = f"""INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state,
+    {", ".join(_GROUNDS)}) VALUES ({", ".join("?" * (10 + len(_GROUNDS)))}) RETURNING id"""
 _SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND base = ? AND manifest = ?
     AND actor = ? AND state = ? AND grounds IS NULL ORDER BY id LIMIT 1"""
 _AGAIN = "UPDATE proposal SET times = times + 1, reason = ?, session = ? WHERE id = ?"
-_PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, session, state, decision, operation,
-    grounds, fingerprint, expires, findings, times, files_removed_at FROM proposal"""
+_PROPOSAL = f"""SELECT {", ".join(_GROUNDS)}, id, at, kind, scope, name, base, manifest, reason, actor, session, state,
+    decision, operation, times, files_removed_at FROM proposal"""
 
 
-def _as_proposal(
-    id: int, at: str, kind: str, scope: str, name: str, base: int, manifest: str, reason: str, actor: str, *rest: Any
-) -> Proposal:
-    entries = Manifest.from_json(manifest)
-    return Proposal(id, at, Kind(kind), scope, name, base, entries, reason, Actor(actor), *rest)
+def _as_proposal(*row: Any) -> Proposal:
+    id, at, kind, scope, name, base, manifest, reason, actor, *rest = row[len(_GROUNDS) :]
+    entries, grounds = Manifest.from_json(manifest), dict(zip(_GROUNDS, row, strict=False))
+    return Proposal(id, at, Kind(kind), scope, name, base, entries, reason, Actor(actor), *rest, **grounds)
 
 
 class ReviewState(StrEnum):

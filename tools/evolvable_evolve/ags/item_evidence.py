@@ -110,7 +110,7 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
             note_load(library, caller, one.id, version)
     digest = sha256(f"{session} {item.agent} {item.outcome}".encode()).hexdigest()
     sightings = [
-        UsageObservation(one.id, version, item.at, state.label, True, True, (how,), outcome)
+        UsageObservation(one.id, version, item.at, True, True, (how,), outcome, state.label)
         for one, version, how in used
     ]
     uses = tuple(ExecutionUse(one.id, version, item.at, True, True, (how,), outcome) for one, version, how in used[1:])

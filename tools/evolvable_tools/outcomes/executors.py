@@ -56,6 +56,11 @@ class VersionUse:
         return not LOADING.isdisjoint(self.how)
 
     @property
+    def observed(self) -> tuple[int, int, str, bool, bool, tuple[str, ...]]:
+        """The fields of an observed use, without its outcome."""
+        return self.resource, self.version, self.at, self.loaded, self.used, tuple(self.how)
+
+    @property
     def open(self) -> bool:
         """Whether its document is before the model."""
         return self.loaded or self.inherited
@@ -148,12 +153,7 @@ class SessionExecutors:
                 continue
             end = outcome if one.name == MAIN else outcome_of(ends.between((one.first, -1), one.last_turn + TURNS))
             uses = tuple(
-                ExecutionUse(
-                    *(seen.resource, seen.version, seen.at, seen.loaded, seen.used, tuple(seen.how)),
-                    outcome=outcome_of(seen.signals(ends)),
-                )
-                for seen in one.seen.values()
-                if seen.own
+                ExecutionUse(*seen.observed, outcome_of(seen.signals(ends))) for seen in one.seen.values() if seen.own
             )
             agent, version = one.agent or (None, None)
             yield Execution(session, one.name, agent, version, one.at, one.model, one.spans, end, uses)

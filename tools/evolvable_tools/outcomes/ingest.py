@@ -186,8 +186,7 @@ class _Reading:
         """Yield what was seen of each version."""
         for seen in self._own():
             signals = seen.signals(self.ends)
-            about = (seen.resource, seen.version, seen.at, seen.model, seen.loaded, seen.used, tuple(seen.how))
-            yield UsageObservation(*about, outcome_of(signals), signals)
+            yield UsageObservation(*seen.observed, outcome_of(signals), seen.model, signals)
 
     @property
     def tells_outcome(self) -> bool:

@@ -146,8 +146,13 @@ def check_candidate(
         "risk": candidate.risk or None,
     }
     mark = fingerprint(made.ref, _says(candidate))
-    grounds_json = json.dumps(grounds, ensure_ascii=False)
-    draft = Draft(made.ref, made.base, made.files, candidate.claim, grounds_json, mark, bench.expires, dump_scan(found))
+    draft = Draft(
+        *(made.ref, made.base, made.files, candidate.claim),
+        grounds=json.dumps(grounds, ensure_ascii=False),
+        fingerprint=mark,
+        expires=bench.expires,
+        findings=dump_scan(found),
+    )
     return AdmittedCandidate(number, candidate, made, draft)
 
 

@@ -113,26 +113,36 @@ class SubagentRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """One session. client: claude-code, codex or messages. project: the folder that it worked in.
+class SessionHeading:
+    """What a session is, without its texts. client: claude-code, codex or messages. project: the folder that it worked
+    in.
 
-    digest: of what was read, the same as long as the session did not go on. redactions: how many secrets of each type
-    were taken out. tokens: those that were paid for in full, in and out, without what came from a cache and without
-    those of copied spans; None when nobody counted. model: the last that answered. reviewing: it is itself a review or
-    another tool's watching of a session, from which nothing is learned. commit: the one that it began at, '' where the
-    client does not note it. subagents: those whose type is known.
+    digest: of what was read, the same as long as the session did not go on. reviewing: it is itself a review or another
+    tool's watching of a session, from which nothing is learned.
     """
 
     client: str
     session_id: str
     project: str | None
     started: datetime | None
-    spans: tuple[Span, ...]
     digest: str
+    reviewing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Session(SessionHeading):
+    """One session with what happened in it.
+
+    redactions: how many secrets of each type were taken out. tokens: those that were paid for in full, in and out,
+    without what came from a cache and without those of copied spans; None when nobody counted. model: the last that
+    answered. commit: the one that it began at, '' where the client does not note it. subagents: those whose type is
+    known.
+    """
+
+    spans: tuple[Span, ...]
     redactions: Mapping[str, int] = field(default_factory=dict)
     tokens: int | None = None
     model: str | None = None
-    reviewing: bool = False
     commit: str = ""
     subagents: tuple[SubagentRun, ...] = ()
 

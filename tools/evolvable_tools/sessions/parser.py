@@ -25,6 +25,7 @@ from evolvable_tools.sessions import (
     NoTranscript,
     RawPiece,
     Session,
+    SessionHeading,
     Span,
     SubagentRun,
     TranscriptInfo,
@@ -73,16 +74,10 @@ _NAMES = _SAFE | frozenset("@/+")
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
-    """What a session is, without its texts. digest: as that of the session. typed: the keys of a person's messages."""
+class Outline(SessionHeading):
+    """A session without its texts. typed: the keys of a person's messages."""
 
-    client: str
-    session_id: str
-    project: str | None
-    started: str | None
     typed: tuple[int | None, ...]
-    digest: str
-    reviewing: bool
 
 
 def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: Redactor | None = None) -> Session:
@@ -121,9 +116,8 @@ def outline(path: Path) -> Outline:
             first = piece.text[:READ]
     check_readable(reader.about, ascii(path.name))
     about, identity = reader.about, _named(reader.about, path.stem)
-    started = about.started.isoformat() if about.started else None
     reviewing = about.reviewing or is_reviewing(first, about.project)
-    return Outline(about.client, identity, about.project, started, tuple(typed), digest.hexdigest(), reviewing)
+    return Outline(about.client, identity, about.project, about.started, digest.hexdigest(), reviewing, tuple(typed))
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
@@ -412,8 +406,8 @@ def _works_in(folder: str | None, project: str) -> bool:
 
 def _listed(path: Path, modified: float, known: Outline, turns: int, taken: IngestedSession | None) -> ListedSession:
     state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
-    at, size = known.started or datetime.fromtimestamp(modified, UTC).isoformat(), path.stat().st_size
-    about = (known.client, known.session_id, known.project, at, turns, size)
+    at, size = known.started or datetime.fromtimestamp(modified, UTC), path.stat().st_size
+    about = (known.client, known.session_id, known.project, at.isoformat(), turns, size)
     return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
 
 

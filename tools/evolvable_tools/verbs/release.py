@@ -25,7 +25,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
 from evolvable_tools.untrusted_text import UNMARKED, AnswerMarks
 from evolvable_tools.verbs.host_catalog import HostCatalog
-from evolvable_tools.verbs.versions import changed_files
+from evolvable_tools.verbs.versions import VersionOrigin, changed_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +204,9 @@ MAX_VERSIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class BetweenVersion:
-    """One version between the two ends of a step: when, by whom and why it was made, and its files."""
+class BetweenVersion(VersionOrigin):
+    """One version between the two ends of a step, and its files."""
 
-    version: int
-    at: str
-    actor: str
-    reason: str
     files: list[str]
 
 
@@ -230,8 +226,8 @@ class StepChanges:
 
 
 @dataclass(frozen=True)
-class Changelog:
-    """One move, for a person. policy: the one it set. text: all of it to read, in plain lines."""
+class MoveHeading:
+    """One move of the stable channel: when, by whom and why. policy: the one it set."""
 
     move: int
     at: str
@@ -239,22 +235,22 @@ class Changelog:
     reason: str
     operation: int
     policy: str | None
+
+
+@dataclass(frozen=True)
+class Changelog(MoveHeading):
+    """One move, for a person. text: all of it to read, in plain lines."""
+
     skills: list[StepChanges]
     text: str
     notice: str = ""
     """What the marks around the reasons of others mean, '' without marks."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseMove:
+@dataclass(frozen=True)
+class ReleaseMove(MoveHeading):
     """One move, in short."""
 
-    move: int
-    at: str
-    actor: str
-    reason: str
-    operation: int
-    policy: str | None
     steps: list[ChannelStep]
 
 

@@ -37,17 +37,23 @@ MAX_DIFF_FILE = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PastVersion:
-    """One version: when, by whom, why, in which operation, and the files it changed against the one before.
-
-    evidence: what its operation states about itself, such as a conflict with the version before. principal, via: who
-    answers for it, and how that is known; '' in versions before 0.2. author, by: whose it is for the reader, in words.
-    """
+class VersionOrigin:
+    """One version: when, by whom and why it was made."""
 
     version: int
     at: str
     actor: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastVersion(VersionOrigin):
+    """One version, the operation that made it, and the files it changed against the one before.
+
+    evidence: what its operation states about itself, such as a conflict with the version before. principal, via: who
+    answers for it, and how that is known; '' in versions before 0.2. author, by: whose it is for the reader, in words.
+    """
+
     operation: int
     session: str | None
     files: list[str]

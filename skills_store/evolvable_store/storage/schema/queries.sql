@@ -157,8 +157,8 @@ WITH newest AS (
         SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
     WHERE r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?1))
 )
-SELECT n.id, c.latest, o.actor, o.session, o.evidence, coalesce(a.principal, o.principal),
-    o.arrived = 1 AND a.principal IS NULL, coalesce(a.via, o.via, ''), o.id
+SELECT n.id, c.latest, c.tree, o.actor, coalesce(a.principal, o.principal), o.arrived = 1 AND a.principal IS NULL,
+    coalesce(a.via, o.via, ''), o.session, o.id, o.at, o.evidence
 FROM newest n
 JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
 JOIN operation o ON o.id = c.operation
