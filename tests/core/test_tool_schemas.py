@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 from mcp_place import Place, skill_text
 
-from evolvable_server.mcp.server import TOOLS_FILE
+from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 
 DATA = Path(__file__).parents[1] / "data"
 GROUPS = [TOOLS_FILE, *(DATA / f"tools_{group}.json" for group in ("ags", "evolve", "rspl"))]
