@@ -76,7 +76,6 @@ VSCODE: dict[str, str] = {
     "vscode": "in_the_chat",
     "vscode, reload": "reload_in_the_chat",
     "vscode, question": "question_in_the_chat",
-    "vscode, app": "app_in_the_chat",
 }
 
 

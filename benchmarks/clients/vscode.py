@@ -18,14 +18,8 @@ from typing import Self
 
 from model import Model, Say, Seen, Turn, Use
 from place import Place, wait_for
-from playwright.sync_api import Error, Frame, Page, TimeoutError, sync_playwright
+from playwright.sync_api import Page, TimeoutError, sync_playwright
 from talks import Check, hot, hot_checks, whole, whole_checks
-
-from evolvable_store.objects import File
-from evolvable_store.operation import Actor
-from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import Draft
-from evolvable_store.store import Store
 
 CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
 QUIET = ("--auth", "none", "--disable-telemetry", "--disable-update-check", "--disable-workspace-trust")
@@ -117,14 +111,6 @@ class Workbench:
             self.page.get_by_text(click, exact=True).last.click()
         self.page.get_by_text("DONE").last.wait_for()
 
-    def frame_with(self, selector: str) -> Frame | None:
-        """Return the frame of an App that shows an element, None before one does."""
-        for frame in self.page.frames:
-            with suppress(Error):
-                if frame.locator(selector).count():
-                    return frame
-        return None
-
     def rows(self, command: str, until: str) -> list[str]:
         """Return the entries of a command's list once one of them holds a text."""
         self.command(command)
@@ -171,34 +157,6 @@ def question_in_the_chat(binary: Path, place: Place) -> Iterator[Check]:
             NEW in place.text("csv", 2),
             str(model.seen.results),
         )
-
-
-def app_in_the_chat(binary: Path, place: Place) -> Iterator[Check]:
-    """The inbox is drawn in the chat; its button leads to the question, and the answer alone decides."""
-    with Store.open(place.library) as store:
-        head = store.head(Ref.parse("csv"))
-        text = place.text("csv", 1).replace("Look at the header.", f"{NEW} <img src=x onerror=window.hacked=1>")
-        draft = Draft(head.ref, 1, {"SKILL.md": File(text.encode())}, "rows were lost")
-        number = store.backend.proposals.add(store.now(), Actor.AGENT, "session-1", draft)
-    turns: list[Turn] = [lambda _: Use("review_inbox", {}, "evolvable"), lambda _: Say("DONE")]
-    with Model(named(turns)) as model, Workbench.of(binary, place, model) as vscode:
-        vscode.ask("What waits?", "Allow Tools from Evolvable in this Session")
-        wait_for(lambda: vscode.frame_with("#approve"), "the App was not drawn", 30)
-        frame = vscode.frame_with("#approve")
-        assert frame is not None
-        frame.locator(".added", has_text="onerror").wait_for()
-        hacked = frame.evaluate("[window.hacked, document.querySelectorAll('main img').length]")
-        yield "the App shows the difference, and a hostile text does nothing", hacked == [None, 0], str(hacked)
-        frame.locator("#approve").click()
-        vscode.page.get_by_text("Respond", exact=True).last.click()
-        yield "before the answer nothing is decided", "csv" in place.heads() and place.heads()["csv"] == 1, ""
-        vscode.page.locator('.quick-input-list [aria-label^="yes"]').first.click()
-        frame.locator("#note", has_text=f"Proposal {number} is approved").wait_for()
-        yield "a yes to the question in VS Code approves it", NEW in place.text("csv", 2), ""
-        vscode.type("/mcp")
-        vscode.page.locator('.suggest-widget [aria-label*="/mcp.evolvable.inbox"]').first.wait_for()
-        vscode.page.locator('.suggest-widget [aria-label*="/mcp.evolvable.why"]').first.wait_for()
-        yield "the prompts inbox and why are commands of the chat", True, ""
 
 
 def _listens(port: int) -> bool:

@@ -83,7 +83,7 @@ class Trusted:
 
 @dataclass(frozen=True, slots=True)
 class NamedRemote:
-    """A git repository of the library in `home`. forge: a table, {} for none. See `Remote` for the other fields."""
+    """A git repository of the library in `home`. See `Remote` for the fields."""
 
     name: str
     url: str
@@ -91,7 +91,6 @@ class NamedRemote:
     branch: str = "main"
     scopes: tuple[str, ...] = ("user",)
     parts: tuple[str, ...] = ()
-    forge: Mapping[str, Any] = field(default_factory=dict)
     signed: bool = False
 
 
@@ -374,7 +373,7 @@ def _remote(entry: Any) -> NamedRemote:
     if not all(isinstance(one, str) for one in (*scopes, *parts)):
         raise _Wrong("scopes and with of a remote are lists of texts")
     signed = _typed(fields.get("signed", False), bool, "signed of a remote")
-    return NamedRemote(name, url, home, branch, scopes, parts, _table(fields, "forge"), signed)
+    return NamedRemote(name, url, home, branch, scopes, parts, signed)
 
 
 def _command(role: str, name: str, entry: Any) -> Command:

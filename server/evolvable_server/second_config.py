@@ -101,8 +101,7 @@ def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> Pers
         endpoints={**account.endpoints, **second.endpoints},
         model_roles={**account.model_roles, **second.model_roles},
         trusted=(*account.trusted, *second.trusted),
-        # Merges at a forge count as approvals, so only the account's file names one.
-        remotes=(*account.remotes, *(replace(one, forge={}) for one in second.remotes)),
+        remotes=(*account.remotes, *second.remotes),
     )
 
 

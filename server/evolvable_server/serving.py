@@ -32,7 +32,6 @@ from evolvable_server.index_worker import index_elsewhere
 from evolvable_server.learning_consent import consent
 from evolvable_server.mcp.call import CallSessions, conversation_of
 from evolvable_server.mcp.fast_start import FastStart
-from evolvable_server.mcp.inbox_app import AppsExtension
 from evolvable_server.mcp.lazy_tools import add_lazy_tools
 from evolvable_server.mcp.look_gates import add_approvals
 from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
@@ -200,7 +199,7 @@ class Serving:
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
         if shared:
             client = replace(client, project=None)  # each client works in a folder of its own
-        extensions = [SkillsExtension(self.library, client), AppsExtension()]
+        extensions = [SkillsExtension(self.library, client)]
         self._notifier.lists_tools = "tools" in config.toolsets
         self.server = LibraryServer(
             tools_change=self._notifier.lists_tools,

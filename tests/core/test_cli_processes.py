@@ -23,7 +23,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal or
 ROWS = {"log": 4, "history": 3, "folders": 1, "list": 2, "sync": 1}
 """Rows of the tables in `test_tables_fit_the_terminal`."""
 
-HEAVY = ("rich", "yaml", "sqlite_utils", "watchfiles", "mcp", "uvicorn")
+HEAVY = ("wcwidth", "yaml", "sqlite_utils", "watchfiles", "mcp", "uvicorn")
 """What no command may load before it is needed."""
 
 
@@ -286,7 +286,14 @@ def test_the_version_is_told_without_loading_any_command(machine):
 
     loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines()}
     assert "evolvable_server.cli.command_line" in loaded
-    assert not loaded & {"rich", "yaml", "sqlite_utils", "sqlite3", "evolvable_store.store", "evolvable_tools.library"}
+    assert not loaded & {
+        "wcwidth",
+        "yaml",
+        "sqlite_utils",
+        "sqlite3",
+        "evolvable_store.store",
+        "evolvable_tools.library",
+    }
 
 
 @posix

@@ -73,7 +73,7 @@ async def test_the_capability_is_declared_where_the_protocol_has_one(place):
     async with place.client("modern") as client:
         declared = client.server_capabilities.extensions
         assert declared[ID] == {"directoryRead": True}
-        assert set(declared) == {ID, "io.modelcontextprotocol/ui"}
+        assert set(declared) == {ID}
         listed = await ask(client, "skills/list")
     assert (listed["ttlMs"], listed["cacheScope"], listed["resultType"]) == (0, "private", "complete")
 

@@ -17,10 +17,12 @@ from command_line import CommandLine, skill_text
 from golden_tables import assert_as_agreed
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
+from wcwidth import iter_graphemes
+from wcwidth import width as cell_len
 
+from evolvable_server.cli import tables
 from evolvable_server.cli.command_line import COMMANDS, cli
-from evolvable_server.cli.tables import ColumnRoles, fit_table, shorten_names, wrap
+from evolvable_server.cli.tables import ELLIPSIS, ColumnRoles, chop, fit_table, shorten_names, wrap
 from evolvable_server.cli.terminal import diff_lines, safe
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
@@ -179,6 +181,24 @@ def test_in_a_pipe_a_row_has_all_its_text(library, monkeypatch):
 
     assert all(f"skill:{name}@" in listed for name in NAMES) and listed.count("no width has room.") == 3
     assert "…" not in listed and "Not shown" not in listed
+
+
+def test_no_color_holds_for_every_command_that_styles_text(library):
+    for words in (("find", "room"), ("find", "room", "--verbose"), ("load", NAMES[0]), ("list",), ("log",)):
+        assert "\x1b" not in library.on_screen(*words), words
+
+
+def test_accents_flags_and_families_are_never_cut_apart():
+    names = [f"{sign}-{number}-{sign * 9}" for number in range(3) for sign in ("👩\u200d👩\u200d👧", "🇩🇪", "e\u0301")]
+    whole = {grapheme for name in names for grapheme in iter_graphemes(name)} | {ELLIPSIS}
+    for size in range(6, 20):
+        assert {one for name in shorten_names(names, size) for one in iter_graphemes(name)} <= whole
+        assert {one for name in names for part in chop(name, size) for one in iter_graphemes(part)} <= whole
+
+
+@given(st.text(max_size=40).map(safe))
+def test_a_text_of_latin_letters_is_measured_without_a_package_and_alike(text):
+    assert tables.cell_len(text) == cell_len(text, control_codes="ignore")
 
 
 NAME = st.text(st.sampled_from("abc-/日é"), min_size=1, max_size=40)

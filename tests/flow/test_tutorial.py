@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 from command_line import skill_text
-from rich.text import Text
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -45,7 +45,7 @@ def follow(home: Path) -> dict[str, list[str]]:
     printed = {}
     for number, scene in enumerate([pictures.INSTALLED, *pictures.read_scenes(pictures.TUTORIAL)]):
         ran = [pictures.run_on_terminal(command, home) for command in scene.commands]
-        outputs = [Text.from_ansi(output).plain for _, output in ran]
+        outputs = [click.unstyle(output) for _, output in ran]
         assert [code for code, _ in ran] == [0] * len(ran), (scene, outputs)
         printed[scene.name or str(number)] = outputs
     return printed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from command_line import CommandLine
-from rich.cells import cell_len
+from wcwidth import width as cell_len
 
 GOLDEN = Path(__file__).parents[1] / "data/terminal"
 

@@ -9,7 +9,6 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_store.store import Store
-from evolvable_teams.remotes.forge_merges import MergeReader
 from evolvable_teams.remotes.remote import PushResult, Remote, push
 from evolvable_teams.remotes.remote_merge import PullResult
 from evolvable_teams.remotes.remote_pull import Consent, open_pull
@@ -77,10 +76,8 @@ class Machine:
     def push(self) -> PushResult:
         return push(self.library, PERSON, self.remote)
 
-    def pull(
-        self, consent: Consent = Consent.ASKED, caller: Caller = PERSON, merges: MergeReader | None = None
-    ) -> PullResult:
-        with open_pull(self.library, caller, self.remote, merges) as pull:
+    def pull(self, consent: Consent = Consent.ASKED, caller: Caller = PERSON) -> PullResult:
+        with open_pull(self.library, caller, self.remote) as pull:
             return pull.accept(consent)
 
     def contents(self) -> set[tuple[str, str]]:

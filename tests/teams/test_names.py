@@ -9,7 +9,7 @@ import pytest
 from command_line import CommandLine, skill_text
 from mcp_place import Place
 from remote_place import Machine, make_hub
-from rich.cells import cell_len
+from wcwidth import width as cell_len
 
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store

@@ -604,6 +604,21 @@ def test_the_commands_clone_pull_push_and_list(ada, hub, tmp_path, monkeypatch):
     assert "No remote is named" in run("push", code=1).err
 
 
+def test_a_configuration_that_names_a_forge_loads_and_its_merges_approve_nothing(ada, hub, tmp_path, monkeypatch):
+    ada.put("pdf", "one\n")
+    ada.push()
+    run = CommandLine(tmp_path)
+    monkeypatch.chdir(run.project)
+    run("clone", hub, "--yes")
+    config = run.user / ".config/evolvable/config.toml"
+    config.write_text(config.read_text() + '\n[remotes.forge]\nkind = "github"\nmergers = ["ada:7"]\n')
+    assert "forge" not in run("remote", "list", "--json").json[0]
+    ada.put("pdf", "two\n")
+    ada.push()
+    pulled = run("pull", stdin="n\n", code=1)
+    assert "skill:pdf  changed" in pulled.out and "approved" not in pulled.out
+
+
 # What lies beside the resources
 
 

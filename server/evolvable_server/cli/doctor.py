@@ -7,7 +7,7 @@ from evolvable_server.care.doctor import Health, describe_sandbox, examine
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import show_near_duplicates
-from evolvable_server.cli.terminal import count, local_time, progress, safe, say, show_fields
+from evolvable_server.cli.terminal import count, local_time, progress, safe, say, show_fields, styled
 
 _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, then Evolvable again"
 
@@ -41,7 +41,7 @@ def _show_health(health: Health, verbose: bool) -> None:
     say("", *(f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored))
     say(*(f"Note: {note}" for note in health.notes))
     for problem in health.problems:
-        click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
+        click.echo(f"{styled('Wrong:', 'bold red')} {safe(f'{problem.what} {problem.next}'.strip())}")
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
 
 

@@ -1,8 +1,8 @@
 """Show on a terminal that a command is still at work: what it does, how much of it is done, and for how long.
 
 One line on stderr, from the second second on, and only where stderr is a terminal. It is erased before anything else is
-written and at the end, and it is not there while the person is asked something. rich's progress bars replace
-`sys.stdout` from the moment they appear, which would be in the middle of a command that may have replaced it too.
+written and at the end, and it is not there while the person is asked something. It is ours, because progress
+bars of libraries replace `sys.stdout` while they are there, in the middle of a command that may have replaced it too.
 """
 
 import contextlib

@@ -24,6 +24,7 @@ from evolvable_server.cli.terminal import (
     show_table,
     show_text,
     some,
+    styled,
 )
 from evolvable_server.environment import is_review_process
 from evolvable_store.operation import Principal
@@ -110,7 +111,7 @@ def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bo
     room = (screen_width() or MOST_OF_LINE) - len(begin) - len(told)
     # A description between marks stays whole: a cut would take the closing mark.
     about = one_line(match.description) if found.notice else shortened(match.description, max(room, 40))
-    click.echo(f"{click.style(begin, bold=True)}{told}{about}".rstrip())
+    click.echo(f"{styled(begin, 'bold')}{told}{about}".rstrip())
     if verbose:
         show_text(f"{match.stage}, {match.maturity}; {match.why}", "dim", indent=4)
         if author_text:
@@ -240,7 +241,7 @@ def show_document(loaded: load.Loaded, *, opening: str = "") -> None:
         click.echo(safe(f"{opening}\n\n---\n"))
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
     if loaded.marked:
-        click.secho(before, dim=True)
+        click.echo(styled(before, "dim"))
     if loaded.text is None:
         words = shlex.join(["evolvable", "get", f"{loaded.ref}@{loaded.version}", "--path", loaded.path])
         say(f"{loaded.path} is not text ({loaded.size:,} bytes). To have it: {words} > FILE")
@@ -248,25 +249,25 @@ def show_document(loaded: load.Loaded, *, opening: str = "") -> None:
         text = quote_marks(loaded.text) if loaded.marked else loaded.text
         click.echo(safe(text), nl=not text.endswith("\n"))
     if loaded.marked:
-        click.secho(after, dim=True)
-    click.secho(safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"), dim=True)
+        click.echo(styled(after, "dim"))
+    click.echo(styled(safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"), "dim"))
     if loaded.provenance:
         show_text(loaded.provenance, AUTHOR_COLOURS[AuthorKind.AGENT])
     elif loaded.author != AuthorKind.YOU:
         show_text(author_words(loaded.author, loaded.by), AUTHOR_COLOURS.get(loaded.author, ""))
     folder = loaded.folder
     if folder is not None and folder.path:
-        click.secho(safe(f"Folder: {folder.path}"), dim=True)
+        click.echo(styled(safe(f"Folder: {folder.path}"), "dim"))
     if folder is not None and folder.variable:
         which = f" Read with --path: {folder.names}" if folder.files else ""
-        click.secho(safe(f"{folder.variable}: no folder here holds this version.{which}"), dim=True)
+        click.echo(styled(safe(f"{folder.variable}: no folder here holds this version.{which}"), "dim"))
     others = [(path, size) for path, size in loaded.files.items() if path != loaded.path]
     if others:
-        click.secho("Other files (read one with --path):", dim=True)
+        click.echo(styled("Other files (read one with --path):", "dim"))
         for path, size in others:
-            click.secho(safe(f"  {path} ({size:,} bytes)"), dim=True)
+            click.echo(styled(safe(f"  {path} ({size:,} bytes)"), "dim"))
     if loaded.use_id:
-        click.secho(f"When the task is done: evolvable report {loaded.use_id} succeeded", dim=True)
+        click.echo(styled(f"When the task is done: evolvable report {loaded.use_id} succeeded", "dim"))
 
 
 def version_range(value: str) -> tuple[int | None, int | None]:

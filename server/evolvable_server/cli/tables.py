@@ -1,14 +1,12 @@
 """Lay out tables for people: one line a row, fitted to a width, names shortened in the middle, numbers to the right.
 
 Pure: reads no terminal and writes nothing. Text comes in made safe; it is measured in cells, so that Chinese text and
-emoji keep their columns.
+emoji keep their columns, and cut between characters as people see them: an accent or a flag stays whole.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-from rich.cells import cell_len, chop_cells, set_cell_size
 
 ELLIPSIS = "…"
 """Stands for what was left out of a cell."""
@@ -24,6 +22,12 @@ _SHORTEST_TEXT = 8
 
 _SHORT_NAME = 28
 """Cells that a column of names keeps, where the names still differ."""
+
+_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u02ff\u2010-\u2027]*")
+"""Latin letters and punctuation, where every character takes one cell and none joins another."""
+
+_LONGEST_GRAPHEME = 32
+"""Code points of a character that is kept whole at the end of a line."""
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?: ?%| [kM]?B)?|-|never|")
 
@@ -51,6 +55,15 @@ class FittedTable:
     cells: list[list[str]]
     columns: list[int]
     left_out: list[str]
+
+
+def cell_len(text: str) -> int:
+    """Return how many cells of a terminal a text takes; characters that a terminal does not show take none."""
+    if _NARROW.fullmatch(text):
+        return len(text)
+    from wcwidth import width  # 18 ms that Latin text does without
+
+    return width(text, control_codes="ignore")
 
 
 def fit_table(
@@ -127,7 +140,7 @@ def cut_end(text: str, size: int) -> str:
     """Return the text in at most `size` cells; what is left out at its end is marked."""
     if cell_len(text) <= size:
         return text
-    return set_cell_size(text, size - 1).rstrip() + ELLIPSIS
+    return _first(text, size - 1).rstrip() + ELLIPSIS
 
 
 def shorten_names(names: Sequence[str], size: int) -> list[str]:
@@ -186,11 +199,34 @@ def _middle(name: str, size: int, head: int, tail: int) -> str:
 
 
 def _first(text: str, size: int) -> str:
-    return chop_cells(text, size)[0] if size > 0 and text else ""
+    """Return the longest beginning of whole characters that takes at most `size` cells."""
+    size = max(size, 0)
+    if _NARROW.fullmatch(text):
+        return text[:size]
+    from wcwidth import iter_graphemes  # as above
+
+    return text[: _chars_within(iter_graphemes(text), size)]
 
 
 def _last(text: str, size: int) -> str:
-    return next((text[at:] for at in range(max(0, len(text) - size), len(text)) if cell_len(text[at:]) <= size), "")
+    """Return the longest end of whole characters that takes at most `size` cells."""
+    size = max(size, 0)
+    if _NARROW.fullmatch(text):
+        return text[max(0, len(text) - size) :]
+    from wcwidth import iter_graphemes_reverse  # as above
+
+    return text[len(text) - _chars_within(iter_graphemes_reverse(text), size) :]
+
+
+def _chars_within(graphemes: Iterable[str], size: int) -> int:
+    """Return the length of those of these graphemes that come before one that no longer fits into `size` cells."""
+    length = 0
+    for grapheme in graphemes:
+        size -= cell_len(grapheme)
+        if size < 0:
+            break
+        length += len(grapheme)
+    return length
 
 
 def _number(group: Sequence[str], size: int, short: dict[str, str]) -> None:
@@ -226,8 +262,16 @@ def wrap(line: str, width: int, indent: str = "") -> list[str]:
 
 
 def chop(line: str, width: int) -> list[str]:
-    """Return a line as pieces of at most `width` cells, broken anywhere."""
-    return chop_cells(line, width) if width > 0 and cell_len(line) > width else [line]
+    """Return a line as pieces of at most `width` cells, broken anywhere between two characters."""
+    if width <= 0 or cell_len(line) <= width:
+        return [line]
+    pieces, begin = list[str](), 0
+    while begin < len(line):
+        # A slice, because a line may have megabytes; no character that people see has more code points than the rest.
+        part = line[begin : begin + width + _LONGEST_GRAPHEME]
+        pieces.append(_first(part, width) or part[:1])
+        begin += len(pieces[-1])
+    return pieces
 
 
 def chop_at_words(line: str, width: int, later: int) -> list[str]:
@@ -240,7 +284,7 @@ def chop_at_words(line: str, width: int, later: int) -> list[str]:
         most = later if pieces else width
         part = line[begin : begin + max(most, 1) + 1]  # a slice: a line may have megabytes
         if cell_len(part) > most > 0:
-            part = chop_cells(part, most)[0] or part[:1]
+            part = _first(part, most) or part[:1]
             end = part.rfind(" ") + 1
             if end > len(part) // 2:
                 part = part[:end]

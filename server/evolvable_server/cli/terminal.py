@@ -1,6 +1,6 @@
 """Write to a terminal: text that cannot steer it, tables that fit it, progress, questions.
 
-Functions import rich and the tables that use it: a command that prints JSON or serves a client never loads it.
+Functions import the tables: a command that prints JSON or serves a client never loads them.
 """
 
 import contextlib
@@ -243,9 +243,7 @@ def show_table(
 
 def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
     """Write names with their texts to stdout; on a terminal a long text goes on below itself."""
-    from rich.cells import cell_len
-
-    from evolvable_server.cli.tables import chop, wrap
+    from evolvable_server.cli.tables import cell_len, chop, wrap
 
     names = [one_line(_text(name)) for name, _ in rows]
     indent = max(map(cell_len, names), default=0) + 2

@@ -175,7 +175,7 @@ class ConfirmationGate(ABC):
         if self.locked:
             return self._refuse("Approvals are locked, so no answer in a client decides")
         if not has_answer(context) and not may_ask(context):
-            if self.bearer_decides(context):
+            if name_of(context.request_context.request) is not None:  # its permission replaces the person
                 return await call(tool, arguments, context)
             return self._refuse("No person can be asked through this client")
         try:
@@ -193,10 +193,6 @@ class ConfirmationGate(ABC):
             finally:
                 asked_about.reset(token)
         return self._refuse(_why_not(answer))
-
-    def bearer_decides(self, context: Context[Any, Any]) -> bool:
-        """Return whether the permission of a bearer replaces the person, where no person can be asked."""
-        return name_of(context.request_context.request) is not None
 
     def _refuse(self, why: str) -> types.CallToolResult:
         return error_result(f"{why}, and {self.unconfirmed}")
@@ -226,12 +222,6 @@ class ProposalGate(ConfirmationGate):
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call decides about proposals."""
         return tool == "review_inbox" and arguments.get("action") in DECIDING
-
-    def bearer_decides(self, context: Context[Any, Any]) -> bool:
-        """Return the same; a client that draws Apps may call for a page, which holds nobody's permission."""
-        from mcp.server.apps import client_supports_apps  # start time, as above
-
-        return super().bearer_decides(context) and not client_supports_apps(context)
 
     def shown(self, arguments: Mapping[str, Any]) -> str:
         """Return the versions that the question shows the proposals with, as JSON."""

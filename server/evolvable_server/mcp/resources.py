@@ -20,7 +20,6 @@ import mcp_types as types
 
 from evolvable_server import plugins
 from evolvable_server.mcp.call import CallSessions, conversation_of
-from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
 from evolvable_server.mcp.results import answered
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import (
@@ -395,8 +394,6 @@ class Resources:
             names = AssetFiles(self._library.store.home / FOLDER).read(uri).decode("utf-8", "replace")
             content = types.TextResourceContents(uri=uri, text=names, mime_type="application/json")
             return types.ReadResourceResult(contents=[content])
-        if uri == INBOX_URI:
-            return read_inbox(uri)
         place = resolve(self._library.store, uri)
         data, mime = redact_file(self._library, place.head, place.path, place.version), mime_of(place.path)
         whose = version_authorship(self._library, place.head, place.version, self._caller)

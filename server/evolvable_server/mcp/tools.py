@@ -20,7 +20,6 @@ from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.argument_forms import FileMap
 from evolvable_server.mcp.brief_answers import listing_answer
 from evolvable_server.mcp.call import SELF_CHECK, CallSessions, caller_of
-from evolvable_server.mcp.inbox_app import TOOL_META
 from evolvable_server.mcp.results import optional_fields
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import LibraryServer
@@ -52,7 +51,6 @@ _META: Mapping[str, dict[str, Any]] = {
     "find_skill": {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"},
     "load_skill": _WHOLE,
     "get_resource": _WHOLE,
-    "review_inbox": TOOL_META,
 }
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,6 @@ from evolvable_server.cli.terminal import (
     Row,
     ask_yes,
     confirm,
-    confirm_replacement,
     count,
     local_time,
     one_line,
@@ -37,7 +35,6 @@ from evolvable_server.person_config import NamedRemote
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Principal, Signer
 from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
-from evolvable_teams.cli.forge_setup import describe_forge, forge_options, make_forge, open_merges
 from evolvable_teams.remotes import remote as remotes
 from evolvable_teams.remotes.git_process import check_address, check_branch, is_local
 from evolvable_teams.remotes.remote import PARTS, PushResult, Remote, check_remote_name
@@ -67,7 +64,6 @@ class RemoteStatus:
     synchronised: str = ""
     commit: str = ""
     waiting: list[str] = field(default_factory=list)
-    forge: str = ""
 
 
 _branch_option = click.option("--branch", default="main", show_default=True, help="The branch of the repository.")
@@ -81,15 +77,13 @@ _signed_option = click.option(
 
 
 @command("remote")
-@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow", "forge"]), default="list")
+@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow"]), default="list")
 @click.argument("name", required=False)
 @click.argument("url", required=False)
 @_branch_option
 @_scope_option
 @_with_option
 @_signed_option
-@forge_options
-@click.option("--yes", is_flag=True, help="With forge: do not ask whether another forge is replaced.")
 def remote_command(
     state: CommandContext,
     action: str,
@@ -99,25 +93,18 @@ def remote_command(
     scopes: tuple[str, ...],
     parts: tuple[str, ...],
     signed: bool,
-    yes: bool,
-    **forge: Any,
 ) -> Output[Any]:
     """Name the git repositories that the library goes to.
 
     URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories; --scope names
     others. Quotes of evidence, sessions, learned tasks and memories go there only where --with names them. The names
     are kept in your own configuration. `allow KEY` lists the key of another person's approvals lock: what that key
-    approved needs no question when it is pulled. `forge NAME [URL]` names the interface of GitHub, GitLab, Gitea or
-    Forgejo, and whose merges there count as approvals; `forge NAME none` ends it.
+    approved needs no question when it is pulled.
     """
     if action == "list":
         if name is not None:
             raise click.UsageError("`remote list` takes no name.")
         return Output(_statuses(state), _show_all)
-    if action == "forge" and name is not None:
-        return _set_forge(state, name, url, forge, yes=yes)
-    if yes or any(forge.values()):
-        raise click.UsageError("The options of a forge, and --yes, are for `remote forge`.")
     if name is None or (action == "add") != (url is not None):
         raise click.UsageError("`remote add` takes a name and an address, the other actions one name or key.")
     if action in ("allow", "disallow"):
@@ -147,26 +134,12 @@ def _add(
         )
     where = check_address(url), str(place), check_branch(branch)
     made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
-    if there is not None and dataclasses.replace(there, forge={}) != made:
+    if there is not None and there != made:
         wants = f"It goes to {there.url}, branch {there.branch}; this would be {made.url}, branch {made.branch}."
         raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")
     if there is None:
         _store(name, place, made, state.signer())
     return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
-
-
-def _set_forge(
-    state: CommandContext, name: str, address: str | None, options: Mapping[str, Any], *, yes: bool
-) -> Output[Any]:
-    check_account_file("Whose merges count")
-    remote, proxy = _named_one(state, name), state.config().person.models.get("proxy")
-    made = None if address == "none" else make_forge(address, proxy, **options)
-    changed = dataclasses.replace(remote, forge=made.to_table() if made is not None else {})
-    if remote.forge and changed.forge not in ({}, remote.forge):
-        confirm_replacement(f"The forge of {name}", describe_forge(remote), describe_forge(changed), yes=yes)
-    _store(name, Path(remote.home), changed, state.signer())
-    said = f"Merges count as approvals of {name}: {made}" if made is not None else f"No merge counts for {name}"
-    return Output(dataclasses.asdict(changed), lambda _: say(f"{said}."))
 
 
 def _remove(state: CommandContext, name: str) -> Output[Any]:
@@ -200,8 +173,8 @@ def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | N
         if remote is not None:
             scopes, parts = list(remote.scopes), list(remote.parts)
             entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
-            more = {name: value for name in ("forge", "signed") if (value := getattr(remote, name))}
-            kept.append(entry | {"scopes": scopes, "with": parts} | more)
+            signed = {"signed": True} if remote.signed else {}
+            kept.append(entry | {"scopes": scopes, "with": parts} | signed)
         if kept:
             document["remotes"] = kept
 
@@ -250,7 +223,7 @@ def _statuses(state: CommandContext) -> list[RemoteStatus]:
             known = log.state(one.name, one.url)
             waits = [str(row.ref) for row in log.waiting(known) if not row.is_unsent]
             said = (one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
-            found.append(RemoteStatus(*said, describe_forge(one)))
+            found.append(RemoteStatus(*said))
     return found
 
 
@@ -264,8 +237,6 @@ def _show_all(found: list[RemoteStatus]) -> None:
     ]
     show_table(["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",))
     for one in found:
-        if one.forge:
-            say(f"Merges that count as approvals, of {one.name}: {one.forge}")
         if one.waiting:
             say(f"Waits for you, of {one.name}: {some(one.waiting, 10)}")
 
@@ -359,8 +330,7 @@ def _pull(
     state: CommandContext, library: Library, caller: Caller, remote: Remote, *, yes: bool, attended: bool
 ) -> PullResult:
     person = caller.identity.principal is Principal.PERSON
-    merges = open_merges(_named_one(state, remote.name), state.config().person)
-    with _at_work("Pulling from", remote), open_pull(library, caller, remote, merges) as pull:
+    with _at_work("Pulling from", remote), open_pull(library, caller, remote) as pull:
         consent = Consent.NONE
         if person and yes:
             consent = Consent.ASKED if attended else Consent.UNATTENDED

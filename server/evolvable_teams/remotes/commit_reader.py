@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -276,29 +276,6 @@ class CommitReader:
     def changes(self, base: str, head: str) -> TreeChanges:
         """Return what differs between two commits; base: '' for a commit that holds nothing. Raises TooLarge."""
         return self._walk.changes(self.tree_id(head, ""), self.tree_id(base, ""))
-
-    def branch_commits(self, base: str, head: str, refs: Collection[Ref]) -> dict[Ref, list[str]]:
-        """Return the commits of the branch itself that led each resource from its content in `base` to that in `head`.
-
-        A commit that a merge brought is not one of them, the merge is. A resource that did not go from one content to
-        the next, such as one whose branch was joined the wrong way round, is left out. Raises TooLarge.
-        """
-        behind = [f"^{base}"] if base else []
-        limit = f"--max-count={MAX_COMMITS}"
-        words = ["rev-list", "--first-parent", "--topo-order", "--reverse", "--parents", limit, head, *behind, "--"]
-        lines = [line.split()[:2] for line in self._repository.run(*words).splitlines()]
-        self._walk.allow(len(lines))
-        last = {ref: self.tree_id(base, folder_of(ref)) for ref in refs}
-        found: dict[Ref, list[str]] = {ref: [] for ref in refs}
-        for commit, *parents in lines:
-            for ref in self._changed_refs(commit, parents) & found.keys():
-                before = self.tree_id(parents[0] if parents else NO_ID, folder_of(ref))
-                if before != last[ref]:
-                    del found[ref]
-                    continue
-                last[ref] = self.tree_id(commit, folder_of(ref))
-                found[ref].append(commit)
-        return {ref: one for ref, one in found.items() if last[ref] == self.tree_id(head, folder_of(ref))}
 
     def beside(self, commit: str) -> list[str]:
         """Return the paths of what lies beside the resources in a commit."""

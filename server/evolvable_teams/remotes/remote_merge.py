@@ -51,8 +51,7 @@ class PlannedResource:
     """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
 
     kept: of a conflict, what is here with the remote's other changes; None where all of it stays as it is. approved:
-    which approval elsewhere spares the question, in words; '' for none. voucher: how it is recorded where it makes the
-    content trusted.
+    which approval elsewhere spares the question and makes the content trusted, in words; '' for none.
     """
 
     ref: Ref
@@ -65,7 +64,6 @@ class PlannedResource:
     why: str = ""
     found: Scan | None = None
     must_wait: str = ""
-    voucher: str = ""
     approved: str = ""
     kept: Files | None = None
 

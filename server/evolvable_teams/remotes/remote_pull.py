@@ -20,14 +20,12 @@ from evolvable_store.storage.remotes import RemoteWaiting
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
-from evolvable_teams.remotes.forge_merges import MergeReader
 from evolvable_teams.remotes.layout import folder_of
 from evolvable_teams.remotes.remote import Mirror, Remote, check_may_sync, open_mirror
 from evolvable_teams.remotes.remote_merge import ACCEPTED, Arrival, PlannedResource, PullResult, PullTransaction
 from evolvable_teams.remotes.remote_records import IncomingRecords, import_records, read_records
 from evolvable_teams.remotes.tree_walk import TreeChanges
 from evolvable_tools.approvals import SOUL, check_change
-from evolvable_tools.authors import authorships
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding
@@ -54,7 +52,7 @@ class IncomingResource:
     """One resource that a pull would change. base: the version here, 0 for none. why: why it waits or is refused.
 
     findings: of the scan, the worst first. capabilities: what it gains the means to do. approved: who approved it
-    already, by a listed key or a merge on the forge.
+    already, by a listed key.
     """
 
     ref: str
@@ -70,8 +68,8 @@ class IncomingResource:
 class Pull:
     """A pull that was fetched. `coming` shows what it would do; `accept` does it."""
 
-    def __init__(self, mirror: Mirror, reader: CommitReader, head: str, merges: MergeReader | None) -> None:
-        self._mirror, self._reader, self.head, self._merges = mirror, reader, head, merges
+    def __init__(self, mirror: Mirror, reader: CommitReader, head: str) -> None:
+        self._mirror, self._reader, self.head = mirror, reader, head
         self._library, self._remote = mirror.library, mirror.remote
         self._planned: list[PlannedResource] = []
         self._changes = TreeChanges()
@@ -105,33 +103,13 @@ class Pull:
         chosen = sorted((ref for ref in named if self._remote.chooses(ref)), key=str)
         found = (self._compare(ref, base, waiting.get(ref)) for ref in chosen)
         self._planned = [one for one in found if one is not None]
-        self._look_for_approvals(base)
+        self._look_for_approvals()
 
-    def _look_for_approvals(self, base: str) -> None:
-        """Note which of what comes a person approved elsewhere: by a listed key, or by a merge on the forge."""
+    def _look_for_approvals(self) -> None:
+        """Note which of what comes a person approved elsewhere, by a listed key."""
         for one in self._planned:
             if self._is_signed(one):
-                one.voucher, one.approved = f"signed:{self._remote.name}", "signed by a key that you listed"
-        if self._merges is None:
-            return
-        # A merge approves what it changed, so what was there before has to be what this library holds and trusts.
-        waiting = {one.ref for one in self._mirror.waiting}
-        open_ones = (one for one in self._planned if not one.approved and one.ref not in waiting)
-        wanted = {one.ref: one for one in open_ones if _can_be_approved(one)}
-        chains = self._reader.branch_commits(base, self.head, wanted) if wanted else {}
-        merges = self._merges.read(commit for commits in chains.values() for commit in commits)
-        for ref, commits in chains.items():
-            if commits and all(commit in merges for commit in commits):
-                last = merges[commits[-1]]
-                wanted[ref].approved = f"merged by {last.login} in request {last.number}"
-                wanted[ref].voucher = f"merged:{self._remote.name}" if self._is_trusted(ref) else ""
-
-    def _is_trusted(self, ref: Ref) -> bool:
-        """Return whether a person vouches for what a resource holds here; for nothing, if it is not here."""
-        head = self._library.store.head_or_none(ref)
-        if head is None or not head.version:
-            return True
-        return authorships(self._library, [head.id])[head.id].stands
+                one.approved = "signed by a key that you listed"
 
     def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
         store, reader, folder = self._library.store, self._reader, folder_of(ref)
@@ -223,8 +201,6 @@ class Pull:
                 one.why = self._wait_reason(one, consent, shown) or one.why
         apply = PullTransaction(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
         result = apply.run()
-        if self._merges is not None and self._merges.warning:
-            result.warnings.append(self._merges.warning)
         self._vouch()
         import_records(self._library, self._records, self._remote.chooses, self._remote.looks)
         result.warnings.extend(self._checkout())
@@ -253,9 +229,9 @@ class Pull:
     def _vouch(self) -> None:
         """Note what was approved elsewhere as approved. Where approvals are locked here, only this lock's count."""
         for one in self._planned:
-            head = self._library.store.head_or_none(one.ref) if one.voucher else None
+            head = self._library.store.head_or_none(one.ref) if one.approved else None
             if head is not None and one.arrival in ACCEPTED and head.tree == one.theirs.manifest.tree:
-                identity = Identity(Principal.PERSON, one.voucher)
+                identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
                 content = [(head.id, head.tree)]
                 self._library.store.backend.attestations.vouch(content, self._library.store.now(), identity)
 
@@ -297,10 +273,9 @@ def _can_be_approved(one: PlannedResource) -> bool:
 
 
 @contextlib.contextmanager
-def open_pull(library: Library, caller: Caller, remote: Remote, merges: MergeReader | None = None) -> Iterator[Pull]:
+def open_pull(library: Library, caller: Caller, remote: Remote) -> Iterator[Pull]:
     """Fetch from a remote, and yield what a pull would do; nothing is stored before `accept`.
 
-    merges: reads who merged a commit, where the person named the forge of the remote.
     Raises Refused for callers that may not, for a history that was rewritten and for a missing signature, RemoteFailed,
     TooLarge.
     """
@@ -309,7 +284,7 @@ def open_pull(library: Library, caller: Caller, remote: Remote, merges: MergeRea
         head = mirror.fetch()
         mirror.check_signed(head)
         with CommitReader(mirror.repository, library.store.home) as reader:
-            yield Pull(mirror, reader, head, merges)
+            yield Pull(mirror, reader, head)
 
 
 def purge_as_elsewhere(library: Library, caller: Caller, remote: Remote, hashes: Sequence[str]) -> Purged:

@@ -37,7 +37,7 @@ MAX_WARNINGS = 50
 """Warnings of one directory that are shown."""
 
 
-PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "rich", "filelock")
+PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "wcwidth", "filelock")
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ def _fetched(model: str, names: Sequence[str]) -> Path | None:
     Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
     """
     # An optional extra.
-    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     unknown: LocalEntryNotFoundError | None = None
@@ -195,7 +195,7 @@ def _fetched(model: str, names: Sequence[str]) -> Path | None:
         except (
             LocalEntryNotFoundError
         ) as error:  # an EntryNotFoundError too, but it does not mean that the file is missing
-            if try_to_load_from_cache(model, name) is not _CACHED_NO_EXIST:
+            if try_to_load_from_cache(model, name) is None:  # neither the file nor that there is none
                 unknown = error
         except EntryNotFoundError:
             continue

@@ -1,8 +1,8 @@
 """The process that speaks with a Ray cluster for the driver of a run; the only one of the product that imports Ray.
 
 `python -P -m evolvable_evolve.evolution.trials.ray_bridge DESCRIPTOR ADDRESS SLOTS`; without an address it starts a
-cluster of this machine. Frames of a pipe carry JSON and bytes. What a node returns is passed on as bytes and never
-unpickled. It ends when the other end of the pipe is gone.
+cluster of this machine. Frames of a pipe carry JSON and bytes. What a node returns is passed on as bytes; a
+pickle that names anything is refused. It ends when the other end of the pipe is gone.
 """
 
 import json
@@ -14,8 +14,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,17 +35,15 @@ _GRACE = 5.0  # seconds for a cancelled task to end what it has started
 _LAST = 20.0  # seconds after which this process ends in any case
 _STORE_BYTES = 100 * 2**20  # of shared memory for what trials of this machine share
 _SLOTS_INTERVAL = 5.0  # seconds without a result between two looks at the slots
+_METADATA = 1000  # bytes that Ray stores beside those of a result, at most
+_NO_BYTES = "it failed, or returned something else than bytes"
 _NO_SLOTS = 6  # looks without any slot after which waiting trials are given up
 
 # Set to 0, every port of Ray listens on the loopback interface, and the address of this node is 127.0.0.1.
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 # A driver of a cluster in token mode is refused here. The address comes from the person's configuration.
-_UNAUTHENTICATED = """
-import sys
-from ray._raylet import GcsClient
-GcsClient(address=sys.argv[1]).internal_kv_get(b"evolvable", b"evolvable", timeout=5)
-"""
+_UNAUTHENTICATED = "from ray.scripts.scripts import main; main()", "status", "--address"
 
 
 class ClusterRefused(Exception):
@@ -61,6 +60,36 @@ def restrict_ray(token_file: Path) -> None:
         "RAY_LOG_TO_DRIVER": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
+
+
+class UnpickledName(Exception):
+    """A pickle names a class or a function, which could run anything."""
+
+
+_reading = threading.local()
+
+
+@cache
+def _watch_unpickling() -> None:
+    def refuse(event: str, _: tuple[object, ...]) -> None:
+        if event == "pickle.find_class" and getattr(_reading, "now", False):
+            raise UnpickledName("UnpickledName: the result is refused")
+
+    sys.addaudithook(refuse)
+
+
+@contextmanager
+def no_names_unpickled() -> Iterator[None]:
+    """Make unpickling in this thread raise UnpickledName where the pickle names anything: so it runs nothing.
+
+    `ray.get` unpickles every result that is not bytes. A pickle without names holds plain values only.
+    """
+    _watch_unpickling()
+    _reading.now = True
+    try:
+        yield
+    finally:
+        _reading.now = False
 
 
 class Cluster:
@@ -80,8 +109,7 @@ class Cluster:
         ray: Any = import_module("ray")  # after its environment is set; this process alone has it
         ray.init(log_to_driver=False, configure_logging=False, **options)
         self._ray = ray
-        self._worker: Any = import_module("ray._private.worker").global_worker.core_worker
-        self._errors: Any = import_module("ray.core.generated.common_pb2").ErrorType
+        self._locations: Any = import_module("ray.experimental").get_object_locations
         self._run = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(run_on_node)
         self._shared: dict[str, Any] = {}
         self.flying: dict[Any, str] = {}
@@ -94,14 +122,13 @@ class Cluster:
         token = self._folder / "token"
         token.write_text(secrets.token_hex(32), encoding="ascii")
         token.chmod(0o600)
-        os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), _LOOPBACK: "0"}
+        os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_TMPDIR": str(self._folder), _LOOPBACK: "0"}
         return {
             "num_cpus": 0,
             "num_gpus": 0,
             "resources": {RAY_SLOT: slots},
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,
-            "_temp_dir": str(self._folder),
         }
 
     def report(self) -> dict[str, Any]:
@@ -135,15 +162,21 @@ class Cluster:
         return [(self.flying.pop(one), *self._bytes_of(one)) for one in ready]
 
     def _bytes_of(self, reference: Any) -> tuple[bytes | None, str]:
-        """Return the bytes that a task returned, as they lie in the object store, or why there are none."""
-        # `ray.get` would unpickle whatever the node stored.
-        data, metadata, *_ = self._worker.get_objects([reference], 60_000)[0]
-        if metadata == b"RAW" and data is not None:
-            return (data.to_pybytes(), "") if len(data) <= MAX_ATTEMPT else (None, "it returned too much")
-        kind = bytes(metadata or b"").split(b",")[0]
-        with suppress(ValueError):
-            return None, str(self._errors.Name(int(kind)))
-        return None, "it returned something else than bytes"
+        """Return the bytes that a task returned, or why there are none. Nothing that a node stored runs here."""
+        size = self._locations([reference], 60_000).get(reference, {}).get("object_size")
+        if (size or 0) > MAX_ATTEMPT + _METADATA:
+            return None, "it returned too much"
+        try:
+            with no_names_unpickled():
+                value = self._ray.get(reference, timeout=60)
+        except UnpickledName:
+            return None, _NO_BYTES
+        except Exception as error:
+            # Ray wraps what unpickling raises, also of the exception that a task ended with.
+            return None, _NO_BYTES if "UnpickledName" in str(error) else type(error).__name__
+        if not isinstance(value, bytes):
+            return None, _NO_BYTES
+        return (value, "") if len(value) <= MAX_ATTEMPT else (None, "it returned too much")
 
     def cancel(self, tickets: Iterable[str]) -> None:
         """Stop these jobs: each is asked to end what it has started, then its worker is killed."""
@@ -171,7 +204,7 @@ class Cluster:
 
 def _refuse_open_cluster(address: str) -> None:
     """Raise ClusterRefused when the cluster lets in somebody without a token, as Ray does by default."""
-    command = [sys.executable, "-P", "-c", _UNAUTHENTICATED, address]
+    command = [sys.executable, "-P", "-c", *_UNAUTHENTICATED, address]
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     environment.pop("RAY_AUTH_TOKEN_PATH", None)
     try:
