@@ -395,9 +395,18 @@ def test_a_key_comes_from_the_named_variable_alone() -> None:
         NamedModels({"m": one}, variables={"OPENAI_API_KEY": KEY}).resolve("m")
 
 
-def test_a_proxy_is_for_other_machines() -> None:
-    here = parse_endpoint("here", {"protocol": "openai-chat", "model": "x", "address": "http://127.0.0.1:1/v1"})
-    there = parse_endpoint("there", {"protocol": "openai-chat", "model": "x", "address": "https://models.example/v1"})
-    named = NamedModels({"here": here, "there": there}, proxy="http://proxy.example:3128")
+def test_a_proxy_is_for_other_machines(api: ModelApi, protocol: str) -> None:
+    written = PROTOCOLS[protocol](WRITTEN)
+    api.then(written)
+    with ModelApi(written) as proxy:
+        addresses = {"here": api.url, "there": "http://models.example/v1"}
+        ends = {name: ModelEndpoint(name, protocol, "x", url, key=KEY, key_env="K") for name, url in addresses.items()}
+        named = NamedModels(ends, variables={"K": KEY}, proxy=proxy.url)
+        for name in named.endpoints:
+            model = named.resolve(name).open(5.0)
+            assert model.think(Request("Choose one.", "{}", SCHEMA)) == {"choice": "B"}
+            model.close()
 
-    assert [named.resolve(name).proxy for name in ("here", "there")] == [None, "http://proxy.example:3128"]
+    [seen] = proxy.asked
+    assert seen.path == f"http://models.example/v1{PATHS[protocol]}" and seen.headers["host"] == "models.example"
+    assert len(api.asked) == 1

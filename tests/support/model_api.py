@@ -8,12 +8,13 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.api_model import ApiModel
+from evolvable_tools.llm.endpoint import anthropic_endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,15 @@ class ModelApi:
         self._server.server_close()
 
 
+def opened(key: str | None, address: str | None = None, timeout: float = 20.0, attempts: int = 2) -> ApiModel:
+    """A model of Anthropic's at this address."""
+    return replace(anthropic_endpoint(key, address=address), attempts=attempts).open(timeout)
+
+
 @contextmanager
-def asking(api: ModelApi, key: str = "sk-ant-test", **options: Any) -> Iterator[AnthropicModel]:
-    """Yield who thinks with this stand-in, and ask it once unless told otherwise."""
-    thinker = AnthropicModel(key, "claude-haiku-5-5", api.url, **{"retries": 0} | options)
+def asking(api: ModelApi) -> Iterator[ApiModel]:
+    """Yield who thinks with this stand-in, and ask it once."""
+    thinker = opened("sk-ant-test", api.url, attempts=1)
     try:
         yield thinker
     finally:

@@ -15,7 +15,7 @@ from evolvable_store.resource import Ref
 from evolvable_teams.remotes.forge_merges import FORGES, Forge, MergeReader, named_forge, parse_forge
 from evolvable_teams.remotes.remote_pull import Consent
 from evolvable_tools.authors import authorships
-from evolvable_tools.llm.api_model import MAX_ANSWER_BYTES
+from evolvable_tools.llm.transport import MAX_ANSWER_BYTES
 
 pytestmark = pytest.mark.process
 

@@ -12,13 +12,21 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any, Self
 from urllib.parse import quote
 
 from evolvable_store.errors import EvolvableError, RemoteFailed
-from evolvable_tools.llm.api_model import AnswerTooLarge, host_of, http_client, is_key
-from evolvable_tools.llm.endpoint import check_address, is_loopback, read_key_file
+from evolvable_tools.llm.endpoint import check_address, read_key_file
+from evolvable_tools.llm.transport import (
+    BEARER,
+    AnswerTooLarge,
+    RequestRules,
+    host_of,
+    http_client,
+    is_key,
+    is_loopback,
+    key_header,
+)
 
 FORGES = {"github": "https://api.github.com", "gitlab": "https://gitlab.com/api/v4", "gitea": ""}
 """The interfaces that are known, with their usual addresses; `gitea` is Forgejo's too."""
@@ -113,9 +121,9 @@ class ForgeClient:
     def __init__(self, forge: Forge, proxy: str | None = None) -> None:
         """Raise InvalidArgument and Refused where the token cannot be read, RemoteFailed where its command fails."""
         self.forge = forge
-        proxy = None if is_loopback(forge.address) else proxy
+        headers = {"user-agent": "evolvable", **key_header(BEARER, _token(forge))}
         try:
-            self._http = http_client("authorization", _token(forge), proxy, "evolvable")
+            self._http = http_client(RequestRules(forge.address, headers, proxy, _SECONDS))
         except ValueError:
             raise RemoteFailed("The proxy of the forge is none.", "Correct models.proxy.") from None
 
@@ -199,18 +207,14 @@ class ForgeClient:
     def _ask(self, path: str, missing: Sequence[int] = ()) -> Any:
         """Return what the interface answers; [] where it does not know the thing. Raises RemoteFailed."""
         library = importlib.import_module("httpx2")  # 160 ms that only a remote with a forge takes
-        where, until, data = host_of(self.forge.address), monotonic() + _SECONDS, b""
+        where = host_of(self.forge.address)
         try:
-            with self._http.stream("GET", self.forge.address + path, timeout=_SECONDS) as answer:
-                if answer.status_code in missing:
-                    return []
-                if answer.status_code != 200:
-                    raise RemoteFailed(f"{where} answered {answer.status_code}.", _HINT)
-                for part in answer.iter_bytes():
-                    data += part
-                    if monotonic() > until:
-                        raise RemoteFailed(f"{where} did not end its answer within {_SECONDS:g} s.", _HINT)
-            return json.loads(data)
+            answer = self._http.get(self.forge.address + path)
+            if answer.status_code in missing:
+                return []
+            if answer.status_code != 200:
+                raise RemoteFailed(f"{where} answered {answer.status_code}.", _HINT)
+            return json.loads(answer.content)
         except library.TimeoutException:
             raise RemoteFailed(f"{where} did not answer within {_SECONDS:g} s.", _HINT) from None
         except (library.HTTPError, library.InvalidURL):
