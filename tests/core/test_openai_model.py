@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_api import CUT, HANGS, ModelApi, Reply, chats, fails, responds, says
+from model_api import CUT, DRIPS, HANGS, ModelApi, Reply, chats, fails, responds, says
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.llm import ModelAttempt, ProviderError, Request, WrongAnswer
@@ -137,6 +137,7 @@ def test_a_busy_api_is_asked_again_and_each_attempt_is_reported(api: ModelApi, p
 NO_ANSWERS = [
     (CUT, "cut off", "cannot be reached"),
     (HANGS, "timeout", "did not answer within"),
+    (DRIPS, "timeout", "did not answer within"),
     (Reply(body=b'{"choices": ['), "no message", "could not be asked"),
     (Reply(body=b"[]"), "no message", "no message"),
     (Reply(body=b'{"choices": 3, "output": 3, "content": 3}'), "no message", "no message"),
@@ -152,7 +153,7 @@ def test_what_may_have_been_charged_for_is_not_repeated_and_counts_as_the_most_i
     for reply, outcome, said in NO_ANSWERS:
         api.then(reply)
 
-        error, [attempt] = asked(api, protocol, attempts=3, timeout=0.3 if reply.hang else None)
+        error, [attempt] = asked(api, protocol, attempts=3, timeout=0.3 if reply.hang or reply.drip else None)
 
         assert said in str(error)
         assert (attempt.outcome, attempt.known, attempt.output_tokens) == (outcome, False, 100)

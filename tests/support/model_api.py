@@ -7,11 +7,11 @@ Replies are made for Anthropic's messages (`says`), and for OpenAI's chat comple
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from evolvable_tools.llm.api_model import ApiModel
 from evolvable_tools.llm.endpoint import anthropic_endpoint
@@ -19,13 +19,15 @@ from evolvable_tools.llm.endpoint import anthropic_endpoint
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends before its end."""
+    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends before its end, and
+    with `drip` the body is a byte now and then without an end."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
     cut: bool = False
+    drip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def fails(status: int, message: str, **headers: str) -> Reply:
 
 
 HANGS = Reply(hang=True)
+DRIPS = Reply(drip=True)
 CUT = Reply(body=b'{"choices": [', cut=True)
 
 
@@ -146,6 +149,11 @@ class ModelApi:
         if reply.hang:
             self._closing.wait(60)
         return reply
+
+    def drip(self, stream: BinaryIO) -> None:
+        """Write a byte now and then until the other side hangs up."""
+        while not self._closing.wait(0.02):
+            stream.write(b" ")
 
     @property
     def shown(self) -> Sequence[Any]:
@@ -194,19 +202,24 @@ class _Server(ThreadingHTTPServer):
 
 def _handler(api: ModelApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_GET(self) -> None:
             length = int(self.headers.get("content-length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length))))
+            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length) or b"{}")))
             if reply.hang:
                 return
-            missing = 100 if reply.cut else 0
+            missing = 1_000_000 if reply.drip else 100 if reply.cut else 0
             self.send_response(reply.status)
             for name, value in {"content-type": "application/json", **reply.headers}.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(reply.body) + missing))
             self.end_headers()
             self.wfile.write(reply.body)
+            if reply.drip:
+                with suppress(OSError):
+                    api.drip(self.wfile)
+
+        do_POST = do_GET
 
         def log_message(self, format: str, *args: Any) -> None:
             """The test's output stays clean."""
