@@ -117,3 +117,12 @@ def test_an_address_or_a_proxy_that_is_none_is_said_before_the_client_begins(acc
 
     with pytest.raises(SandboxOutputError, match="is none"):
         asyncio.run(whole_answer(ModelAccess(address, PATHS, {}, proxy)))
+
+
+def test_a_question_for_an_address_that_is_none_is_answered_and_not_asked() -> None:
+    with ModelApi() as api:
+        access = ModelAccess(api.url, PATHS, key_header(API_KEY, KEY))
+        odd = QUESTION.replace(b"/v1/messages", b"/v1/messages?\x01")
+
+        assert (asyncio.run(whole_answer(access, odd))).startswith(b"HTTP/1.1 502")
+        assert not api.asked

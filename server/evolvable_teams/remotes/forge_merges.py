@@ -206,7 +206,7 @@ class ForgeClient:
 
     def _ask(self, path: str, missing: Sequence[int] = ()) -> Any:
         """Return what the interface answers; [] where it does not know the thing. Raises RemoteFailed."""
-        library = importlib.import_module("httpx2")  # 160 ms that only a remote with a forge takes
+        library = importlib.import_module("httpx2")  # late: only a remote with a forge needs it
         where = host_of(self.forge.address)
         try:
             answer = self._http.get(self.forge.address + path)

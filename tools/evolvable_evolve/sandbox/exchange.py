@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.llm.transport import SIGN_IN_HEADERS, AnswerTooLarge, RequestRules, async_http_client
+from evolvable_tools.llm.transport import SIGN_IN_HEADERS, RequestRules, async_http_client, http_errors
 
 if TYPE_CHECKING:
     import httpx2
@@ -85,23 +85,19 @@ async def relay(model: ModelAccess) -> AsyncIterator[Path]:
 
 def _client(model: ModelAccess) -> "httpx2.AsyncClient":
     """Return the client that asks the model. How long an answer may take is the limit of the command itself."""
-    from httpx2 import InvalidURL  # late: a run without a sandbox needs none of it
-
     try:
         return async_http_client(
             RequestRules(model.address, model.headers, model.proxy, max_bytes=MOST_BODY, passes=True)
         )
-    except (ValueError, InvalidURL):
-        raise SandboxOutputError("The address of the model or models.proxy is none.", "Correct it.") from None
+    except ValueError as error:
+        raise SandboxOutputError(f"The model cannot be reached: {error}.", "Correct `[models]`.") from None
 
 
 async def _answer(
     model: ModelAccess, client: "httpx2.AsyncClient", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    from httpx2 import HTTPError
-
     try:
-        request = await _request(model, reader, writer)
+        request = await _request(model, client, reader, writer)
         answer = await client.send(request, stream=True)
         try:
             await _pass_on(answer, writer)
@@ -109,7 +105,7 @@ async def _answer(
             await answer.aclose()
     except RelayRefusal as refusal:
         writer.write(f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, AnswerTooLarge, HTTPError):
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, *http_errors()):
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
     finally:
         with contextlib.suppress(OSError, RuntimeError):
@@ -118,8 +114,6 @@ async def _answer(
 
 async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> None:
     """Write an answer as it comes. One that breaks off has no end here either."""
-    from httpx2 import HTTPError
-
     whole = answer.request.method == "HEAD" or answer.status_code in (204, 304) or "content-length" in answer.headers
     kept = [b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE]
     kept += [b"connection: close", *([] if whole else [b"transfer-encoding: chunked"])]
@@ -129,22 +123,22 @@ async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> N
         async for part in answer.aiter_raw():
             writer.write(part if whole else b"%x\r\n%b\r\n" % (len(part), part))
             await writer.drain()
-    except (HTTPError, AnswerTooLarge):
+    except http_errors():
         return
     writer.write(b"" if whole else b"0\r\n\r\n")
     await writer.drain()
 
 
-async def _request(model: ModelAccess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "httpx2.Request":
+async def _request(
+    model: ModelAccess, client: "httpx2.AsyncClient", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> "httpx2.Request":
     """Return a request of the command as it goes on, without what it may not say."""
-    from httpx2 import URL, Request
-
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
     method, _, rest = lines[0].partition(" ")
     target = rest.rpartition(" ")[0]
     path = target.partition("?")[0]
-    base = urlsplit(model.address).path.rstrip("/")
-    if method not in ("GET", "POST", "HEAD") or path not in {base + one for one in model.paths}:
+    base = urlsplit(model.address)
+    if method not in ("GET", "POST", "HEAD") or path not in {base.path.rstrip("/") + one for one in model.paths}:
         raise RelayRefusal("403 Forbidden")
     pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
     headers = dict(pairs)
@@ -154,8 +148,8 @@ async def _request(model: ModelAccess, reader: asyncio.StreamReader, writer: asy
     kept = [(name, value) for name, value in pairs if name not in _DROPPED | held]
     body = await _body(reader, writer, headers)
     # A password in the address would be sent in place of a sign-in of the command's own.
-    url = URL(model.address).copy_with(userinfo=b"", raw_path=target.encode("latin-1"))
-    return Request(method, url, headers=kept, content=body)
+    url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
+    return client.build_request(method, url, headers=kept, content=body)
 
 
 async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bytes:

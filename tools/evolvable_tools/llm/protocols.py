@@ -15,6 +15,8 @@ from evolvable_tools.llm.api_failure import NoMessage
 from evolvable_tools.llm.transport import (
     API_KEY,
     BEARER,
+    InvalidAddress,
+    InvalidProxy,
     RequestRules,
     async_http_client,
     host_of,
@@ -360,18 +362,14 @@ def open_client(access: ApiAccess, timeout: float, who: str, *, asynchronous: bo
     except ImportError:
         hint = f"Install it: pip install '.[{speaks.package}]' in your clone."
         raise ProviderError(f"{who} needs the package {speaks.package}.", hint) from None
-    from httpx2 import URL, InvalidURL
-
-    try:
-        URL(access.url)
-    except (ValueError, InvalidURL):
-        hint = "Give one such as https://models.example/v1; other signs in a password are written with %."
-        raise ProviderError(f"{who} was given an address that is none.", hint) from None
     headers = {**speaks.headers, **key_header(speaks.key_name, access.key)}
     rules = RequestRules(access.url, headers, access.proxy, timeout)
     try:
         http: Any = async_http_client(rules) if asynchronous else http_client(rules)
-    except (ValueError, InvalidURL):
+    except InvalidAddress:
+        hint = "Give one such as https://models.example/v1; other signs in a password are written with %."
+        raise ProviderError(f"{who} was given an address that is none.", hint) from None
+    except InvalidProxy:
         raise ProviderError(f"{who} was given a proxy that is none.", "Correct models.proxy.") from None
     options: dict[str, Any] = {"timeout": timeout, "max_retries": 0, "http_client": http}
     return getattr(sdk, speaks.clients[asynchronous])(api_key=access.key or _NO_KEY, base_url=access.url, **options)

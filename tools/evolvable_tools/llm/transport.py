@@ -43,6 +43,14 @@ class ForeignAddress(Exception):
     """A request to another server than the one whose key the client holds. Nothing was sent."""
 
 
+class InvalidAddress(ValueError):
+    """The address of a client is none."""
+
+
+class InvalidProxy(ValueError):
+    """The proxy of a client is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestRules:
     """The rules of a client. address: only its server is asked. headers: of each request, the key among them.
@@ -95,24 +103,25 @@ def is_loopback(address: str) -> bool:
 def http_client(rules: RequestRules) -> "httpx2.Client":
     """Return a client that follows the rules, reads nothing from the environment and follows no redirect.
 
-    Raises ValueError, InvalidURL for the address and for the proxy.
+    Raises InvalidAddress, InvalidProxy.
     """
     import httpx2
 
-    prepare = _request_hook(rules)
+    options, prepare = _client_options(rules)
 
     def bound(response: "httpx2.Response") -> None:
         response.stream = _bounded_stream(response, rules)
 
-    hooks: dict[str, Any] = {"request": [prepare], "response": [bound]}
-    return httpx2.Client(**_client_options(rules), event_hooks=hooks)
+    made = httpx2.Client(**options, event_hooks={"request": [prepare], "response": [bound]})
+    made.headers.clear()
+    return made
 
 
 def async_http_client(rules: RequestRules) -> "httpx2.AsyncClient":
-    """Return the same for asyncio. Raises ValueError, InvalidURL for the address and for the proxy."""
+    """Return the same for asyncio. Raises InvalidAddress, InvalidProxy."""
     import httpx2
 
-    prepare = _request_hook(rules)
+    options, prepare = _client_options(rules)
 
     async def prepare_async(request: "httpx2.Request") -> None:
         prepare(request)
@@ -120,20 +129,38 @@ def async_http_client(rules: RequestRules) -> "httpx2.AsyncClient":
     async def bound(response: "httpx2.Response") -> None:
         response.stream = _bounded_stream(response, rules)
 
-    hooks: dict[str, Any] = {"request": [prepare_async], "response": [bound]}
-    return httpx2.AsyncClient(**_client_options(rules), event_hooks=hooks)
+    made = httpx2.AsyncClient(**options, event_hooks={"request": [prepare_async], "response": [bound]})
+    made.headers.clear()
+    return made
 
 
-def _client_options(rules: RequestRules) -> dict[str, Any]:
-    """Return what both clients are made with."""
-    proxy = None if is_loopback(rules.address) else rules.proxy
-    return {
+def http_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of the errors of a request."""
+    from httpx2 import HTTPError, InvalidURL
+
+    return HTTPError, InvalidURL, AnswerTooLarge, ForeignAddress
+
+
+def _client_options(rules: RequestRules) -> "tuple[dict[str, Any], Callable[[httpx2.Request], None]]":
+    """Return what both clients are made with, and the hook of their requests."""
+    import httpx2
+
+    try:
+        url = httpx2.URL(rules.address)
+    except (ValueError, httpx2.InvalidURL):
+        raise InvalidAddress("the address is none") from None
+    try:
+        proxy = httpx2.Proxy(rules.proxy) if rules.proxy and not is_loopback(rules.address) else None
+    except (ValueError, httpx2.InvalidURL):
+        raise InvalidProxy("the proxy is none") from None
+    options = {
         "trust_env": False,
         "verify": _certificates(),
         "proxy": proxy,
         "follow_redirects": False,
         "timeout": rules.seconds,
     }
+    return options, _request_hook(rules, _server_of(url))
 
 
 @lru_cache(maxsize=1)
@@ -144,15 +171,12 @@ def _certificates() -> "ssl.SSLContext":
     return create_ssl_context(trust_env=False)
 
 
-def _request_hook(rules: RequestRules) -> "Callable[[httpx2.Request], None]":
+def _request_hook(rules: RequestRules, server: tuple[str, str, int | None]) -> "Callable[[httpx2.Request], None]":
     """Return the function through which every request goes last, each hop of a redirect too. It alone sets the key.
 
     The SDKs add the headers of ANTHROPIC_CUSTOM_HEADERS and OPENAI_CUSTOM_HEADERS, which a project's configuration may
     set: another key among them would send the prompts to a stranger's account. So all headers are replaced.
     """
-    import httpx2
-
-    server = _server_of(httpx2.URL(rules.address))
 
     def prepare(request: "httpx2.Request") -> None:
         if _server_of(request.url) != server:
