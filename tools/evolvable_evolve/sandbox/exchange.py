@@ -105,11 +105,15 @@ async def _answer(
             await answer.aclose()
     except RelayRefusal as refusal:
         writer.write(f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, *http_errors()):
+    except _relay_errors():
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
     finally:
         with contextlib.suppress(OSError, RuntimeError):
             writer.close()
+
+
+def _relay_errors() -> tuple[type[Exception], ...]:
+    return OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, *http_errors()
 
 
 async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> None:
