@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from evolvable_store.resource import Kind
     from evolvable_tools.approvals import ApprovalPolicy
     from evolvable_tools.embedding.embedder_client import SharedEmbedder
-    from evolvable_tools.llm.anthropic_model import AnthropicModel
+    from evolvable_tools.llm.api_model import ApiModel
     from evolvable_tools.llm.command_model import CommandModel
     from evolvable_tools.llm.endpoint import FallbackModel, NamedModels
-    from evolvable_tools.llm.openai_model import OpenAIModel
     from evolvable_tools.redaction.redactor import Redactor
     from evolvable_tools.redaction.secret_patterns import UserPatterns
     from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
@@ -60,7 +59,7 @@ def commands_of_role(config: Config, role: str, *, person: bool = False) -> Name
 
 
 if TYPE_CHECKING:
-    AnyModel = AnthropicModel | OpenAIModel | CommandModel | FallbackModel
+    AnyModel = ApiModel | CommandModel | FallbackModel
 
 ANSWER_SECONDS = 20.0
 """Seconds for an answer of a model that a person waits for."""
@@ -141,21 +140,21 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
     """Return the model that a setting names: a named model, the Anthropic API, a client that only
     answers, or a command that the person named; of several, with commas between them, each where those before gave no
     answer. Raise Refused for any other, InvalidArgument for a key that cannot be read. options: of all models."""
-    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
     from evolvable_tools.llm.command_model import CommandModel, command_of
+    from evolvable_tools.llm.endpoint import FallbackModel, anthropic_endpoint
 
     if "," in setting:
-        from evolvable_tools.llm.endpoint import FallbackModel
-
         names = [name.strip() for name in setting.split(",") if name.strip()]
         return FallbackModel([_make_model(config, name, role, source, **options) for name in names])
+    timeout = options.get("timeout", ANSWER_SECONDS)
     if setting in config.person.endpoints:
         with naming_source(source):
-            return named_models(config).resolve(setting).open(options.get("timeout", ANSWER_SECONDS))
+            return named_models(config).resolve(setting).open(timeout)
     provider, _, model = setting.partition(":")
     if provider == "anthropic":
-        proxy = config.person.models.get("proxy")
-        return AnthropicModel(config.api_key, model or MODEL, config.api_url, proxy=proxy, **options)
+        return anthropic_endpoint(config.api_key, model, config.api_url, config.person.models.get("proxy")).open(
+            timeout
+        )
     with naming_source(source):
         named = commands_of_role(config, role, person=True)
         command = command_of(setting) if setting in ("claude", "codex") else named.get(setting).words

@@ -11,7 +11,7 @@ from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import IndexEntry
 from evolvable_tools.llm import ProviderError, Request, WrongAnswer
-from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.api_model import ApiModel
 from evolvable_tools.retrieval.judge_stage import (
     INSTRUCTIONS,
     JUDGED,
@@ -45,7 +45,7 @@ def api() -> Iterator[ModelApi]:
 
 
 @pytest.fixture
-def claude(api: ModelApi) -> Iterator[AnthropicModel]:
+def claude(api: ModelApi) -> Iterator[ApiModel]:
     with asking(api) as thinker:
         yield thinker
 
@@ -89,7 +89,7 @@ def test_the_chosen_one_comes_back_with_the_reason_and_who_said_so() -> None:
     )
 
 
-def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: ModelApi, claude: AnthropicModel) -> None:
+def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: ModelApi, claude: ApiModel) -> None:
     api.then(chooses("none", "no skill scans"))
 
     judged = ask_judge(TASK, SHORTLIST, claude, {})
@@ -106,9 +106,7 @@ def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: Model
 
 
 @pytest.mark.parametrize("answer", ["D", "skill:pdf-forms", "pdf-forms", "a", "", "None"])
-def test_an_answer_outside_the_list_means_none_and_is_asked_again(
-    api: ModelApi, claude: AnthropicModel, answer: str
-) -> None:
+def test_an_answer_outside_the_list_means_none_and_is_asked_again(api: ModelApi, claude: ApiModel, answer: str) -> None:
     api.then(chooses(answer), chooses("none"))
     memory: dict[str, str] = {}
 
@@ -125,7 +123,7 @@ def test_a_label_without_a_reason_is_still_a_choice() -> None:
 
 
 @pytest.mark.parametrize("text", ["B", "{}", '{"choice": 1, "why": ""}', '{"pick": "A"}'])
-def test_an_answer_without_a_choice_is_a_failure(api: ModelApi, claude: AnthropicModel, text: str) -> None:
+def test_an_answer_without_a_choice_is_a_failure(api: ModelApi, claude: ApiModel, text: str) -> None:
     api.then(says(text))
 
     with pytest.raises(ProviderError):
@@ -142,7 +140,7 @@ def test_an_empty_shortlist_asks_nobody() -> None:
 # Memory.
 
 
-def test_the_same_question_is_asked_once(api: ModelApi, claude: AnthropicModel) -> None:
+def test_the_same_question_is_asked_once(api: ModelApi, claude: ApiModel) -> None:
     api.then(chooses("A"))
     memory: dict[str, str] = {}
     first = ask_judge(TASK, SHORTLIST, claude, memory)
@@ -155,7 +153,7 @@ def test_the_same_question_is_asked_once(api: ModelApi, claude: AnthropicModel) 
     assert again.said == f"{first.said} (remembered)"
 
 
-def test_that_none_fits_is_remembered_too(api: ModelApi, claude: AnthropicModel) -> None:
+def test_that_none_fits_is_remembered_too(api: ModelApi, claude: ApiModel) -> None:
     api.then(chooses("none"))
     memory: dict[str, str] = {}
     ask_judge(TASK, SHORTLIST, claude, memory)
@@ -190,7 +188,7 @@ def test_another_model_is_asked_anew() -> None:
     assert not ask_judge(TASK, SHORTLIST, Scripted({"choice": "none", "why": ""}, name="better"), memory).remembered
 
 
-def test_a_failure_is_not_remembered(api: ModelApi, claude: AnthropicModel) -> None:
+def test_a_failure_is_not_remembered(api: ModelApi, claude: ApiModel) -> None:
     api.then(fails(529, "overloaded"), chooses("none"))
     memory: dict[str, str] = {}
     with pytest.raises(ProviderError, match="529: overloaded"):
@@ -263,7 +261,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=["orders", "breaks out", "turns", "controls", "long"])
-def test_a_hostile_description_stays_one_text_among_the_data(api: ModelApi, claude: AnthropicModel, text: str) -> None:
+def test_a_hostile_description_stays_one_text_among_the_data(api: ModelApi, claude: ApiModel, text: str) -> None:
     api.then(chooses("none"))
 
     ask_judge(TASK, (choice("evil", text), *SHORTLIST), claude, {})

@@ -17,8 +17,9 @@ from evolvable_tools.embedding import DEFAULT_MODEL, absolute_spec, installed_sp
 from evolvable_tools.embedding.embedder_client import SharedEmbedder, harmless_environment
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, Request
-from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+from evolvable_tools.llm.api_model import ApiModel
 from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.endpoint import MODEL
 from evolvable_tools.retrieval import FEW, FITS, FITS_FEW, MANY, SearchDependencies, fits_from
 
 HEAVY = ("numpy", "anthropic", "onnxruntime", "tokenizers", "torch", "sentence_transformers", "huggingface_hub")
@@ -176,7 +177,7 @@ def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(m
         configure(tmp_path, f'[models]\nanthropic = "{api.url}"\n[roles]\njudge = "anthropic:some-model"\n')
         elsewhere = {"ANTHROPIC_BASE_URL": other.url, "HTTP_PROXY": other.url, "HTTPS_PROXY": other.url}
         given = means(**elsewhere, **KEY)
-        assert isinstance(given.thinker, AnthropicModel)
+        assert isinstance(given.thinker, ApiModel)
         assert given.thinker.think(ASKED) == {"choice": "A", "why": "it fits"}
         given.thinker.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_api import CUT, HANGS, ModelApi, Reply, chats, fails, responds, says
+from model_api import CUT, DRIPS, HANGS, ModelApi, Reply, chats, fails, responds, says
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.llm import ModelAttempt, ProviderError, Request, WrongAnswer
@@ -137,6 +137,7 @@ def test_a_busy_api_is_asked_again_and_each_attempt_is_reported(api: ModelApi, p
 NO_ANSWERS = [
     (CUT, "cut off", "cannot be reached"),
     (HANGS, "timeout", "did not answer within"),
+    (DRIPS, "timeout", "did not answer within"),
     (Reply(body=b'{"choices": ['), "no message", "could not be asked"),
     (Reply(body=b"[]"), "no message", "no message"),
     (Reply(body=b'{"choices": 3, "output": 3, "content": 3}'), "no message", "no message"),
@@ -152,7 +153,7 @@ def test_what_may_have_been_charged_for_is_not_repeated_and_counts_as_the_most_i
     for reply, outcome, said in NO_ANSWERS:
         api.then(reply)
 
-        error, [attempt] = asked(api, protocol, attempts=3, timeout=0.3 if reply.hang else None)
+        error, [attempt] = asked(api, protocol, attempts=3, timeout=0.3 if reply.hang or reply.drip else None)
 
         assert said in str(error)
         assert (attempt.outcome, attempt.known, attempt.output_tokens) == (outcome, False, 100)
@@ -395,9 +396,18 @@ def test_a_key_comes_from_the_named_variable_alone() -> None:
         NamedModels({"m": one}, variables={"OPENAI_API_KEY": KEY}).resolve("m")
 
 
-def test_a_proxy_is_for_other_machines() -> None:
-    here = parse_endpoint("here", {"protocol": "openai-chat", "model": "x", "address": "http://127.0.0.1:1/v1"})
-    there = parse_endpoint("there", {"protocol": "openai-chat", "model": "x", "address": "https://models.example/v1"})
-    named = NamedModels({"here": here, "there": there}, proxy="http://proxy.example:3128")
+def test_a_proxy_is_for_other_machines(api: ModelApi, protocol: str) -> None:
+    written = PROTOCOLS[protocol](WRITTEN)
+    api.then(written)
+    with ModelApi(written) as proxy:
+        addresses = {"here": api.url, "there": "http://models.example/v1"}
+        ends = {name: ModelEndpoint(name, protocol, "x", url, key=KEY, key_env="K") for name, url in addresses.items()}
+        named = NamedModels(ends, variables={"K": KEY}, proxy=proxy.url)
+        for name in named.endpoints:
+            model = named.resolve(name).open(5.0)
+            assert model.think(Request("Choose one.", "{}", SCHEMA)) == {"choice": "B"}
+            model.close()
 
-    assert [named.resolve(name).proxy for name in ("here", "there")] == [None, "http://proxy.example:3128"]
+    [seen] = proxy.asked
+    assert seen.path == f"http://models.example/v1{PATHS[protocol]}" and seen.headers["host"] == "models.example"
+    assert len(api.asked) == 1

@@ -13,11 +13,11 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from model_api import HANGS, ModelApi, Reply, fails, says
+from model_api import HANGS, ModelApi, Reply, fails, opened, says
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.llm import ProviderError, Request, WrongAnswer
-from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.api_model import ApiModel
 from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel, command_of
 
 KEY = "sk-ant-secret-of-the-test"
@@ -39,8 +39,8 @@ def api() -> Iterator[ModelApi]:
 
 
 @pytest.fixture
-def claude(api: ModelApi) -> Iterator[AnthropicModel]:
-    thinker = AnthropicModel(KEY, "claude-haiku-5-5", api.url)
+def claude(api: ModelApi) -> Iterator[ApiModel]:
+    thinker = opened(KEY, api.url)
     yield thinker
     thinker.close()
 
@@ -54,7 +54,7 @@ def refused(thinker: Any, request: Request = ASKED) -> ProviderError:
     return failure.value
 
 
-def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(api: ModelApi, claude: AnthropicModel) -> None:
+def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(api: ModelApi, claude: ApiModel) -> None:
     api.then(says(WRITTEN))
 
     assert claude.think(ASKED) == ANSWER
@@ -69,13 +69,13 @@ def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(api: Mod
     assert schema["properties"]["choice"]["enum"] == ["A", "B", "none"]
 
 
-def test_a_thought_before_the_answer_is_passed_over(api: ModelApi, claude: AnthropicModel) -> None:
+def test_a_thought_before_the_answer_is_passed_over(api: ModelApi, claude: ApiModel) -> None:
     api.then(says(WRITTEN, thought='{"choice": "A", "why": "?"}'))
 
     assert claude.think(ASKED) == ANSWER
 
 
-def test_a_busy_api_is_asked_again(api: ModelApi, claude: AnthropicModel) -> None:
+def test_a_busy_api_is_asked_again(api: ModelApi, claude: ApiModel) -> None:
     api.then(fails(429, "slow down", retry_after_ms="1"), says(WRITTEN))
 
     assert claude.think(ASKED) == ANSWER
@@ -83,7 +83,7 @@ def test_a_busy_api_is_asked_again(api: ModelApi, claude: AnthropicModel) -> Non
 
 
 @pytest.mark.parametrize("wait", ["3600", "Sun, 21 Nov 2286 00:00:00 GMT", "inf", "nan"])
-def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: AnthropicModel, wait: str) -> None:
+def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: ApiModel, wait: str) -> None:
     api.then(fails(429, "slow down", retry_after=wait))
 
     error = refused(claude)
@@ -96,7 +96,7 @@ def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: An
     ("status", "advice"), [(400, "structured output"), (401, "API key"), (404, "name of the model"), (529, "later")]
 )
 def test_a_refused_request_says_what_the_api_said_and_what_to_do(
-    api: ModelApi, claude: AnthropicModel, status: int, advice: str
+    api: ModelApi, claude: ApiModel, status: int, advice: str
 ) -> None:
     api.then(fails(status, f"no\nluck with {KEY}", x_should_retry="false"))
 
@@ -108,14 +108,14 @@ def test_a_refused_request_says_what_the_api_said_and_what_to_do(
 
 def test_an_api_that_hangs_is_left_at_the_timeout(api: ModelApi) -> None:
     api.then(HANGS)
-    thinker = AnthropicModel(KEY, base_url=api.url, timeout=0.2, retries=0)
+    thinker = opened(KEY, api.url, timeout=0.2, attempts=1)
 
     assert "did not answer within 0.2 s" in str(refused(thinker))
     thinker.close()
 
 
 def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
-    thinker = AnthropicModel(KEY, base_url="http://127.0.0.1:1", retries=0)
+    thinker = opened(KEY, "http://127.0.0.1:1", attempts=1)
 
     assert "cannot be reached at 127.0.0.1:1." in str(refused(thinker))
     thinker.close()
@@ -137,7 +137,7 @@ def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
     ],
 )
 def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
-    thinker = AnthropicModel(KEY, base_url=address, retries=0, timeout=2.0)
+    thinker = opened(KEY, address, timeout=2.0, attempts=1)
 
     error = refused(thinker)
     thinker.close()
@@ -159,13 +159,13 @@ def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
         (Reply(body=b'{"content": "text"}'), "no message"),
     ],
 )
-def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: AnthropicModel, reply: Reply, said: str) -> None:
+def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: ApiModel, reply: Reply, said: str) -> None:
     api.then(reply)
 
     assert said in str(refused(claude))
 
 
-def test_an_answer_by_another_schema_is_kept_in_the_error(api: ModelApi, claude: AnthropicModel) -> None:
+def test_an_answer_by_another_schema_is_kept_in_the_error(api: ModelApi, claude: ApiModel) -> None:
     api.then(says('{"choice": "Z", "why": "because"}'))
 
     error = refused(claude)
@@ -177,7 +177,7 @@ def test_an_answer_by_another_schema_is_kept_in_the_error(api: ModelApi, claude:
 
 @pytest.mark.parametrize("key", [None, "", "  ", "sk ant", "sk\nant", "schlüssel"])
 def test_without_a_usable_key_nothing_is_sent(api: ModelApi, key: str | None) -> None:
-    assert "API key" in str(refused(AnthropicModel(key, base_url=api.url)))
+    assert "API key" in str(refused(opened(key, api.url)))
     assert not api.asked
 
 
@@ -186,14 +186,14 @@ def test_the_key_and_the_address_come_from_nowhere_else(api: ModelApi, monkeypat
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-other")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
 
-    assert "no API key" in str(refused(AnthropicModel(None)))
+    assert "no API key" in str(refused(opened(None)))
     assert not api.asked
 
 
 @pytest.mark.process
 def test_importing_the_providers_imports_no_sdk() -> None:
     code = (
-        "import sys, evolvable_tools.retrieval.judge_stage, evolvable_tools.llm.anthropic_model, "
+        "import sys, evolvable_tools.retrieval.judge_stage, evolvable_tools.llm.endpoint, "
         "evolvable_tools.llm.command_model; print({'anthropic', 'jsonschema', 'httpx2'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -7,24 +7,27 @@ Replies are made for Anthropic's messages (`says`), and for OpenAI's chat comple
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
-from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.api_model import ApiModel
+from evolvable_tools.llm.endpoint import anthropic_endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends before its end."""
+    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends before its end, and
+    with `drip` the body is a byte now and then without an end."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
     cut: bool = False
+    drip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ def fails(status: int, message: str, **headers: str) -> Reply:
 
 
 HANGS = Reply(hang=True)
+DRIPS = Reply(drip=True)
 CUT = Reply(body=b'{"choices": [', cut=True)
 
 
@@ -146,6 +150,11 @@ class ModelApi:
             self._closing.wait(60)
         return reply
 
+    def drip(self, stream: BinaryIO) -> None:
+        """Write a byte now and then until the other side hangs up."""
+        while not self._closing.wait(0.02):
+            stream.write(b" ")
+
     @property
     def shown(self) -> Sequence[Any]:
         """The JSON documents that were given as data, one for each request."""
@@ -164,10 +173,15 @@ class ModelApi:
         self._server.server_close()
 
 
+def opened(key: str | None, address: str | None = None, timeout: float = 20.0, attempts: int = 2) -> ApiModel:
+    """A model of Anthropic's at this address."""
+    return replace(anthropic_endpoint(key, address=address), attempts=attempts).open(timeout)
+
+
 @contextmanager
-def asking(api: ModelApi, key: str = "sk-ant-test", **options: Any) -> Iterator[AnthropicModel]:
-    """Yield who thinks with this stand-in, and ask it once unless told otherwise."""
-    thinker = AnthropicModel(key, "claude-haiku-5-5", api.url, **{"retries": 0} | options)
+def asking(api: ModelApi) -> Iterator[ApiModel]:
+    """Yield who thinks with this stand-in, and ask it once."""
+    thinker = opened("sk-ant-test", api.url, attempts=1)
     try:
         yield thinker
     finally:
@@ -188,19 +202,24 @@ class _Server(ThreadingHTTPServer):
 
 def _handler(api: ModelApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_GET(self) -> None:
             length = int(self.headers.get("content-length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length))))
+            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length) or b"{}")))
             if reply.hang:
                 return
-            missing = 100 if reply.cut else 0
+            missing = 1_000_000 if reply.drip else 100 if reply.cut else 0
             self.send_response(reply.status)
             for name, value in {"content-type": "application/json", **reply.headers}.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(reply.body) + missing))
             self.end_headers()
             self.wfile.write(reply.body)
+            if reply.drip:
+                with suppress(OSError):
+                    api.drip(self.wfile)
+
+        do_POST = do_GET
 
         def log_message(self, format: str, *args: Any) -> None:
             """The test's output stays clean."""

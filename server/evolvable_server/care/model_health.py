@@ -7,6 +7,7 @@ from evolvable_server.config import Config
 from evolvable_server.model_setup import named_models
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.llm.endpoint import MODEL_ROLES, check_plain_http
+from evolvable_tools.llm.protocols import package_of
 from evolvable_tools.reporting import HealthProblem
 
 _USUAL = {
@@ -35,7 +36,7 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
     """Yield what keeps a named model from answering, and roles that name nobody. Asks no model."""
     named, person = named_models(config), config.person
     for one in person.endpoints.values():
-        package = "anthropic" if one.protocol == "anthropic" else "openai"
+        package = package_of(one.protocol)
         if find_spec(package) is None:
             what = f"The model {one.name} needs the package {package}."
             yield HealthProblem(what, f"pip install '.[{package}]' in your clone")

@@ -4,25 +4,32 @@ import asyncio
 import contextlib
 import os
 import shutil
-import ssl
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evolvable_store.errors import EvolvableError
+from evolvable_tools.llm.transport import SIGN_IN_HEADERS, RequestRules, async_http_client, http_errors
+
+if TYPE_CHECKING:
+    import httpx2
 
 MOST_HEAD = 64 * 1024
 MOST_BODY = 256 * 2**20
 
-_DROPPED = frozenset(("host", "connection", "proxy-connection", "proxy-authorization", "upgrade", "keep-alive", "te"))
+_DROPPED = frozenset(
+    ("host", "connection", "proxy-connection", "proxy-authorization", "upgrade", "keep-alive", "te")
+    + ("content-length", "transfer-encoding", "expect")
+)
+"""Headers of a request that are for the relay alone."""
 
-_SIGN_IN = frozenset(("authorization", "x-api-key", "cookie"))
-"""What a command inside may not add where the key is held outside."""
+_ENDS_HERE = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
+"""Headers of an answer that are for the relay alone."""
 
 
 class RelayRefusal(Exception):
@@ -33,88 +40,120 @@ class RelayRefusal(Exception):
 class ModelAccess:
     """What a command inside may ask of a model. address: of the model. paths: what may be asked for, below it.
 
-    headers: set in every request, whatever the command sent; the key is one of them.
+    headers: set in every request, whatever the command sent; the key is one of them. proxy: to other machines.
     """
 
     address: str
     paths: frozenset[str]
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy: str | None = field(default=None, repr=False)
 
 
 @asynccontextmanager
 async def relay(model: ModelAccess) -> AsyncIterator[Path]:
-    """Yield the socket at which the model answers, while the block runs."""
-    # A short path: a socket's may have no more than about 100 bytes.
-    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-"))
+    """Yield the socket at which the model answers, while the block runs.
+
+    Raises SandboxOutputError for an address or a proxy that is none.
+    """
     tasks: set[asyncio.Task[None]] = set()
+    async with _client(model) as client:
+        # A short path: a socket's may have no more than about 100 bytes.
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-"))
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
+            try:
+                await _answer(model, client, reader, writer)
+            finally:
+                tasks.discard(task)
+
         try:
-            await _answer(model, reader, writer)
+            server = await asyncio.start_unix_server(serve, folder / "model.sock", limit=MOST_HEAD)
+            os.chmod(folder / "model.sock", 0o600)
+            try:
+                yield folder / "model.sock"
+            finally:
+                server.close()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            tasks.discard(task)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
+
+def _client(model: ModelAccess) -> "httpx2.AsyncClient":
+    """Return the client that asks the model. How long an answer may take is the limit of the command itself."""
     try:
-        server = await asyncio.start_unix_server(serve, folder / "model.sock", limit=MOST_HEAD)
-        os.chmod(folder / "model.sock", 0o600)
+        return async_http_client(
+            RequestRules(model.address, model.headers, model.proxy, max_bytes=MOST_BODY, passes=True)
+        )
+    except ValueError as error:
+        raise SandboxOutputError(f"The model cannot be reached: {error}.", "Correct `[models]`.") from None
+
+
+async def _answer(
+    model: ModelAccess, client: "httpx2.AsyncClient", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    try:
+        request = await _request(model, client, reader, writer)
+        answer = await client.send(request, stream=True)
         try:
-            yield folder / "model.sock"
+            await _pass_on(answer, writer)
         finally:
-            server.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-
-async def _answer(model: ModelAccess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    far: asyncio.StreamWriter | None = None
-    try:
-        head, headers = await _request(model, reader)
-        body = await _body(reader, writer, headers)
-        near, far = await _connected(model)
-        far.write(head + f"content-length: {len(body)}\r\n\r\n".encode() + body)
-        await far.drain()
-        while part := await near.read(65_536):
-            writer.write(part)
-            await writer.drain()
+            await answer.aclose()
     except RelayRefusal as refusal:
         writer.write(f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+    except _relay_errors():
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
     finally:
-        for each in (far, writer):
-            if each is not None:
-                with contextlib.suppress(OSError, RuntimeError):
-                    each.close()
+        with contextlib.suppress(OSError, RuntimeError):
+            writer.close()
 
 
-async def _request(model: ModelAccess, reader: asyncio.StreamReader) -> tuple[bytes, dict[str, str]]:
-    """Return the head of a request as it goes on, without its end, and the headers that it came with."""
+def _relay_errors() -> tuple[type[Exception], ...]:
+    return OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, *http_errors()
+
+
+async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> None:
+    """Write an answer as it comes. One that breaks off has no end here either."""
+    whole = answer.request.method == "HEAD" or answer.status_code in (204, 304) or "content-length" in answer.headers
+    kept = [b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE]
+    kept += [b"connection: close", *([] if whole else [b"transfer-encoding: chunked"])]
+    status = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}".encode("ascii")
+    writer.write(b"\r\n".join([status, *kept, b"", b""]))
+    try:
+        async for part in answer.aiter_raw():
+            writer.write(part if whole else b"%x\r\n%b\r\n" % (len(part), part))
+            await writer.drain()
+    except http_errors():
+        return
+    writer.write(b"" if whole else b"0\r\n\r\n")
+    await writer.drain()
+
+
+async def _request(
+    model: ModelAccess, client: "httpx2.AsyncClient", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> "httpx2.Request":
+    """Return a request of the command as it goes on, without what it may not say."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
     method, _, rest = lines[0].partition(" ")
     target = rest.rpartition(" ")[0]
-    base = urlsplit(model.address)
     path = target.partition("?")[0]
+    base = urlsplit(model.address)
     if method not in ("GET", "POST", "HEAD") or path not in {base.path.rstrip("/") + one for one in model.paths}:
         raise RelayRefusal("403 Forbidden")
-    headers: dict[str, str] = {}
-    kept = []
-    own = {name.lower() for name in model.headers} | (_SIGN_IN if model.headers else frozenset())
-    for line in lines[1:]:
-        name, _, value = line.partition(":")
-        headers[name.strip().lower()] = value.strip()
-        if name.strip().lower() not in _DROPPED | own | {"content-length", "transfer-encoding", "expect"}:
-            kept.append(line)
+    pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
+    headers = dict(pairs)
     if headers.get("upgrade", "").lower() == "websocket":
         raise RelayRefusal("426 Upgrade Required")  # on this status alone Codex asks by HTTP at once
-    kept += [f"{name}: {value}" for name, value in model.headers.items()]
-    kept += [f"host: {base.netloc.rpartition('@')[2]}", "connection: close"]
-    return ("\r\n".join([f"{method} {target} HTTP/1.1", *kept]) + "\r\n").encode("latin-1"), headers
+    held = {name.lower() for name in model.headers} | (SIGN_IN_HEADERS if model.headers else frozenset())
+    kept = [(name, value) for name, value in pairs if name not in _DROPPED | held]
+    body = await _body(reader, writer, headers)
+    # A password in the address would be sent in place of a sign-in of the command's own.
+    url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
+    return client.build_request(method, url, headers=kept, content=body)
 
 
 async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bytes:
@@ -141,12 +180,6 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
             raise RelayRefusal("413 Content Too Large")
         body += await reader.readexactly(size)
         await reader.readexactly(2)
-
-
-async def _connected(model: ModelAccess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    base = urlsplit(model.address)
-    secure = ssl.create_default_context() if base.scheme == "https" else None
-    return await asyncio.open_connection(base.hostname, base.port or (443 if secure else 80), ssl=secure)
 
 
 MOST_ENTRIES = 100_000

@@ -11,55 +11,31 @@ from urllib.parse import urlsplit
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.regular_files import regular_file
 from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, most_tokens
-from evolvable_tools.llm.anthropic_model import ADDRESS as ANTHROPIC_ADDRESS
-from evolvable_tools.llm.anthropic_model import AnthropicModel
-from evolvable_tools.llm.api_model import host_of, is_key
-from evolvable_tools.llm.openai_model import ADDRESS as OPENAI_ADDRESS
-from evolvable_tools.llm.openai_model import CHAT, RESPONSES, STRUCTURED, OpenAIModel
+from evolvable_tools.llm.api_model import ApiModel
+from evolvable_tools.llm.protocols import ANTHROPIC, PROTOCOLS, STRUCTURED, ApiAccess
+from evolvable_tools.llm.transport import host_of, is_key, is_loopback
 
-PROTOCOLS = ("anthropic", CHAT, RESPONSES)
+MODEL = "claude-haiku-5-5"
+"""A small model: a question has a few hundred words, and a person waits for the answer."""
 
 MODEL_ROLES = ("judge", "reviewer", "proposer", "critic", "executor")
 """The roles for which a person says which models answer, in order."""
 
 MAX_KEY_BYTES = 10_000
 
-_DEFAULT_ADDRESSES = {"anthropic": ANTHROPIC_ADDRESS, CHAT: OPENAI_ADDRESS, RESPONSES: OPENAI_ADDRESS}
-
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-
 
 @dataclass(frozen=True, slots=True)
-class ModelEndpoint:
-    """A named model. It can be pickled, and hashed.
+class ModelEndpoint(ApiAccess):
+    """A named model.
 
-    address: '' for the provider's own. key_file, key_env: where its key is; without either it needs none. price: US
-    dollars of a million tokens in and out, None where it is unknown. timeout: seconds for an answer, None for the
-    caller's usual. attempts: to get one. structured: see STRUCTURED. key, proxy: once they are resolved.
+    key_file, key_env: where its key is; without either it needs none. timeout: seconds for an answer, None for the
+    caller's usual. attempts: to get one.
     """
 
-    name: str
-    protocol: str
-    model: str
-    address: str = ""
     key_file: str = ""
     key_env: str = ""
-    price: tuple[float, float] | None = None
     timeout: float | None = None
     attempts: int = 3
-    structured: str = "schema"
-    key: str = field(default="", repr=False)
-    proxy: str | None = field(default=None, repr=False)
-
-    @property
-    def url(self) -> str:
-        """The address that is asked."""
-        return self.address or _DEFAULT_ADDRESSES[self.protocol]
-
-    @property
-    def full_name(self) -> str:
-        """The name of the model as results carry it."""
-        return f"{self.name}:{self.model}"
 
     def to_table(self) -> dict[str, Any]:
         """Return the endpoint as the configuration holds it; what is as usual is left out."""
@@ -70,14 +46,17 @@ class ModelEndpoint:
                 table[key] = list(value) if isinstance(value, tuple) else value
         return table
 
-    def open(self, timeout: float) -> "AnthropicModel | OpenAIModel":
+    def open(self, timeout: float) -> ApiModel:
         """Return the language model. timeout: seconds for an answer, where the endpoint says none."""
-        given: dict[str, Any] = {"retries": self.attempts - 1, "price": self.price, "proxy": self.proxy}
-        wait = self.timeout or timeout
-        if self.protocol == "anthropic":
-            return AnthropicModel(self.key, self.model, self.url, wait, name=self.name, **given)
-        given |= {"protocol": self.protocol, "structured": self.structured}
-        return OpenAIModel(self.key, self.model, self.url, wait, name=self.name, **given)
+        return ApiModel(self, self.timeout or timeout, attempts=self.attempts)
+
+
+def anthropic_endpoint(
+    key: str | None, model: str = "", address: str | None = None, proxy: str | None = None
+) -> ModelEndpoint:
+    """Return the model of Anthropic's that is asked with the account's key, by default a small one."""
+    key = (key or "").strip()
+    return ModelEndpoint(ANTHROPIC, ANTHROPIC, model or MODEL, address or "", key=key, proxy=proxy, attempts=2)
 
 
 _OPTIONAL = ("address", "key_file", "key_env", "price", "timeout", "attempts", "structured")
@@ -161,12 +140,6 @@ def check_address(address: str) -> None:
         raise ValueError("address holds more than a host and a path; a key or password belongs into key_file")
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether an address is of this machine."""
-    host = urlsplit(address).netloc
-    return host in _LOOPBACK or host.rpartition(":")[0] in _LOOPBACK
-
-
 def _price(value: object) -> tuple[float, float] | None:
     if value is None:
         return None
@@ -205,8 +178,7 @@ class NamedModels:
             known = ", ".join(sorted(self.endpoints)) or "none"
             hint = f"A person adds it: evolvable model add. Those named: {known}."
             raise InvalidArgument(f"No model is named {ascii(name[:80])}.", hint)
-        proxy = None if is_loopback(one.url) else self.proxy
-        return replace(one, key=self._key(one), proxy=proxy)
+        return replace(one, key=self._key(one), proxy=self.proxy)
 
     def _key(self, one: ModelEndpoint) -> str:
         if one.key_file:

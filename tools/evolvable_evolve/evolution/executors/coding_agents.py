@@ -19,6 +19,7 @@ from evolvable_evolve.evolution.executors.installation import (
 )
 from evolvable_evolve.sandbox.exchange import ModelAccess
 from evolvable_store.resource import Kind
+from evolvable_tools.llm.transport import API_KEY, BEARER, key_header
 
 
 class ClaudeExecutor(ClientExecutor):
@@ -68,11 +69,13 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
     inside = {"ANTHROPIC_BASE_URL": agent_cli.relay_address(address)}
     headers: dict[str, str] = {}
     if key := given.get("ANTHROPIC_API_KEY"):
-        headers["x-api-key"], inside["ANTHROPIC_API_KEY"] = key, held
+        headers |= key_header(API_KEY, key)
+        inside["ANTHROPIC_API_KEY"] = held
     if token := given.get("ANTHROPIC_AUTH_TOKEN") or given.get("CLAUDE_CODE_OAUTH_TOKEN"):
         name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in given else "CLAUDE_CODE_OAUTH_TOKEN"
-        headers["authorization"], inside[name] = f"Bearer {token}", held
-    return ModelAccess(address, frozenset(client["paths"]), headers), inside
+        headers |= key_header(BEARER, token)
+        inside[name] = held
+    return ModelAccess(address, frozenset(client["paths"]), headers, given.get("HTTPS_PROXY")), inside
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
@@ -239,8 +242,8 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
         address, config = given.get("OPENAI_BASE_URL") or usual, settings.config
         pointed = [f"openai_base_url={json.dumps(agent_cli.relay_address(address))}"]
     key = given.get(name)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    access = ModelAccess(address, frozenset(client["paths"]), headers)
+    headers = key_header(BEARER, key or "")
+    access = ModelAccess(address, frozenset(client["paths"]), headers, given.get("HTTPS_PROXY"))
     return access, config, {name: client["held_key"]} if key else {}, pointed
 
 

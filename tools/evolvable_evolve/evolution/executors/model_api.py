@@ -30,16 +30,9 @@ from evolvable_evolve.evolution.task import Price, Rollout, Task, TrialOutcome
 from evolvable_evolve.sandbox.mechanisms import environment_inside
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Kind
-from evolvable_tools.llm.anthropic_model import ADDRESS
-from evolvable_tools.llm.conversation import (
-    Conversation,
-    ConversationSettings,
-    ModelTurn,
-    ToolUse,
-    TurnFailed,
-    open_conversation,
-)
-from evolvable_tools.llm.endpoint import ModelEndpoint
+from evolvable_tools.llm.conversation import Conversation, ConversationSettings, TurnFailed
+from evolvable_tools.llm.endpoint import ModelEndpoint, anthropic_endpoint
+from evolvable_tools.llm.protocols import ANTHROPIC_ADDRESS, ApiAccess, ModelTurn, ToolUse
 from evolvable_tools.untrusted_text import bound_text
 from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec
 
@@ -203,7 +196,7 @@ class ApiSettings:
 
     api_key: str = field(repr=False)
     model: str
-    base_url: str = ADDRESS
+    base_url: str = ANTHROPIC_ADDRESS
     proxy: str | None = None
     price: Price | None = None
     max_tokens: int = 8_192
@@ -242,12 +235,12 @@ class ModelExecutor:
         }
         if spec["kind"] == "model":
             found = _named_endpoint(spec, host)
-            more |= {"base_url": found.url, "proxy": found.proxy, "protocol": found.protocol, "name": found.full_name}
-            return cls(ApiSettings(found.key, found.model, **more))
-        if not host.key:
+        elif not host.key:
             raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
-        more |= {"base_url": host.address or ADDRESS, "proxy": host.proxy, "name": f"anthropic:{spec['model']}"}
-        return cls(ApiSettings(host.key, spec["model"], **more))
+        else:
+            found = anthropic_endpoint(host.key, spec["model"], host.address, host.proxy)
+        more |= {"base_url": found.url, "proxy": found.proxy, "protocol": found.protocol, "name": found.full_name}
+        return cls(ApiSettings(found.key, found.model, **more))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
@@ -268,7 +261,7 @@ class ModelExecutor:
 
     async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
         try:
-            async with asyncio.timeout(task.timeout_s), open_conversation(self._held(task, toolbox)) as held:
+            async with asyncio.timeout(task.timeout_s), Conversation(self._held(task, toolbox)) as held:
                 seen.attempts = held.attempts
                 await self._turns(held, toolbox, seen)
         except TimeoutError:
@@ -286,19 +279,16 @@ class ModelExecutor:
         """Return what the conversation about a task is held with."""
         own = self._settings
         texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
+        price = (own.price.input, own.price.output) if own.price is not None else None
+        access = ApiAccess("", own.protocol, own.model, own.base_url, price, key=own.api_key.strip(), proxy=own.proxy)
         return ConversationSettings(
-            own.protocol,
-            own.base_url,
-            own.model,
-            own.api_key.strip(),
+            access,
+            own.name or own.model,
             "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told()))),
             task.prompt,
             toolbox.declared(),
             own.max_tokens,
             task.timeout_s,
-            own.proxy,
-            own.name,
-            (own.price.input, own.price.output) if own.price is not None else None,
         )
 
     async def _turns(self, held: Conversation, toolbox: Toolbox, seen: Trajectory) -> None:

@@ -18,9 +18,8 @@ from evolvable_evolve.evolution.run_config import HostContext, RunSettings, pars
 from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage, make_usage
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, schema_problem
-from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
 from evolvable_tools.llm.command_model import CommandModel, command_of
-from evolvable_tools.llm.endpoint import FallbackModel, ModelEndpoint
+from evolvable_tools.llm.endpoint import FallbackModel, ModelEndpoint, anthropic_endpoint
 from evolvable_tools.redaction.redactor import Redactor
 
 CLIENTS = ("claude", "codex")
@@ -271,21 +270,18 @@ class ModelSpec:
     """A proposer model as plain values: it can be pickled and is opened where it is asked.
 
     who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list. endpoint: of
-    a named model. key, address, proxy: of the API. folder, environment: of a command. price: of tokens, where nobody
-    tells what they cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic:
-    asked in that role in place of all these.
+    a model behind an API. folder, environment: of a command. price: of tokens, where nobody tells what they cost.
+    scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked in that role in
+    place of all these.
     """
 
     who: str
     folder: Path
-    key: str | None = field(default=None, repr=False)
-    address: str | None = None
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     price: Price | None = None
     scripted: bool = False
     redactor: Redactor = field(default_factory=Redactor, compare=False, repr=False)
     command: tuple[str, ...] = ()
-    proxy: str | None = None
     endpoint: ModelEndpoint | None = None
     others: "tuple[ModelSpec, ...]" = ()
     critic: "ModelSpec | None" = None
@@ -307,21 +303,18 @@ class ModelSpec:
     def _single(
         cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
     ) -> Self:
-        model, endpoint = model_name(who), find_endpoint(who, host)
-        asked = endpoint.model if endpoint is not None else model
+        endpoint = find_endpoint(who, host)
+        asked = endpoint.model if endpoint is not None else ""
         # The executor's price holds for this model alone; which model a command asks nobody knows.
         same = asked and settings.executor.get("model", asked) == asked
         made = cls(
             who,
             folder.path.parents[1],
-            host.key,
-            host.address,
             tuple(sorted(host.environment.items())),
             parse_price(settings.executor) if same else None,
             bool(settings.executor.get("scripted")),
             host.redactor,
             () if asked else command_words(who, roles, host),
-            host.proxy,
             endpoint,
         )
         if not made.name:  # a command that cannot be read is found now
@@ -361,20 +354,15 @@ def _open_model(opening: ModelSpec) -> PromptedModel:
 def _open_language_model(opening: ModelSpec) -> LanguageModel:
     if opening.endpoint is not None:
         return opening.endpoint.open(ANSWER_TIMEOUT)
-    if name := model_name(opening.who):
-        return AnthropicModel(opening.key, name, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy)
     return CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=dict(opening.environment))
 
 
 def find_endpoint(who: str, host: HostContext) -> ModelEndpoint | None:
-    """Return the named model that a text names, None when it names none. Raises InvalidArgument, Refused."""
-    return host.models.resolve(who) if host.models is not None and who in host.models.endpoints else None
-
-
-def model_name(who: str) -> str:
-    """Return the model that a text names, '' for a command, whose model nobody knows."""
+    """Return the model behind an API that a text names, None for a command. Raises InvalidArgument, Refused."""
+    if host.models is not None and who in host.models.endpoints:
+        return host.models.resolve(who)
     kind, _, model = who.partition(":")
-    return (model or MODEL) if kind == "anthropic" else ""
+    return anthropic_endpoint(host.key, model, host.address, host.proxy) if kind == "anthropic" else None
 
 
 def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
@@ -387,19 +375,9 @@ def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
             "A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex, a model or a proposer."
         )
     endpoint = find_endpoint(who, host)
-    words = () if model_name(who) or endpoint is not None else command_words(who, PROPOSER_ROLES, host)
+    words = () if endpoint is not None else command_words(who, PROPOSER_ROLES, host)
     environment = tuple(sorted(host.environment.items()))
-    return ModelSpec(
-        who,
-        folder,
-        host.key,
-        host.address,
-        environment,
-        redactor=host.redactor,
-        command=words,
-        proxy=host.proxy,
-        endpoint=endpoint,
-    )
+    return ModelSpec(who, folder, environment, redactor=host.redactor, command=words, endpoint=endpoint)
 
 
 def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":

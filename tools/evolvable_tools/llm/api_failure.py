@@ -1,0 +1,111 @@
+"""Why a request to an API has no answer: one reading of the exceptions of both SDKs, whose classes have the same names.
+
+Nobody chains their exceptions: a traceback would show the request, whose headers hold the key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.transport import AnswerTooLarge, host_of
+
+BUSY_HINT = "Try again later; what needs no model goes on without."
+
+_STATUS_HINTS = {
+    400: "Choose a model that knows structured output, or look at what the API says.",
+    401: "Check the API key.",
+    402: "Check the account's credit.",
+    403: "Check what the API key may do.",
+    404: "Check the name of the model and the address.",
+    429: BUSY_HINT,
+}
+_REDIRECT_HINT = "Redirects are not followed, so that the key goes nowhere else. Name the address that answers."
+_ADDRESS_HINT = "Check the address."
+_NETWORK_HINT = "Check the network and the address."
+
+_REPEATED = frozenset(
+    (408, 409, 429, 500, 502, 503, 504, 529)
+)  # another attempt may not meet them; none is charged for
+
+_UNSENT = ("ConnectError", "ConnectTimeout", "ProxyError", "ForeignAddress")  # nothing was asked
+
+
+class NoMessage(Exception):
+    """An API answered with something that is no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiFailure:
+    """Why a request has no answer. No text holds the key.
+
+    outcome, charged: as in an attempt. text: what the model did, a sentence without its subject. status: of HTTP, None
+    without one; reason: what the API says with it. wait: seconds that the API asks to wait, None for a date or
+    nonsense. again: whether another attempt may have an answer.
+    """
+
+    outcome: str
+    text: str
+    hint: str
+    charged: bool = False
+    status: int | None = None
+    reason: str = ""
+    wait: float | None = 0.0
+    again: bool = False
+
+
+def read_failure(error: Exception, *, key: str, address: str, timeout: float) -> ApiFailure:
+    """Return what the exception of a request says. timeout: seconds that an answer may take."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    cause = error.__cause__
+    if large := next((one for one in (error, cause) if isinstance(one, AnswerTooLarge)), None):
+        return ApiFailure("too large", f"{large}.", _ADDRESS_HINT, charged=True)
+    if isinstance(error, NoMessage):
+        text = "answered with something that is no message."
+        return ApiFailure("no message", text, _ADDRESS_HINT, charged=True)
+    if "APIStatusError" in names:
+        return _read_status(error, key)
+    if "APITimeoutError" in names:
+        return ApiFailure("timeout", f"did not answer within {timeout:g} s.", BUSY_HINT, charged=True)
+    if "APIConnectionError" in names:
+        text = f"cannot be reached at {host_of(address)}."
+        if type(cause).__name__ in _UNSENT:
+            return ApiFailure("unreachable", text, _NETWORK_HINT, again=True)
+        # Where the connection broke later the answer may have been charged.
+        return ApiFailure("cut off", text, _NETWORK_HINT, charged=True)
+    text = f"could not be asked: {hide_key(str(error), key)}."
+    return ApiFailure("no message", text, BUSY_HINT, charged=True)
+
+
+def _read_status(error: Any, key: str) -> ApiFailure:
+    status, headers, body = error.status_code, error.response.headers, error.body
+    for _ in range(2):  # {"error": {"message": ...}}; the SDK of OpenAI has taken off the outer already
+        if isinstance(body, dict):
+            body = body.get("message") or body.get("error") or ""
+    reason = hide_key(body if isinstance(body, str) else "", key)
+    wait = hide_key(headers.get("retry-after", ""), key)
+    usual = BUSY_HINT if status >= 500 else _REDIRECT_HINT if status < 400 else _STATUS_HINTS[400]
+    return ApiFailure(
+        f"status {status}",
+        f"answered {status}{f': {reason}' if reason else '.'}{f' It asks to wait {wait} s.' if wait else ''}",
+        _STATUS_HINTS.get(status, usual),
+        status=status,
+        reason=reason,
+        wait=_wait_asked(headers),
+        again=status in _REPEATED and headers.get("x-should-retry") != "false",
+    )
+
+
+def _wait_asked(headers: Mapping[str, str]) -> float | None:
+    try:
+        in_ms = headers.get("retry-after-ms")
+        wait = float(in_ms) / 1000 if in_ms is not None else float(headers.get("retry-after", "0"))
+    except ValueError:
+        return None
+    return None if isnan(wait) else max(0.0, wait)
+
+
+def hide_key(text: str, key: str) -> str:
+    """Return foreign text as one short printable line without the key."""
+    return printable_line(text.replace(key, "[key]") if key else text)
