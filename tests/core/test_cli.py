@@ -1,6 +1,7 @@
 """The command line: the verbs under the same names, their JSON, their errors and exit codes."""
 
 import os
+import re
 import shlex
 import sqlite3
 import sys
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 from samples import attacks
 
-from evolvable_server.cli.command_context import TOOLS, to_cli_words
-from evolvable_server.cli.command_line import COMMANDS, help_sections
+from evolvable_server.cli.command_context import to_cli_words
+from evolvable_server.cli.command_groups import COMMANDS, TOOLS, help_sections
 from evolvable_server.cli.terminal import count, one_line, safe
 from evolvable_server.config import GROUPS, Config
 from evolvable_server.serving import Serving
@@ -25,6 +26,7 @@ from evolvable_store.paths import seed_folder
 from evolvable_store.resource import Ref
 from evolvable_store.search import bm25
 from evolvable_store.store import Store
+from evolvable_tools.verbs.registry import place_of
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
 
@@ -74,13 +76,12 @@ def test_every_mcp_tool_has_a_command_of_the_same_verb_and_a_section_in_the_manu
     assert set(COMMANDS) <= set(headings)
 
 
-def test_the_help_lists_every_command_under_its_section(run):
-    text = run("--help").out
+def test_the_whole_help_lists_every_command_under_its_section(run):
+    text = "\n" + run("help", "--all").out
+    lists = [text.index(f"\n{section}:") for section in help_sections()]
 
-    assert [text.index(f"\n{section}:") for section in help_sections()] == sorted(
-        text.index(f"\n{section}:") for section in help_sections()
-    )
-    assert all(f"  {name} " in text for name in COMMANDS)
+    assert lists == sorted(lists)
+    assert all(re.search(rf"[ (\n]{place_of(name).split()[-1]}[ ,)\n]", text) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -88,6 +89,7 @@ def test_every_command_explains_itself(run, name):
     text = run(name, "--help").out
 
     assert text.startswith(f"Usage: evolvable {name}")
+    assert "\nExample:\n  evolvable " in text
     assert "--home PATH" in text
     assert name == "serve" or "--json" in text
 
@@ -164,7 +166,7 @@ def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says)
     "arguments, says",
     [
         (["lost"], "No such command 'lost'. Did you mean 'list'?"),
-        (["frobnicate"], "No such command 'frobnicate'. `evolvable --help` lists all commands."),
+        (["frobnicate"], "No such command 'frobnicate'. `evolvable help --all` lists all commands."),
         (["get"], "Missing argument 'REF'."),
         (["get", "pdf", "--wat"], "No such option"),
         (["undo"], "Name an operation, or a session"),

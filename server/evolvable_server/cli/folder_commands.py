@@ -11,12 +11,12 @@ import click
 from evolvable_server.cli.command_context import (
     CommandContext,
     Output,
-    VerbGroup,
     command,
     home_option,
     json_option,
     pass_state,
 )
+from evolvable_server.cli.command_groups import VerbGroup
 from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
 from evolvable_server.cli.folder_reception import (
     MOST_COUNTED,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, AnyStr, TextIO
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 try:
     import termios
@@ -124,6 +125,9 @@ def show_error(message: str, hint: str = "") -> None:
 
 def show_usage_error(error: click.ClickException) -> None:
     """Write that a command was used wrongly as click does; on a terminal it breaks between words."""
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True, color=error.ctx.color if error.ctx else None)
+        return
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         click.echo(context.get_usage(), err=True, color=context.color)

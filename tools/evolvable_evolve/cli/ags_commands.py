@@ -20,7 +20,8 @@ from evolvable_evolve.cli.evolve_driving import SHOWN, parse_price
 from evolvable_evolve.evolution.ledger.run_directory import find_run
 from evolvable_evolve.evolution.run_config import SpendLimit, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
+from evolvable_server.cli.command_context import CommandContext, Output, command, home_option, json_option
+from evolvable_server.cli.command_groups import VerbGroup
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal

@@ -13,7 +13,8 @@ import click
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.rspl import OPERATORS, RsplOperator
 from evolvable_evolve.run_launcher import choose_sandbox
-from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
+from evolvable_server.cli.command_context import CommandContext, Output, command, home_option, json_option
+from evolvable_server.cli.command_groups import VerbGroup
 from evolvable_server.cli.editor_commands import show_updated
 from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
