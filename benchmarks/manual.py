@@ -58,7 +58,9 @@ def place_table() -> str:
     names = dict.fromkeys(verb.name.partition(" ")[0] for verb in VERBS.values() if verb.command is None)
     rows = [(f"`{name}`", f"`{place_of(name)}`") for name in sorted(names)]
     words = {place_of(name).partition(" ")[0] for name in names}
-    return table(("name", "place"), rows) + f"\n\n{len(names)} names, {len(words)} words that a command line begins with."
+    return (
+        table(("name", "place"), rows) + f"\n\n{len(names)} names, {len(words)} words that a command line begins with."
+    )
 
 
 TABLES = {

@@ -237,7 +237,7 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
         h.p(".none")[
             with_code(
                 "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
-                " instead, and `evolvable learned --measure` asks it."
+                " instead, and `evolvable learn tasks --measure` asks it."
             )
         ],
         form(

@@ -239,7 +239,7 @@ def test_a_file_that_is_no_library_is_an_error(run):
 
     ran = run("log", code=1)
 
-    assert "is not a library." in ran.err and "`evolvable recover FOLDER`" in ran.err
+    assert "is not a library." in ran.err and "`evolvable backup restore FOLDER`" in ran.err
     assert "is not a library." in run("doctor", code=4).out
 
 
@@ -1022,9 +1022,9 @@ def test_an_empty_library_file_is_refused_and_fsck_gives_no_circular_advice(pdf)
 
     error = pdf("fsck", code=1).err
 
-    assert "is not a library: it is empty" in error and "`evolvable recover FOLDER`" in error
+    assert "is not a library: it is empty" in error and "`evolvable backup restore FOLDER`" in error
     (pdf.home / "library.db").write_bytes(b"no database" * 100)
-    assert "Run `evolvable fsck`" not in pdf("fsck", code=1).err
+    assert "Run `evolvable care fsck`" not in pdf("fsck", code=1).err
 
 
 def test_an_empty_home_is_refused(pdf):

@@ -92,7 +92,7 @@ def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Pat
     if found is None:
         raise Refused(
             f"The token in {token_file} is not valid for the library in {home}.",
-            "It was revoked, has expired or belongs to another library; `evolvable token list` shows those there are.",
+            "It was revoked, has expired or belongs to another library; `evolvable team token list` shows all.",
         )
     name, permissions = found
     return Runner(Identity(Principal.SCRIPT, f"token:{name}"), frozenset(permissions))
@@ -367,7 +367,7 @@ token_option = _common_option(
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Run as the script whose token FILE holds (see `evolvable token`).",
+    help="Run as the script whose token FILE holds (see `evolvable team token`).",
 )
 json_option = _common_option("--json", is_flag=True, help="Write the result as JSON.")
 

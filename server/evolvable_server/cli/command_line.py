@@ -213,7 +213,7 @@ def serve_command(
     """Serve the library to an MCP client.
 
     Clients start this themselves, and talk to it on its stdin and stdout. The library is made when it is missing.
-    Over HTTP it serves several; beyond this machine only with tokens (`evolvable token add`) or an authorization
+    Over HTTP it serves several; beyond this machine only with tokens (`evolvable team token add`) or an authorization
     server. The other options go with --http.
     """
     if http is None:

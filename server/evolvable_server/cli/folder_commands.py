@@ -255,7 +255,7 @@ def _learn_from_sessions(state: CommandContext, library: Library, *, ask: bool) 
     try:
         return read_past_sessions(config, library)
     except EvolvableError as error:
-        warn(f"Not all sessions were read: {error.text}", "Then: evolvable learned --from-sessions")
+        warn(f"Not all sessions were read: {error.text}", "Then: evolvable learn tasks --from-sessions")
         return None
 
 
@@ -452,7 +452,7 @@ def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
 
 
 def _show_confirmed(done: ConfirmedPlaces) -> None:
-    say(*(f"{path} is watched; `evolvable sync` compares it with the library." for path in done.watched))
+    say(*(f"{path} is watched; `evolvable folders sync` compares it with the library." for path in done.watched))
     say(*(f"{path} goes on listing its collection." for path in done.lists))
     say(*(f"{path} is not watched; its files are as they were." for path in done.deleted))
     if not (done.watched or done.lists or done.deleted):

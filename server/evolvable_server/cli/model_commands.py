@@ -147,7 +147,7 @@ def _check_known(person: PersonConfig, role: str, name: str) -> None:
         return
     known = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
     raise InvalidArgument(
-        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable model add. Named: {known}."
+        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable role model add. Named: {known}."
     )
 
 

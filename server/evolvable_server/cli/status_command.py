@@ -121,7 +121,7 @@ def _show_status(found: LibraryStatus) -> None:
     if found.windows is not None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     if found.queued:
-        rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable review --queue"))
+        rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
     more = f" ({found.problems - 1} more)" if found.problems > 1 else ""
     worst = (f"{found.worst}{more} `evolvable doctor` says what to do.", "red")

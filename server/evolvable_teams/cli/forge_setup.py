@@ -1,4 +1,5 @@
-"""The options of `evolvable remote forge`: name the forge behind a remote, whose merges are read over its interface."""
+"""The options of `evolvable team remote forge`: name the forge behind a remote, whose merges are read over its"
+" interface."""
 
 import shlex
 import shutil
@@ -65,7 +66,7 @@ def _parse(table: Mapping[str, Any]) -> Forge:
     try:
         return parse_forge(table)
     except ValueError as error:
-        raise InvalidArgument(f"That is no forge: {error}.", "See `evolvable remote --help`.") from None
+        raise InvalidArgument(f"That is no forge: {error}.", "See `evolvable team remote --help`.") from None
 
 
 def describe_forge(one: NamedRemote) -> str:

@@ -72,7 +72,7 @@ def _show_secret(name: str, permissions: tuple[Permission, ...], secret: str) ->
 
 def _show_tokens(tokens: Sequence[Token]) -> None:
     if not tokens:
-        say("There are no tokens. `evolvable token add NAME` makes one.")
+        say("There are no tokens. `evolvable team token add NAME` makes one.")
         return
     now = datetime.now(UTC)
     show_table(

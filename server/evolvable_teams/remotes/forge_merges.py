@@ -152,7 +152,7 @@ class ForgeClient:
         """Return which of these commits somebody on the person's list merged into the branch. Raises RemoteFailed."""
         if self.repository_id() != self.forge.identity:
             text = f"{self.forge.repository} is another repository now than when it was named."
-            raise RemoteFailed(text, "Ask its owner; `evolvable remote forge` names it again.")
+            raise RemoteFailed(text, "Ask its owner; `evolvable team remote forge` names it again.")
         found = {commit: self._merge(commit, branch) for commit in commits}
         return {commit: one for commit, one in found.items() if one is not None}
 

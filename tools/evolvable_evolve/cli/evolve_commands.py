@@ -134,8 +134,8 @@ def start_command(
 ) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
-    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it, a model by that
-    of `model add`; `model role` says who answers where an option does not.
+    A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add` gave it, a model
+    by that of `model add`; `model role` says who answers where an option does not.
     """
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     config = state.config()
@@ -143,7 +143,7 @@ def start_command(
     named = means.commands["executors"] if means.commands else None
     executor = executor or next(iter(means.answering("executor")), None)
     if executor is None:
-        raise click.UsageError("Name who does the tasks: --executor, or `evolvable model role executor NAME`.")
+        raise click.UsageError("Name who does the tasks: --executor, or `evolvable role model role executor NAME`.")
     given["brain"] = given["brain"] or ",".join(means.answering("proposer")) or "handoff"
     price = parse_price(given.pop("price"))
     spec = parse_executor_spec(executor, named, means.models, price=price, scripted=stand_in, free=free)

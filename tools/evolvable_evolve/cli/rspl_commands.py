@@ -37,7 +37,7 @@ from evolvable_tools.verbs.tool_commands import ToolVersion
 def rspl_command() -> None:
     """Use the operators of the resource protocol that other commands do not have.
 
-    `evolvable rspl operators` lists all 19 with their commands.
+    `evolvable lab rspl operators` lists all 19 with their commands.
     """
 
 
@@ -47,8 +47,8 @@ def rspl_command() -> None:
 def tool_command() -> None:
     """Approve which versions of tools may run on this machine.
 
-    A tool declares a command in its TOOL.md. It runs in the sandbox of trials, by `evolvable rspl run`, or as an MCP
-    tool in a server with `--toolsets tools`.
+    A tool declares a command in its TOOL.md. It runs in the sandbox of trials, by `evolvable lab rspl run`, or as an
+    MCP tool in a server with `--toolsets tools`.
     """
 
 
