@@ -74,7 +74,7 @@ class CollectionSkill:
     opened: int
 
 
-@command("collection")
+@command("collection", table=True)
 @click.argument("action", type=click.Choice(["list", "show", "add", "remove", "use", "stop"]), default="list")
 @click.argument("name", required=False)
 @click.argument("refs", nargs=-1, metavar="[REF]...")

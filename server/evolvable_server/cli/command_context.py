@@ -20,7 +20,7 @@ import click
 from evolvable_server import plugins
 from evolvable_server.cli.command_groups import TOOLS, VerbCommand, command_name
 from evolvable_server.cli.exit_codes import ExitCode
-from evolvable_server.cli.terminal import ask, progress, remark, show_error, warn
+from evolvable_server.cli.terminal import ask, paged, progress, remark, show_error, tsv_tables, warn
 from evolvable_server.config import (
     NO_TERMINAL,
     Config,
@@ -181,6 +181,7 @@ class CommandContext:
     def __init__(self) -> None:
         self.home: Path | None = None
         self.json = False
+        self.tsv = False
         self._signer: PassphraseSigner | None = None
         self.token_file: Path | None = None
         self.decides = False
@@ -290,10 +291,14 @@ class CommandContext:
             signer.unlock()
 
     def show(self, result: Result, render: Callable[[Result], None]) -> None:
-        """Write a result: with --json all its fields, also those that are empty, else what `render` writes."""
+        """Write a result: with --json all its fields, also those that are empty, else what `render` writes.
+
+        With `--format tsv` the tables of that alone.
+        """
         if self.json:
             self.show_json(result)
-        else:
+            return
+        with tsv_tables() if self.tsv else contextlib.nullcontext():
             render(result)
 
     def show_json(self, value: Any) -> None:
@@ -371,15 +376,32 @@ token_option = _common_option(
 )
 json_option = _common_option("--json", is_flag=True, help="Write the result as JSON.")
 
+
+def _keep_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        state = ctx.ensure_object(CommandContext)
+        state.json, state.tsv = value == "json" or state.json, value == "tsv"
+
+
+format_option = click.option(
+    "--format",
+    type=click.Choice(["tsv", "json"]),
+    expose_value=False,
+    is_eager=True,
+    callback=_keep_format,
+    help="Write the table as tab-separated values, or the result as JSON.",
+)
+"""An option of commands that print a table."""
+
 pass_state = click.make_pass_decorator(CommandContext, ensure=True)
 
 
-def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
+def command(name: str, *, table: bool = False) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
     """Return a decorator that makes a command of a function of the context: with --home and --json.
 
     The command runs only for callers that the registry of verbs allows. What the function returns is shown after it
     ended, so no library is open then; None for a command that wrote its result itself. While it runs a terminal shows
-    that it is at work.
+    that it is at work. table: it prints a table, so it takes --format, and a long one opens in $PAGER.
     """
 
     def decorate(function: Callable[..., Output[Any] | None]) -> click.Command:
@@ -391,9 +413,11 @@ def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Co
                 output = function(state, *arguments, **options)
             if output is None:
                 return ExitCode.DONE
-            state.show(output.result, output.render)
+            with paged() if table else contextlib.nullcontext():
+                state.show(output.result, output.render)
             return output.code
 
-        return click.command(name, cls=VerbCommand)(home_option(json_option(pass_state(run))))
+        made = pass_state(run)
+        return click.command(name, cls=VerbCommand)(home_option(json_option(format_option(made) if table else made)))
 
     return decorate

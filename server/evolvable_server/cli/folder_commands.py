@@ -12,6 +12,7 @@ from evolvable_server.cli.command_context import (
     CommandContext,
     Output,
     command,
+    format_option,
     home_option,
     json_option,
     pass_state,
@@ -372,6 +373,7 @@ def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
 @click.group("folders", cls=VerbGroup, modules=(__name__,), invoke_without_command=True)
 @home_option
 @json_option
+@format_option
 @pass_state
 @click.pass_context
 def folders_command(ctx: click.Context, state: CommandContext) -> None:

@@ -37,7 +37,7 @@ from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep
 from evolvable_tools.verbs.unseen_changes import UnseenChange, list_unseen
 
 
-@command("inbox")
+@command("inbox", table=True)
 @click.argument(
     "action",
     type=click.Choice(["list", "decide", "show", "approve", "edit", "take", "reject", "reopen"]),

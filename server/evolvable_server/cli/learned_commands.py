@@ -27,7 +27,7 @@ from evolvable_tools.outcomes.past_sessions import PastSessions
 from evolvable_tools.verbs.lookup_test import AMONG, LookupTest, measure_lookup
 
 
-@command("learned")
+@command("learned", table=True)
 @click.argument("ref", required=False, type=REF)
 @click.option("--remove", type=int, metavar="ID", help="Remove this task for good.")
 @click.option("--correct", type=int, metavar="ID", help="Say that this task was for REF, and not for its skill.")

@@ -232,7 +232,7 @@ def _show_folded(folded: FoldedLibrary, done: str) -> None:
     )
 
 
-@command("trash")
+@command("trash", table=True)
 @click.argument("action", type=click.Choice(["list", "restore", "delete"]), default="list")
 @click.argument("entry", required=False)
 def trash_command(state: CommandContext, action: str, entry: str | None) -> Output[Any]:

@@ -43,7 +43,7 @@ TEST_REQUEST = Request(
 )
 
 
-@command("model")
+@command("model", table=True)
 @click.argument("action", type=click.Choice(["add", "list", "remove", "role", "test"]), default="list")
 @click.argument("name", required=False)
 @click.argument("models", nargs=-1)

@@ -24,6 +24,7 @@ from evolvable_server.cli.terminal import (
     show_table,
     show_text,
     some,
+    styled,
 )
 from evolvable_server.environment import is_review_process
 from evolvable_store.operation import Principal
@@ -110,14 +111,14 @@ def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bo
     room = (screen_width() or MOST_OF_LINE) - len(begin) - len(told)
     # A description between marks stays whole: a cut would take the closing mark.
     about = one_line(match.description) if found.notice else shortened(match.description, max(room, 40))
-    click.echo(f"{click.style(begin, bold=True)}{told}{about}".rstrip())
+    click.echo(f"{styled(begin, 'bold')}{told}{about}".rstrip())
     if verbose:
         show_text(f"{match.stage}, {match.maturity}; {match.why}", "dim", indent=4)
         if author_text:
             show_text(author_text, colour, indent=4)
 
 
-@command("list")
+@command("list", table=True)
 @click.argument("query", required=False)
 @click.option("--kind", type=KIND, help="Only this kind.")
 @click.option("--scope", help="Only this scope: 'user' or a project's name.")
@@ -280,7 +281,7 @@ def version_range(value: str) -> tuple[int | None, int | None]:
     return numbers[0], numbers[1]
 
 
-@command("history")
+@command("history", table=True)
 @click.argument("ref", type=REF)
 @click.option(
     "--diff", "between", type=version_range, metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
@@ -329,7 +330,7 @@ def _show_history(past: versions.History, page: int) -> None:
             for v in past.versions
         ],
         wide=("why", "files"),
-        spare=("files", "author", "operation"),
+        spare=("files", "operation"),
         whole=bool(past.notice),
     )
     for version in past.versions:

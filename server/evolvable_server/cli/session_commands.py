@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Start time: only `review` and `compress` need the reviewer.
 
 
-@command("sessions")
+@command("sessions", table=True)
 @click.option(
     "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest first."
 )
@@ -361,7 +361,7 @@ _REASONS = {
 }
 
 
-@command("stats")
+@command("stats", table=True)
 @click.argument("ref", required=False)
 @click.option(
     "--days", type=click.IntRange(1, verbs.MAX_DAYS), default=30, show_default=True, help="How far back `dead` looks."

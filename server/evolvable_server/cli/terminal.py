@@ -235,6 +235,9 @@ def show_table(
     """
     from evolvable_server.cli.tables import ColumnRoles, fit_table
 
+    if _tsv is not None:
+        _write_tsv([columns, *rows], _tsv)
+        return
     plain = [[one_line(_text(cell)) for cell in row] for row in rows]
     width = None if whole else screen_width()
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
@@ -243,6 +246,30 @@ def show_table(
         click.echo("  ".join(map(styled, map(_encodable, line), styles)).rstrip())
     if fitted.left_out:
         show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
+
+
+_tsv: TextIO | None = None
+"""Where rows go instead of tables, while a command was asked for tab-separated values."""
+
+
+@contextlib.contextmanager
+def tsv_tables() -> Iterator[None]:
+    """Write the tables of the body to stdout as tab-separated values, and nothing else of it.
+
+    The titles come first, each row has all its columns and its whole text. No cell has a tab or a line end in it.
+    """
+    global _tsv
+    _tsv = sys.stdout
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        _tsv = None
+
+
+def _write_tsv(rows: Iterable[Row], stream: TextIO) -> None:
+    for row in rows:
+        click.echo("\t".join(one_line(_text(cell)) for cell in row), file=stream)
 
 
 def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
@@ -337,7 +364,7 @@ class _Page(io.StringIO):
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
     """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere write it through."""
-    if not _is_terminal(sys.stdout):
+    if isinstance(sys.stdout, _Page) or not _is_terminal(sys.stdout):
         yield
         return
     page = _Page()

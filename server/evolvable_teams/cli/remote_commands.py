@@ -80,7 +80,7 @@ _signed_option = click.option(
 )
 
 
-@command("remote")
+@command("remote", table=True)
 @click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow", "forge"]), default="list")
 @click.argument("name", required=False)
 @click.argument("url", required=False)

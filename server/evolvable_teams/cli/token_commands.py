@@ -25,7 +25,7 @@ def lifetime(value: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-@command("token")
+@command("token", table=True)
 @click.argument("action", type=click.Choice(["add", "list", "revoke"]), default="list")
 @click.argument("name", required=False)
 @click.option("--report", is_flag=True, help="With add: it may report outcomes.")

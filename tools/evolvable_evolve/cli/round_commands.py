@@ -56,7 +56,7 @@ def show_round(report: RoundReport) -> None:
         say("\nDecide: evolvable inbox. On trial: evolvable evolve pool.")
 
 
-@command("pool")
+@command("pool", table=True)
 @click.argument("action", type=click.Choice(["list", "show", "start", "stop", "promote", "retire"]), default="list")
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @click.option("-m", "--reason", default="", help="Why; kept.")
