@@ -298,7 +298,7 @@ def _show_question(asked: TrustQuestion) -> None:
         say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
         return
     if asked.folder:
-        say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that nobody vouches for:")
+        say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that no person approved:")
     else:
         say(f"You have not looked at {asked.what} as it is now:")
     for one in asked.offered[:MAX_LISTED]:

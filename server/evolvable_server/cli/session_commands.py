@@ -369,8 +369,8 @@ _REASONS = {
 def stats_command(state: CommandContext, ref: str | None, days: int) -> Output[verbs.Stats]:
     """Show what is used, what helps, what harms and what is dead.
 
-    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
-    ends. With REF also by version, model and task type.
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. With REF also by version,
+    model and task type.
     """
     with state.library() as (library, caller):
         found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
@@ -382,12 +382,11 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
         say("Nothing was shown, loaded or used yet.")
         return
     show_table(
-        ["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
+        ["ref", "verdict", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
         [
             [
                 (line.ref, "bold"),
-                (line.verdict, _STYLES.get(line.verdict, "")),
-                line.maturity,
+                (verbs.verdict_words(line.verdict), _STYLES.get(line.verdict, "")),
                 *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
                 *(str(line.verified.n), str(line.reported.n), line.why),
             ]
@@ -395,7 +394,7 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
         ],
         names=("ref",),
         wide=("why",),
-        spare=("reported", "maturity", "why", "verified", "shown", "used", "loaded"),
+        spare=("reported", "why", "verified", "shown", "used", "loaded"),
     )
     if whole:
         _show_parts(found.resources[0])

@@ -118,7 +118,7 @@ def _show_status(found: LibraryStatus) -> None:
     rows += _rows("put back", found.put_back)
     rows += _rows("similar", _near_duplicates(found))
     rows += _rows("folder", found.folders)
-    if found.windows is not None:
+    if found.windows:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))

@@ -238,14 +238,22 @@ def show_table(
     if _tsv is not None:
         _write_tsv([columns, *rows], _tsv)
         return
-    plain = [[one_line(_text(cell)) for cell in row] for row in rows]
     width = None if whole else screen_width()
+    if width is not None and rows:
+        columns, rows = _without_empty_columns(columns, rows)
+    plain = [[one_line(_text(cell)) for cell in row] for row in rows]
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
     for number, line in enumerate(fitted.cells):
         styles = ["bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns]
         click.echo("  ".join(map(styled, map(_encodable, line), styles)).rstrip())
     if fitted.left_out:
         show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
+
+
+def _without_empty_columns(columns: Sequence[str], rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[Row]]:
+    """Return a table without the columns in which no row has anything; the first one stays."""
+    full = [at for at in range(len(columns)) if not at or any(_text(row[at]).strip() not in ("", "-") for row in rows)]
+    return [columns[at] for at in full], [[row[at] for at in full] for row in rows]
 
 
 _tsv: TextIO | None = None
