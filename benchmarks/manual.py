@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evolvable_server import plugins
-from evolvable_tools.verbs.registry import GROUPS, TOOLS, VERBS, Authority
+from evolvable_tools.verbs.registry import GROUPS, TOOLS, VERBS, Authority, place_of
 
 plugins.hooks()  # the verbs of all parts are in the registry from here on
 
@@ -42,19 +42,39 @@ def tool_table() -> str:
             continue
         summary = VERBS[tool.names[0]].summary if len(tool.names) == 1 else GROUPS[tool.command]
         needs = dict.fromkeys(tool.needs(name.rpartition(" ")[2]) for name in tool.names)
-        rows.append((f"`{tool.name}`", f"`{tool.command}`", summary, tool.effect.value, " or ".join(needs)))
+        rows.append((f"`{tool.name}`", f"`{place_of(tool.command)}`", summary, tool.effect.value, " or ".join(needs)))
     return table(("tool", "command", "what it does", "effect", "permission"), rows)
 
 
 def command_table() -> str:
     """Return the commands: what each does, its effect and who may run it."""
     verbs = (verb for verb in VERBS.values() if verb.command is None)
-    rows = ((f"`{verb.name}`", verb.summary, verb.effect.value, WHO[verb.authority]) for verb in verbs)
+    rows = ((f"`{place_of(verb.name)}`", verb.summary, verb.effect.value, WHO[verb.authority]) for verb in verbs)
     return table(("command", "what it does", "effect", "who may run it"), rows)
 
 
-PLACES = {"mcp.md": ("tools", tool_table), "commands.md": ("commands", command_table)}
-"""File -> name of its table, and what makes it."""
+def place_table() -> str:
+    """Return every command by its name, which always calls it, with the words that the help shows."""
+    names = dict.fromkeys(verb.name.partition(" ")[0] for verb in VERBS.values() if verb.command is None)
+    rows = [(f"`{name}`", f"`{place_of(name)}`") for name in sorted(names)]
+    words = {place_of(name).partition(" ")[0] for name in names}
+    return (
+        table(("name", "place"), rows) + f"\n\n{len(names)} names, {len(words)} words that a command line begins with."
+    )
+
+
+TABLES = {
+    "mcp.md": {"tools": tool_table},
+    "commands.md": {"commands": command_table, "places": place_table},
+}
+"""File -> the names of its tables, and what makes each."""
+
+
+def filled_page(file: str, text: str) -> str:
+    """Return a page with its tables made anew. Raise as `filled`."""
+    for name, make in TABLES[file].items():
+        text = filled(text, name, make())
+    return text
 
 
 def filled(text: str, name: str, made: str) -> str:
@@ -72,9 +92,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing")
     check = parser.parse_args().check
     differ = []
-    for file, (name, make) in PLACES.items():
+    for file in TABLES:
         text = (DOCS / file).read_text(encoding="utf-8")
-        new = filled(text, name, make())
+        new = filled_page(file, text)
         if new != text:
             differ.append(file)
             if not check:

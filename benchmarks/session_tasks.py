@@ -1,10 +1,10 @@
-"""How many usable tasks `evolvable taskset from-sessions` finds in 100 labelled sessions, and with what precision.
+"""How many usable tasks `evolvable evolve taskset from-sessions` finds in 100 labelled sessions, and how precisely.
 
     python -m benchmarks.session_tasks [--json FILE]
 
 The sessions are made (tests/support/session_cases.py), in the formats of Claude Code and Codex, with their label: is a
 usable task in it? Every check is run for real, on the files before and after the work. Exit code 1: fewer than 20
-usable tasks, a precision under .8, or a task set that `evolvable taskset check` refuses.
+usable tasks, a precision under .8, or a task set that `evolvable evolve taskset check` refuses.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What years of use weigh, before and after `evolvable gc --older 90d`: a person's five, a team's two. Simulated.
+"""What years of use weigh, before and after `evolvable care gc --older 90d`: a person's five, a team's two. Simulated.
 
 The rows are made up and written through the storage into a real SQLite library; what is measured is real, in processor
 time. A session makes four searches that show eight skills each, and two uses; every second one ends with a transcript

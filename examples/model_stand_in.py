@@ -1,7 +1,7 @@
-"""A stand-in for a model, to try `evolvable model` without one: it speaks OpenAI's chat completions on this machine.
+"""A stand-in for a model, to try `evolvable role model` without one: it speaks OpenAI's chat completions locally.
 
-It answers two questions: that of `evolvable model test`, and that of a judge of search, where it chooses what shares
-most words with the task. It keeps nothing, and needs nothing but Python: python3 model_stand_in.py [PORT]
+It answers two questions: that of `evolvable role model test`, and that of a judge of search, where it chooses what
+shares most words with the task. It keeps nothing, and needs nothing but Python: python3 model_stand_in.py [PORT]
 """
 
 import json

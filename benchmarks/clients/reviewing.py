@@ -77,7 +77,7 @@ def named(place: Place, *command: str) -> None:
     """Names a command `own` as a reviewer, as a person does. Raises RuntimeError when that fails."""
     done = place.person("reviewer", "add", "own", "--", *command)
     if done.returncode:
-        raise RuntimeError(f"evolvable reviewer add: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"evolvable role reviewer add: {done.stdout}{done.stderr}")
 
 
 def approved(place: Place, session: str) -> Iterator[Check]:

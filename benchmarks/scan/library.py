@@ -1,7 +1,7 @@
 """Measure the scan of a whole library of skills and the import of a work tree, in processor time of the real commands.
 
 FOLDER is a git work tree with skills (a clone). It is imported by `evolvable init` as a work tree and, in another home,
-as a plain copy without `.git`; then `evolvable scan` checks the library, which lacks what init held: the scan of a
+as a plain copy without `.git`; then `evolvable care scan` checks the library, which lacks what init held: the scan of a
 part does not meet the aim, however short. Times are of the processor, with all child processes; a loop of ten million
 additions says how fast the machine is meanwhile.
 """

@@ -112,7 +112,7 @@ def _tokens(site: Site) -> Node:
         for one in found
     ]
     said = h.p(".none")[
-        with_code("At a terminal, `evolvable token add` makes one and `evolvable token revoke` ends one.")
+        with_code("At a terminal, `evolvable team token add` makes one and `evolvable team token revoke` ends one.")
     ]
     heads = ("token", "may", "expires", "last used")
     listed = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]

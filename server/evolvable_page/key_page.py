@@ -29,7 +29,7 @@ def _state(asked: PageRequest, via: str, made: str, listed: str) -> Node:
     key = h.p["Your key: ", h.code(id="key-made")[made]]
     if listed == made:
         return [key, h.p["It is listed: decisions that you sign with it count."]]
-    words = f"evolvable approvals allow {via.partition(':')[2]} {made}"
+    words = f"evolvable care approvals allow {via.partition(':')[2]} {made}"
     return [
         key,
         h.p(".warning")["Another key of yours is listed than this one."] if listed else None,

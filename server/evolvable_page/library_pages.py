@@ -23,7 +23,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_tools.metrics import format_success
 from evolvable_tools.outcomes import learning
-from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats
+from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats, verdict_words
 from evolvable_tools.retrieval import MODES
 from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
 from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, find_skill, list_resources
@@ -88,7 +88,7 @@ def _by_name(site: Site, asked: PageRequest) -> Node:
         cursor=asked.get("cursor") or None,
     )
     rows = [_listed_row(one) for one in listing.resources]
-    heads = ("resource", "author", "maturity", "used", "description")
+    heads = ("resource", "author", "used", "description")
     following = None
     if listing.next_cursor:
         names = [(name, asked.get(name)) for name in ("q", "kind", "scope") if asked.get(name)]
@@ -113,7 +113,6 @@ def _listed_row(one: ListedResource) -> list[Node]:
     return [
         resource_link(one.ref, f"{one.ref}@{one.version}"),
         author_tag(one.author, one.by),
-        one.maturity,
         used + success,
         one_line(one.description, 240),
     ]
@@ -153,7 +152,7 @@ def _evidence_row(one: ResourceStats) -> list[Node]:
     kinds = {"helps": "good", "harms": "bad", "dead": "doubtful"}
     return [
         resource_link(one.ref),
-        tag(one.verdict, kinds.get(one.verdict, "")),
+        tag(verdict_words(one.verdict), kinds.get(one.verdict, "")),
         share_bar(one.helped),
         f"{one.shown:,}",
         f"{one.loaded:,}",
@@ -237,7 +236,7 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
         h.p(".none")[
             with_code(
                 "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
-                " instead, and `evolvable learned --measure` asks it."
+                " instead, and `evolvable learn tasks --measure` asks it."
             )
         ],
         form(

@@ -172,7 +172,7 @@ def _edit(site: Site, asked: PageRequest, lists: Sequence[_Shown], found: Sequen
         raise InvalidArgument("There is no such collection.", "The Library lists those that there are.")
     skills = {skill.id: skill for one in lists for skill in one.skills}
     if len(skills) > MAX_CHOICES:
-        said = f"{len(skills):,} skills are too many for a form; `evolvable collection add` takes their names."
+        said = f"{len(skills):,} skills are too many for a form; `evolvable client collection add` takes their names."
         return [h.p(".warning")[with_code(said)], _back()]
     bare = {skill.id for one in lists for skill in (*one.listing.bare, *one.listing.hidden)}
     chosen = known.ids if known is not None else skills.keys() - bare

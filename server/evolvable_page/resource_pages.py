@@ -29,7 +29,7 @@ from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import APPROVED, OPEN, Proposal
 from evolvable_tools.authors import NOBODYS, authorships
-from evolvable_tools.outcomes.usage_report import ResourceStats, stats
+from evolvable_tools.outcomes.usage_report import ResourceStats, stats, verdict_words
 from evolvable_tools.verbs import edit
 from evolvable_tools.verbs.load import Loaded, get_resource
 from evolvable_tools.verbs.versions import History, PastVersion, resource_history
@@ -105,7 +105,7 @@ def _strip(site: Site, head: Head) -> Node:
             [[h.strong[f"{number:,}"], f" {name} ", h.span(".none")["→"], " "] for name, number in steps],
             "helped ",
             share_bar(line.helped),
-            tag(line.verdict, verdicts.get(line.verdict, "")),
+            tag(verdict_words(line.verdict), verdicts.get(line.verdict, "")),
             h.span(".none")[line.why],
         ],
         _by_version(line),

@@ -54,7 +54,7 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
         if before.unsigned and "approvals" in document:
             raise Refused(
                 f"{path} was changed without the person's signature.",
-                "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+                "Look at it; `evolvable care approvals unlock` and `lock` sign what it says now.",
             )
         approvals: Any = document.get("approvals")
         if approvals and approvals.get("public_key"):
@@ -192,7 +192,7 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
             raise NoSuchCommand(f"No model is named {ascii(name[:80])}.", f"Those named: {known}.")
         for role, names in document.get("roles", {}).items():
             if name in ([names] if isinstance(names, str) else names):
-                hint = f"Name others first: evolvable model role {role} NAME..."
+                hint = f"Name others first: evolvable role model role {role} NAME..."
                 raise Refused(f"{name} answers as {role}.", hint)
         del table[name]
 

@@ -102,8 +102,8 @@ _INSTEAD = {
     "EVOLVABLE_FITS": "the threshold follows the size of the library, see docs/lookup.md",
     "EVOLVABLE_RERANKER": "with an embedder (EVOLVABLE_EMBEDDER), late interaction orders the first matches",
     "EVOLVABLE_PROGRESS": "progress is drawn only where stderr is a terminal: `2>&1 | cat` has none",
-    "EVOLVABLE_JUDGE": "`evolvable model role judge NAME` says who judges; `off` and `caller` are names too",
-    REVIEW: f"`evolvable model role reviewer NAME` says who reviews; only {', '.join(OFF)} count here",
+    "EVOLVABLE_JUDGE": "`evolvable role model role judge NAME` says who judges; `off` and `caller` are names too",
+    REVIEW: f"`evolvable role model role reviewer NAME` says who reviews; only {', '.join(OFF)} count here",
 }
 """What takes the place of variables that are no longer read. A variable that makes the policy stricter is still read:
 REVIEW with one of OFF."""

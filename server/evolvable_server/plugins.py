@@ -178,7 +178,7 @@ class Hooks:
 
     @hookspec(firstresult=True)
     def token_rows(self, home: Path) -> "Sequence[Mapping[str, Any]] | None":
-        """Return the tokens of a library as `evolvable token list` shows them. Raise LibraryCorrupt, Refused."""
+        """Return the tokens of a library as `evolvable team token list` shows them. Raise LibraryCorrupt, Refused."""
 
     @hookspec(firstresult=True)
     def login_flow(self, config: "Config", port: int) -> Any:

@@ -33,7 +33,7 @@ def learn_past_sessions(
     if not consent(config.home):
         raise Refused(
             "Nobody allowed this library to learn from past sessions.",
-            "A person at a terminal does: evolvable learned --from-sessions",
+            "A person at a terminal does: evolvable learn tasks --from-sessions",
         )
     places = transcript_places(config)
     try:

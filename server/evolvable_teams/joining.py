@@ -215,7 +215,7 @@ async def sign_in_by_device(
 
 async def renewed(one: Membership) -> Membership:
     """Return a membership with a new token. Raise Refused where the provider gives none: the person joins again."""
-    hint = f"Run: evolvable join {one.resource}"
+    hint = f"Run: evolvable team join {one.resource}"
     if not one.refresh:
         raise Refused(f"The sign-in to {one.resource} has ended.", hint)
     try:
@@ -306,7 +306,7 @@ def load_membership(name: str) -> Membership:
         check_url(one.resource)
         check_url(one.issuer)
     except FileNotFoundError:
-        raise NotFound(f"No library was joined as {name}.", "`evolvable join URL` joins one.") from None
+        raise NotFound(f"No library was joined as {name}.", "`evolvable team join URL` joins one.") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidArgument(f"{path} is not a membership.", "Delete it, and join again.") from None
     return one

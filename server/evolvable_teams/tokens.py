@@ -153,7 +153,9 @@ class Tokens:
         now = self._clock()
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
-                raise AlreadyExists(f"There is a token {name} already.", f"`evolvable token revoke {name}` ends it.")
+                raise AlreadyExists(
+                    f"There is a token {name} already.", f"`evolvable team token revoke {name}` ends it."
+                )
             may = tuple(permission for permission in Permission if permission in {Permission.READ, *permissions})
             expires = _iso(now + lifetime) if lifetime is not None else None
             token = Token(name, may, _iso(now), digest_of(secret), expires)
@@ -167,7 +169,7 @@ class Tokens:
                 if token.name == name:
                     tokens.remove(token)
                     return token
-            raise NoSuchToken(f"There is no token {ascii(name[:80])}.", "`evolvable token list` shows them.")
+            raise NoSuchToken(f"There is no token {ascii(name[:80])}.", "`evolvable team token list` shows them.")
 
     def find(self, secret: str) -> Token | None:
         """Return the valid token of this secret. Raise LibraryCorrupt.

@@ -17,7 +17,7 @@ from evolvable_store.validation import main_path
 MAX_FAULTS = 1000
 """A library with more faults than this is lost; the check ends there."""
 
-_RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`."
+_RESTORE = "`evolvable backup restore FOLDER` restores the last `evolvable backup create`."
 _EXPORT = f"{_RESTORE} Or `evolvable export` what is sound into a new library."
 _BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be folded in
 

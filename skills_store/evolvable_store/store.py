@@ -192,7 +192,7 @@ class Store:
         """Return a blob's verified bytes. Raises LibraryCorrupt when it is missing or damaged."""
         data = self.backend.blob(sha256)
         if data is None:
-            raise LibraryCorrupt(f"Blob {sha256[:12]} is missing.", "Run `evolvable fsck`.")
+            raise LibraryCorrupt(f"Blob {sha256[:12]} is missing.", "Run `evolvable care fsck`.")
         return data
 
     def history(self, head: Head, limit: int = 20, below: int | None = None) -> list[HistoryEntry]:

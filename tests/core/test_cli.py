@@ -1,6 +1,7 @@
 """The command line: the verbs under the same names, their JSON, their errors and exit codes."""
 
 import os
+import re
 import shlex
 import sqlite3
 import sys
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 from samples import attacks
 
-from evolvable_server.cli.command_context import TOOLS, to_cli_words
-from evolvable_server.cli.command_line import COMMANDS, help_sections
+from evolvable_server.cli.command_context import to_cli_words
+from evolvable_server.cli.command_groups import COMMANDS, TOOLS, help_sections
 from evolvable_server.cli.terminal import count, one_line, safe
 from evolvable_server.config import GROUPS, Config
 from evolvable_server.serving import Serving
@@ -25,6 +26,7 @@ from evolvable_store.paths import seed_folder
 from evolvable_store.resource import Ref
 from evolvable_store.search import bm25
 from evolvable_store.store import Store
+from evolvable_tools.verbs.registry import place_of
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
 
@@ -74,13 +76,12 @@ def test_every_mcp_tool_has_a_command_of_the_same_verb_and_a_section_in_the_manu
     assert set(COMMANDS) <= set(headings)
 
 
-def test_the_help_lists_every_command_under_its_section(run):
-    text = run("--help").out
+def test_the_whole_help_lists_every_command_under_its_section(run):
+    text = "\n" + run("help", "--all").out
+    lists = [text.index(f"\n{section}:") for section in help_sections()]
 
-    assert [text.index(f"\n{section}:") for section in help_sections()] == sorted(
-        text.index(f"\n{section}:") for section in help_sections()
-    )
-    assert all(f"  {name} " in text for name in COMMANDS)
+    assert lists == sorted(lists)
+    assert all(re.search(rf"[ (\n]{place_of(name).split()[-1]}[ ,)\n]", text) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -88,6 +89,7 @@ def test_every_command_explains_itself(run, name):
     text = run(name, "--help").out
 
     assert text.startswith(f"Usage: evolvable {name}")
+    assert "\nExample:\n  evolvable " in text
     assert "--home PATH" in text
     assert name == "serve" or "--json" in text
 
@@ -164,7 +166,7 @@ def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says)
     "arguments, says",
     [
         (["lost"], "No such command 'lost'. Did you mean 'list'?"),
-        (["frobnicate"], "No such command 'frobnicate'. `evolvable --help` lists all commands."),
+        (["frobnicate"], "No such command 'frobnicate'. `evolvable help --all` lists all commands."),
         (["get"], "Missing argument 'REF'."),
         (["get", "pdf", "--wat"], "No such option"),
         (["undo"], "Name an operation, or a session"),
@@ -237,7 +239,7 @@ def test_a_file_that_is_no_library_is_an_error(run):
 
     ran = run("log", code=1)
 
-    assert "is not a library." in ran.err and "`evolvable recover FOLDER`" in ran.err
+    assert "is not a library." in ran.err and "`evolvable backup restore FOLDER`" in ran.err
     assert "is not a library." in run("doctor", code=4).out
 
 
@@ -1020,9 +1022,9 @@ def test_an_empty_library_file_is_refused_and_fsck_gives_no_circular_advice(pdf)
 
     error = pdf("fsck", code=1).err
 
-    assert "is not a library: it is empty" in error and "`evolvable recover FOLDER`" in error
+    assert "is not a library: it is empty" in error and "`evolvable backup restore FOLDER`" in error
     (pdf.home / "library.db").write_bytes(b"no database" * 100)
-    assert "Run `evolvable fsck`" not in pdf("fsck", code=1).err
+    assert "Run `evolvable care fsck`" not in pdf("fsck", code=1).err
 
 
 def test_an_empty_home_is_refused(pdf):

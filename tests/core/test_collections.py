@@ -126,7 +126,7 @@ def test_a_skill_that_comes_later_is_listed_and_named_until_the_collection_is_us
 def test_removing_a_collection_says_how_to_make_it_again_and_changes_no_skill(machine) -> None:
     machine("collection", "add", "work", "pdf", "csv")
     said = machine("collection", "remove", "work").out
-    assert "evolvable collection add work skill:csv skill:pdf" in said
+    assert "evolvable client collection add work skill:csv skill:pdf" in said
     assert machine("collection", "--json").json["collections"] == []
     assert len(machine("list", "--json").json["resources"]) == 5
     machine("collection", "add", "work", "skill:csv", "skill:pdf")

@@ -388,7 +388,7 @@ def test_doctor_names_what_a_delegation_lacks(shelf: Shelf) -> None:
     assert said["agent:clerk"] == ["its skill lost is not in the library"]
     assert said["skill:stamping"] == ["its delegate agent:gone does nothing: there is no agent:gone"]
     assert said["skill:filing"] == [
-        "its delegate agent:clerk is not checked out for Claude Code: `evolvable checkout claude-code` does it"
+        "its delegate agent:clerk is not checked out for Claude Code: `evolvable folders checkout claude-code` does it"
     ]
     shelf.run("checkout", "claude-code", "--only", "clerk")
     assert "skill:filing" not in {one["directory"] for one in shelf.run("doctor", "--json", code=None).json["warnings"]}

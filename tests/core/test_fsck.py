@@ -122,7 +122,9 @@ def test_damage_is_found_whatever_it_is(damaged: Path, name: str) -> None:
 def test_a_fault_says_what_which_and_what_next(damaged: Path) -> None:
     (fault,) = run(damaged, "UPDATE blob SET size = 1 WHERE id = (SELECT max(id) FROM blob) - 1").faults[:1]
     assert str(fault).startswith("blob ")
-    assert "its record says 1. `evolvable recover FOLDER` restores the last `evolvable backup`" in str(fault)
+    assert "its record says 1. `evolvable backup restore FOLDER` restores the last `evolvable backup create`" in str(
+        fault
+    )
 
 
 def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:

@@ -48,7 +48,7 @@ def assert_named(ran: Ran, *names: str) -> None:
     for name in names:
         assert f"{name} is left out: {name}@" in ran.err
     assert ran.err.count("is left out") == len(names)
-    assert "line" in ran.err and "github" in ran.err and "evolvable purge --secret ID" in ran.err
+    assert "line" in ran.err and "github" in ran.err and "evolvable care purge --secret ID" in ran.err
     assert SECRET not in ran.out + ran.err
 
 
@@ -219,4 +219,4 @@ def test_the_person_is_asked_to_decide_where_the_secret_came_in(shop):
     shop.save(shop.user / ".claude/skills", "till", skill_text("till") + f"\nUse {SECRET}.\n")
     err = shop("sync").err
 
-    assert "leave out the resources that hold one" in err and "evolvable purge --accept ID" in err
+    assert "leave out the resources that hold one" in err and "evolvable care purge --accept ID" in err

@@ -97,7 +97,7 @@ def test_what_is_no_backup_changes_nothing(evolvable: CommandLine, skills: Path,
 def test_restoring_a_folder_says_which_command_takes_a_backup(evolvable: CommandLine, skills: Path) -> None:
     said = evolvable("restore", skills, code=None).err
 
-    assert "is a folder" in said and "`evolvable recover FOLDER`" in said
+    assert "is a folder" in said and "`evolvable backup restore FOLDER`" in said
 
 
 def test_a_no_and_an_agent_change_nothing(evolvable: CommandLine, skills: Path, tmp_path: Path) -> None:

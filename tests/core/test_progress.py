@@ -152,3 +152,30 @@ def test_every_question_editor_and_pager_takes_the_line_away_first():
 
     assert [place for place in found if not place.startswith("terminal.py:")] == []
     assert len(found) == 4
+
+
+def test_work_of_known_size_shows_its_rate_and_the_time_left(terminal, monkeypatch):
+    monkeypatch.setattr(progress, "_RATED_SECONDS", 0)
+    with working(terminal, "Reading") as show:
+        show(0, 400)
+        show(100, 400)
+        terminal.until("100 of 400")
+        terminal.until(" left")
+
+    assert "/s" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    "done, left, seconds, says",
+    [
+        (30, 90, 10.0, ["3.0/s", "0:30 left"]),
+        (1_200, 1_200, 4.0, ["300/s", "0:04 left"]),
+        (3, 60, 60.0, ["3.0/min", "20:00 left"]),
+        (1, 90, 60.0, ["1.0/min", "1:30:00 left"]),
+        (0, 90, 60.0, []),
+        (10, 90, 1.0, []),
+        (90, 0, 60.0, []),
+    ],
+)
+def test_the_time_left_follows_from_the_rate(done, left, seconds, says):
+    assert progress.rate_and_rest(done, left, seconds) == says

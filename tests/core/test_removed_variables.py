@@ -10,8 +10,8 @@ VALUES = {
     "EVOLVABLE_FITS": ("0.9", "docs/lookup.md"),
     "EVOLVABLE_RERANKER": ("onnx:/none", "EVOLVABLE_EMBEDDER"),
     "EVOLVABLE_PROGRESS": ("off", "stderr is a terminal"),
-    "EVOLVABLE_JUDGE": ("./run.sh", "evolvable model role judge"),
-    "EVOLVABLE_REVIEW": ("./run.sh", "evolvable model role reviewer"),
+    "EVOLVABLE_JUDGE": ("./run.sh", "evolvable role model role judge"),
+    "EVOLVABLE_REVIEW": ("./run.sh", "evolvable role model role reviewer"),
 }
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 AGENT = {"CLAUDECODE": "1", "EVOLVABLE_SESSION": "s1"}
 
-TEACHES = ("evolvable inbox", "evolvable evolve", "evolvable publish", "approve", "--yes", "unset", "terminal=")
+TEACHES = ("evolvable inbox", "evolvable evolve", "evolvable lab publish", "approve", "--yes", "unset", "terminal=")
 """What no refusal that an agent reads may hold: a way to do it all the same."""
 
 

@@ -106,7 +106,7 @@ def test_the_warning_stays_in_doctor_until_somebody_decides(shop: CommandLine) -
     shop("sync")
 
     seen = shop("doctor", code=4)
-    assert "shop@2 SKILL.md" in seen.out and "evolvable purge --secret" in seen.out and SECRET not in seen.out
+    assert "shop@2 SKILL.md" in seen.out and "evolvable care purge --secret" in seen.out and SECRET not in seen.out
 
     shop("purge", "--accept", secret_id(shop), "-m", "it is revoked")
     assert "shop@2" not in shop("doctor", code=None).out

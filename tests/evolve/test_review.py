@@ -209,7 +209,7 @@ def test_a_model_that_answers_wrongly_twice_is_asked_twice_and_the_next_model_re
         asked = len(api.asked)
         second = review(library, other, tmp_path, thinker=thinker)
     assert (asked, first.state, refusals(first)) == (2, "begun", ["quote_not_there"])
-    assert f"`evolvable review {first.session}`" in first.why and first.cost["tokens"] == 30
+    assert f"`evolvable learn review {first.session}`" in first.why and first.cost["tokens"] == 30
     assert (len(api.asked), second.review_id, second.state) == (3, first.review_id, "done")
     assert len(second.proposals) == 1
 

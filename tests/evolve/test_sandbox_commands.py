@@ -58,7 +58,7 @@ def test_a_task_set_names_a_registered_scorer_and_cannot_say_what_it_runs(evolva
     tasks = [json.loads(line) | {"scorer": named} for line in path.read_text().splitlines()]
     path.write_text("\n".join(map(json.dumps, tasks)))
 
-    assert "evolvable scorer add NAME" in evolvable("taskset", "check", path, code=1).err
+    assert "evolvable role scorer add NAME" in evolvable("taskset", "check", path, code=1).err
     evolvable.person = False
     said = evolvable("taskset", "check", path, code=1).err
     assert "Task t0 names the scorer 'own'" in said and "scorer add" not in said

@@ -5,18 +5,19 @@ import json
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import manual
 import pytest
 
-from evolvable_server.cli.command_line import COMMANDS, cli
+from evolvable_server.cli.command_line import cli
 from evolvable_server.config import Config
 from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 from evolvable_server.mcp.tools import ANNOTATIONS
 from evolvable_server.serving import Serving
-from evolvable_tools.verbs.registry import TOOLS, VERBS, Effect, refusal_reason
+from evolvable_tools.verbs.registry import TOOLS, VERBS, Effect, refusal_reason, verb_at
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,18 +33,21 @@ OWN_ARGUMENTS = {
 
 
 def commands() -> set[str]:
-    """Names of all commands that the program has, with their actions."""
-    ctx, names = click.Context(cli), set()
-    for name in COMMANDS:
-        found = cli.get_command(ctx, name)
-        assert found is not None
+    """Names of all commands that the program has, with their actions, wherever they are placed."""
+    return {verb_at(" ".join(words)) for words in leaves(click.Context(cli), cli)}
+
+
+def leaves(ctx: click.Context, group: click.Group) -> Iterator[tuple[str, ...]]:
+    """The words of each command below a group, those of a command with actions once for each."""
+    for word in group.list_commands(ctx):
+        found = group.get_command(ctx, word)
+        assert found is not None, word
         actions = [parameter.type for parameter in found.params if parameter.name == "action"]
-        below = found.list_commands(ctx) if isinstance(found, click.Group) else actions[0].choices if actions else ()
-        if isinstance(found, click.Group):
-            assert all(found.get_command(ctx, action) for action in below)
-        names |= {f"{name} {action}" for action in below}
-        names |= {name} if not below or getattr(found, "invoke_without_command", False) else set()
-    return names
+        below = list(leaves(ctx, found)) if isinstance(found, click.Group) else []
+        below += [(action,) for action in (actions[0].choices if actions else ())]
+        yield from ((word, *rest) for rest in below)
+        if not below or getattr(found, "invoke_without_command", False):
+            yield (word,)
 
 
 def test_every_command_has_an_entry_and_every_entry_a_command():
@@ -115,12 +119,12 @@ def test_the_registry_imports_nothing_heavy():
     assert ran.stdout.strip() == "['evolvable_tools', 'evolvable_tools.verbs', 'evolvable_tools.verbs.registry']"
 
 
-@pytest.mark.parametrize("file", manual.PLACES)
+@pytest.mark.parametrize("file", manual.TABLES)
 def test_the_tables_of_the_manual_are_made_from_the_registry(file):
     """`python benchmarks/manual.py` writes them anew."""
-    text, (name, make) = (ROOT / "docs" / file).read_text(encoding="utf-8"), manual.PLACES[file]
+    text = (ROOT / "docs" / file).read_text(encoding="utf-8")
 
-    assert manual.filled(text, name, make()) == text
+    assert manual.filled_page(file, text) == text
 
 
 def test_a_refusal_speaks_of_named_commands_only_where_one_is_named():

@@ -280,7 +280,10 @@ def test_the_command_names_what_it_left_out_and_ends_with_1(tmp_path, hub):
 
     ran = evolvable("push", code=1)
     assert "pushed to origin" in ran.out
-    assert "skill:shop is left out: skill:shop@2 SKILL.md, line" in ran.err and "evolvable purge --secret ID" in ran.err
+    assert (
+        "skill:shop is left out: skill:shop@2 SKILL.md, line" in ran.err
+        and "evolvable care purge --secret ID" in ran.err
+    )
     assert "skill:till" not in ran.err and SECRET not in ran.out + ran.err
     assert "Waits for you" not in evolvable("remote", "list").out
     (left,) = evolvable("push", "--json", code=1).json["left_out"]

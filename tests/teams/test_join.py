@@ -123,7 +123,7 @@ def test_join_stores_the_token_privately_connects_the_clients_and_says_how_to_un
     assert entry[name]["args"][-2:] == ["bridge", joined.tokens.stem] and entry["other"] == {"command": "other"}
     assert stored["token"] not in joined.claude.read_text() and stored["token"] not in joined.said
     assert f"Changed: {joined.tokens}" in joined.said and f"Changed: {joined.claude}" in joined.said
-    assert f"To undo: evolvable join {served.url} --undo" in joined.said
+    assert f"To undo: evolvable team join {served.url} --undo" in joined.said
     assert "approve" not in json.dumps(stored)
 
 

@@ -192,7 +192,9 @@ async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str,
     await asyncio.to_thread(refuse_untrusted, library, caller, ref, taskset)
     task = next((one for one in taskset.tasks if one.id == identity), None)
     if task is None:
-        raise InvalidArgument(f"{ref} has no task {ascii(identity[:80])}.", "`evolvable taskset list` shows its tasks.")
+        raise InvalidArgument(
+            f"{ref} has no task {ascii(identity[:80])}.", "`evolvable evolve taskset list` shows its tasks."
+        )
     if task.split is not Split.TRAIN:
         raise Refused(
             f"Task {task.id} is not in train; only train tasks are scored here.", "A run measures the others."

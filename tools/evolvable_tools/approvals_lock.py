@@ -26,7 +26,7 @@ MIN_PASSPHRASE = 8
 """Characters of the shortest passphrase."""
 
 _ITERATIONS, _LANES, _MEMORY_KIB = 3, 4, 64 * 1024  # RFC 9106, second recommended option
-_PURPOSE = b"evolvable approvals key 1"
+_PURPOSE = b"evolvable care approvals key 1"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def lost_lock_message(lock: ApprovalsLock | None, keys: Sequence[str]) -> tuple[
     command = "lock" if lock is not None else "unlock"
     return said, (
         "If you did not end the lock, restore the folder of your configuration from a backup;"
-        f" if you did, `evolvable approvals {command}` ends this message."
+        f" if you did, `evolvable care approvals {command}` ends this message."
     )
 
 

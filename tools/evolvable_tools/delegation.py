@@ -227,7 +227,8 @@ def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
         agent = _seen(library, library.scopes_from(head.scope), named.agent)[0] if named is not None else None
         if agent is not None and agent.id not in held[Kind.AGENT]:
             said = (
-                f"its delegate {agent.ref} is not checked out for Claude Code: `evolvable checkout claude-code` does it"
+                f"its delegate {agent.ref} is not checked out for Claude Code:"
+                " `evolvable folders checkout claude-code` does it"
             )
             yield head.ref, [said]
 

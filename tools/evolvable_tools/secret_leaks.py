@@ -116,7 +116,8 @@ def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
 
 
 NEXT = (
-    "`evolvable purge --secret ID` removes one, `evolvable purge --accept ID` keeps it; replace it where it was issued."
+    "`evolvable care purge --secret ID` removes one, `evolvable care purge --accept ID` keeps it;"
+    " replace it where it was issued."
 )
 
 
@@ -176,7 +177,9 @@ def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[
     check_may_decide(caller, "decide on a secret")
     known = [one for one in leaks(library) if one.id == id]
     if not known:
-        raise InvalidArgument(f"There is no open finding {ascii(id[:40])}.", "`evolvable purge --list` shows them.")
+        raise InvalidArgument(
+            f"There is no open finding {ascii(id[:40])}.", "`evolvable care purge --list` shows them."
+        )
     library.authorise(caller, "Keeping a secret")
     found_secrets(library).accept(id, caller.actor.value, library.redacted(reason))
     library.record(caller, "accept secret", f"finding {id}")

@@ -150,7 +150,7 @@ def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[in
 def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
     """Return the lines for a person: the reason, then each resource."""
     count = f"{len(found)} resources stand" if len(found) > 1 else "1 resource stands"
-    more = [f"{len(found) - MOST} more; `evolvable stats` shows every resource"] if len(found) > MOST else []
+    more = [f"{len(found) - MOST} more; `evolvable learn stats` shows every resource"] if len(found) > MOST else []
     return [
         f"Evidence now counts only where this library served the version, and only verified ends prove; {count} lower:",
         *(one.text for one in found[:MOST]),

@@ -102,7 +102,7 @@ def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
     if part:
         yield HealthProblem(
             f"{home} lies in {part}, whose program may copy the library while it is written.",
-            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup` makes copies that are whole.",
+            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup create` makes copies that are whole.",
         )
 
 
@@ -208,7 +208,7 @@ def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
     """Yield which skills a client lists beside the collection that was chosen for it."""
     for where, choice in chosen_lists(library, machine):
         if choice is not None and (came := unlisted_newcomers(library, where, choice)):
-            use = f"`evolvable collection use {choice.collection}{' --project' if where.project else ''}`"
+            use = f"`evolvable client collection use {choice.collection}{' --project' if where.project else ''}`"
             beside = f"Claude Code lists {some(came, MOST)} {where.title} beside the collection {choice.collection}"
             yield f"{beside}: {use} hides what is not in it."
 
@@ -217,9 +217,11 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
     for one in found:
         if one.state != "current":
             why = f": {one.why}" if one.why else "."
-            yield HealthProblem(f"What {one.title} reads of the memories is {one.state}{why}", "`evolvable memory on`")
+            yield HealthProblem(
+                f"What {one.title} reads of the memories is {one.state}{why}", "`evolvable client memory on`"
+            )
         if one.warning:
-            yield HealthProblem(one.warning, "Empty it, or `evolvable memory off codex`.")
+            yield HealthProblem(one.warning, "Empty it, or `evolvable client memory off codex`.")
 
 
 def _staging(library: Library) -> Iterator[HealthProblem]:
@@ -262,7 +264,7 @@ def _trash(home: Path) -> list[str]:
         return []
     size = sum(entry.size for entry in entries)
     limit = f"kept for {RETENTION_DAYS} days of use, at most {MAX_BYTES:,} bytes"
-    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
+    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable care trash` lists them."]
 
 
 def _unlisted(library: Library) -> Iterator[HealthProblem]:
@@ -298,7 +300,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     health.problems += [
         HealthProblem(
             f"{one.path} was changed without the person's signature; the strictest settings apply.",
-            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+            "Look at it; `evolvable care approvals unlock` and `lock` sign what it says now.",
         )
         for one in config.person.parts
         if one.unsigned

@@ -50,7 +50,7 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
         commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
         for name in person.models_of_role(role):
             if name not in person.endpoints and name not in commands and name.partition(":")[0] not in _PROVIDERS:
-                hint = f"Name it by `evolvable model add`, or others by `evolvable model role {role}`."
+                hint = f"Name it by `evolvable role model add`, or others by `evolvable role model role {role}`."
                 yield HealthProblem(f"The role {role} names {name}, and nothing has that name.", hint)
 
 

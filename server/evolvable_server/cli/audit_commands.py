@@ -16,7 +16,7 @@ from evolvable_tools.audit import AuditReport
 PATH = click.Path(path_type=Path, dir_okay=False)
 
 
-@command("audit")
+@command("audit", table=True)
 @click.option("--verify", is_flag=True, help="Check the chain of hashes, and that every approval is in it.")
 @click.option("--head", metavar="NUMBER:HASH", default="", help="With --verify: a head that you noted before.")
 @click.option("--export", "target", type=PATH, help="Write the whole log to a new file, a JSON object a line.")

@@ -74,7 +74,7 @@ class CollectionSkill:
     opened: int
 
 
-@command("collection")
+@command("collection", table=True)
 @click.argument("action", type=click.Choice(["list", "show", "add", "remove", "use", "stop"]), default="list")
 @click.argument("name", required=False)
 @click.argument("refs", nargs=-1, metavar="[REF]...")
@@ -120,7 +120,7 @@ def _check_arguments(action: str, name: str | None, refs: Sequence[str], *, opti
 
 
 def _refuse(what: str) -> NoReturn:
-    raise InvalidArgument(what, "`evolvable collection --help` shows the ways to call it.")
+    raise InvalidArgument(what, "`evolvable client collection --help` shows the ways to call it.")
 
 
 def _list_of(state: CommandContext, library: Library, project: bool) -> ClientList:
@@ -176,7 +176,7 @@ def _show_list(result: Mapping[str, Any]) -> None:
         ]
         show_table(["collection", "skills", "", "holds"], rows, names=("collection",), wide=("holds",))
     else:
-        say("There is no collection. `evolvable collection add NAME REF...` makes one.")
+        say("There is no collection. `evolvable client collection add NAME REF...` makes one.")
     places: list[ListedPlace] = result["lists"]
     if not places:
         say("\nNo folder of skills that Claude Code reads is watched. `evolvable init ~/.claude/skills` watches yours.")
@@ -193,7 +193,7 @@ def _show_place(one: ListedPlace) -> None:
     if one.hidden:
         say(f"  found by find_skill alone: {some(one.hidden, MAX_NAMED)}")
     if one.newcomers:
-        said = f"evolvable collection use {one.collection}"
+        said = f"evolvable client collection use {one.collection}"
         say(f"  not in the collection, and listed: {some(one.newcomers, MAX_NAMED)}. `{said}` hides them.")
 
 
@@ -239,13 +239,13 @@ def _show_members(name: str, left: SkillCollection, gone: Sequence[str], used: S
     else:
         say(f"The collection {name} is removed; the skills stay.")
     if gone:
-        say(f"Take it back: evolvable collection add {name} {' '.join(gone)}")
+        say(f"Take it back: evolvable client collection add {name} {' '.join(gone)}")
     if used and left.refs:
-        say(f"Claude Code lists it as it was: `evolvable collection use {name}` applies the change.")
+        say(f"Claude Code lists it as it was: `evolvable client collection use {name}` applies the change.")
     elif used:
-        say("Claude Code lists what it listed: `evolvable collection stop` lists every skill again.")
+        say("Claude Code lists what it listed: `evolvable client collection stop` lists every skill again.")
     else:
-        say(f"`evolvable collection use {name}` has Claude Code list it." if left.refs else "")
+        say(f"`evolvable client collection use {name}` has Claude Code list it." if left.refs else "")
 
 
 def _show_change(change: ListChange, where: ClientList, listing: SkillListing, dry_run: bool) -> None:
@@ -269,4 +269,4 @@ def _show_change(change: ListChange, where: ClientList, listing: SkillListing, d
         say(f"The file as it was: {change.backup}")
     if change.collection:
         option = " --project" if where.project else ""
-        say(f"Sessions that begin from now on follow it. Take it back: evolvable collection stop{option}")
+        say(f"Sessions that begin from now on follow it. Take it back: evolvable client collection stop{option}")

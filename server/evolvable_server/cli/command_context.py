@@ -7,20 +7,20 @@ but a person, and a test keeps the registry complete.
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import click
 
 from evolvable_server import plugins
+from evolvable_server.cli.command_groups import TOOLS, VerbCommand, command_name
 from evolvable_server.cli.exit_codes import ExitCode
-from evolvable_server.cli.terminal import ask, progress, remark, show_error, warn
+from evolvable_server.cli.terminal import ask, paged, progress, remark, show_error, tsv_tables, warn
 from evolvable_server.config import (
     NO_TERMINAL,
     Config,
@@ -38,13 +38,10 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
     Refused,
-    quoted,
 )
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.paths import is_address
-from evolvable_store.resource import near_names
-from evolvable_tools.verbs import registry
-from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
+from evolvable_tools.verbs.registry import VERBS, Authority, place_of, refusal_reason
 
 if TYPE_CHECKING:
     from evolvable_server.approval_keys import PassphraseSigner
@@ -53,30 +50,8 @@ if TYPE_CHECKING:
 
 # Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
 
-plugins.hooks()  # the verbs and tools of the parts are in the registry from here on
-
-TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
-"""MCP tool -> the command that does the same."""
-
-
-def resolve_name(name: str) -> str:
-    """Return the command that a name of the command line means: a command, an MCP tool's name, or an alias."""
-    return TOOLS.get(name, registry.ALIASES.get(name, name))
-
-
-def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
-    """End with wrong usage: say what was meant by a name that is no command."""
-    program = ctx.command_path
-    if name in hints:
-        meant = f"Use: {program} {hints[name]}"
-    else:
-        near = near_names(name, known, 1)
-        meant = f"Did you mean '{near[0]}'?" if near else f"`{program} --help` lists all commands."
-    ctx.fail(f"No such command {quoted(name)}. {meant}")
-
-
 _WORDS = {
-    **{tool: f"`evolvable {command}`" for tool, command in TOOLS.items() if tool != command},
+    **{tool: f"`evolvable {place_of(command)}`" for tool, command in TOOLS.items() if tool != command},
     "expected_version": "--expect",
     "create=true": "--create",
     "copy_of": "--copy-of",
@@ -117,7 +92,7 @@ def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Pat
     if found is None:
         raise Refused(
             f"The token in {token_file} is not valid for the library in {home}.",
-            "It was revoked, has expired or belongs to another library; `evolvable token list` shows those there are.",
+            "It was revoked, has expired or belongs to another library; `evolvable team token list` shows all.",
         )
     name, permissions = found
     return Runner(Identity(Principal.SCRIPT, f"token:{name}"), frozenset(permissions))
@@ -142,14 +117,9 @@ _HINT = "A person does it at a terminal or in the client. Tell the user what you
 
 
 def _verb_name(ctx: click.Context) -> str:
-    """Return the name of the verb that a command runs, such as `evolve start`, whichever name it was called by."""
-    names: list[str] = []
-    step: click.Context | None = ctx
-    while step is not None and step.parent is not None:
-        names.insert(0, resolve_name(step.info_name or ""))
-        step = step.parent
+    """Return the name of the verb that a command runs: the command's, and its action."""
     action = ctx.params.get("action")
-    return " ".join([*names, action] if isinstance(action, str) else names)
+    return f"{command_name(ctx)} {action}" if isinstance(action, str) else command_name(ctx)
 
 
 def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
@@ -170,21 +140,22 @@ def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
 def _refusal(name: str, authority: Authority | None, runner: Runner) -> Refused:
     """Return the error for a caller that is no person. Only a client's mark says that an agent runs the command."""
     if runner.identity.via != NO_TERMINAL:
-        return Refused(f"`{name}` is refused: {refusal_reason(name)}, and this command runs for an agent.", _HINT)
+        text = f"`{place_of(name)}` is refused: {refusal_reason(name)}, and this command runs for an agent."
+        return Refused(text, _HINT)
     token = ", or --token-file" if authority is Authority.APPROVE else ""
-    text = f"`{name}` is refused: {refusal_reason(name)}. It needs a terminal{token}."
+    text = f"`{place_of(name)}` is refused: {refusal_reason(name)}. It needs a terminal{token}."
     return Refused(text, "Run it at a terminal: neither its input nor its output may be a pipe or a file.")
 
 
 def _check_script(name: str, authority: Authority | None, runner: Runner) -> None:
     if authority is None or authority is Authority.PERSON:
         hint = "A person does it at a terminal."
-        raise Refused(f"`{name}` is refused: {refusal_reason(name)}, and no token stands for that.", hint)
+        raise Refused(f"`{place_of(name)}` is refused: {refusal_reason(name)}, and no token stands for that.", hint)
     needed = Authority.READ if authority is Authority.REPORT else authority
     if needed not in runner.permissions:
         may = ", ".join(sorted(runner.permissions)) or "nothing"
         hint = f"A person makes tokens; one with the permission {needed} may run it."
-        raise Refused(f"`{name}` is refused: it needs the permission {needed}; this token may {may}.", hint)
+        raise Refused(f"`{place_of(name)}` is refused: it needs the permission {needed}; this token may {may}.", hint)
 
 
 def _only_looks(name: str, params: Mapping[str, Any]) -> bool:
@@ -210,6 +181,7 @@ class CommandContext:
     def __init__(self) -> None:
         self.home: Path | None = None
         self.json = False
+        self.tsv = False
         self._signer: PassphraseSigner | None = None
         self.token_file: Path | None = None
         self.decides = False
@@ -319,10 +291,14 @@ class CommandContext:
             signer.unlock()
 
     def show(self, result: Result, render: Callable[[Result], None]) -> None:
-        """Write a result: with --json all its fields, also those that are empty, else what `render` writes."""
+        """Write a result: with --json all its fields, also those that are empty, else what `render` writes.
+
+        With `--format tsv` the tables of that alone.
+        """
         if self.json:
             self.show_json(result)
-        else:
+            return
+        with tsv_tables() if self.tsv else contextlib.nullcontext():
             render(result)
 
     def show_json(self, value: Any) -> None:
@@ -396,19 +372,36 @@ token_option = _common_option(
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Run as the script whose token FILE holds (see `evolvable token`).",
+    help="Run as the script whose token FILE holds (see `evolvable team token`).",
 )
 json_option = _common_option("--json", is_flag=True, help="Write the result as JSON.")
+
+
+def _keep_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        state = ctx.ensure_object(CommandContext)
+        state.json, state.tsv = value == "json" or state.json, value == "tsv"
+
+
+format_option = click.option(
+    "--format",
+    type=click.Choice(["tsv", "json"]),
+    expose_value=False,
+    is_eager=True,
+    callback=_keep_format,
+    help="Write the table as tab-separated values, or the result as JSON.",
+)
+"""An option of commands that print a table."""
 
 pass_state = click.make_pass_decorator(CommandContext, ensure=True)
 
 
-def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
+def command(name: str, *, table: bool = False) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
     """Return a decorator that makes a command of a function of the context: with --home and --json.
 
     The command runs only for callers that the registry of verbs allows. What the function returns is shown after it
     ended, so no library is open then; None for a command that wrote its result itself. While it runs a terminal shows
-    that it is at work.
+    that it is at work. table: it prints a table, so it takes --format, and a long one opens in $PAGER.
     """
 
     def decorate(function: Callable[..., Output[Any] | None]) -> click.Command:
@@ -416,44 +409,15 @@ def command(name: str) -> Callable[[Callable[..., Output[Any] | None]], click.Co
         def run(state: CommandContext, *arguments: Any, **options: Any) -> int:
             ctx = click.get_current_context()
             state.check(ctx)
-            with progress(f"evolvable {_verb_name(ctx)}"):
+            with progress(f"evolvable {place_of(_verb_name(ctx))}"):
                 output = function(state, *arguments, **options)
             if output is None:
                 return ExitCode.DONE
-            state.show(output.result, output.render)
+            with paged() if table else contextlib.nullcontext():
+                state.show(output.result, output.render)
             return output.code
 
-        return click.command(name)(home_option(json_option(pass_state(run))))
+        made = pass_state(run)
+        return click.command(name, cls=VerbCommand)(home_option(json_option(format_option(made) if table else made)))
 
     return decorate
-
-
-class VerbGroup(click.Group):
-    """The commands of some modules below a name. A module is imported when one is used; the registry has the help."""
-
-    def __init__(self, *arguments: Any, modules: Sequence[str], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._modules = modules
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(name.partition(" ")[2] for name in VERBS if name.startswith(f"{self.name} "))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        modules = (importlib.import_module(name) for name in self._modules)
-        function = f"{cmd_name.replace('-', '_')}_command"
-        found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
-            suggest_command(ctx, args[0], known, {})
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with its summary."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, VERBS[f"{self.name} {name}"].summary) for name in self.list_commands(ctx)])

@@ -8,9 +8,8 @@ import dataclasses
 import errno
 import importlib
 import os
-import pkgutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,9 +21,20 @@ from evolvable_server.cli.command_context import (
     home_option,
     json_option,
     pass_state,
+    token_option,
+)
+from evolvable_server.cli.command_groups import (
+    COMMANDS,
+    BackupGroup,
+    VerbCommand,
+    VerbGroup,
+    all_commands,
+    first_commands,
+    help_sections,
+    hint_at_place,
+    load_command,
     resolve_name,
     suggest_command,
-    token_option,
 )
 from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.serve_start import serve_on_stdio
@@ -33,86 +43,52 @@ from evolvable_server.config import Config, toolsets_of
 from evolvable_server.environment import NO_ACCOUNT_HOME, hint_at_removed_variables
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
-from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, VERBS
-
-_MODULES: dict[str, tuple[str, ...]] = {
-    "read_commands": ("find", "load", "report", "list", "get", "history"),
-    "audit_commands": ("audit",),
-    "look_commands": ("show", "diff"),
-    "status_command": ("status",),
-    "version_commands": ("log", "update", "restore", "remove", "undo"),
-    "editor_commands": ("new", "edit"),
-    "session_commands": ("stats", "sessions", "review", "memory", "compress"),
-    "inbox_commands": ("inbox", "publish", "channel"),
-    "learned_commands": ("learned",),
-    "person_commands": ("approvals", "approve", "trust"),
-    "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer"),
-    "quickstart_command": ("quickstart",),
-    "model_commands": ("model",),
-    "folder_commands": ("init", "folders", "sync"),
-    "collection_commands": ("collection",),
-    "archive_commands": ("backup", "export", "import"),
-    "checkout_commands": ("checkout",),
-    "client_commands": ("connect", "disconnect"),
-    "command_line": ("serve",),
-    "doctor": ("doctor",),
-    "scan_command": ("scan",),
-    "lifecycle_commands": ("recover", "uninstall"),
-    "maintenance": ("fsck", "gc", "purge", "trash"),
-}
-"""Module of this package -> the commands that it holds."""
-
-_OWN = {name: f"evolvable_server.cli.{module}:{name}_command" for module, names in _MODULES.items() for name in names}
-
-COMMANDS: Mapping[str, str] = plugins.merged_tables([_OWN, *plugins.hooks().commands()])
-"""Command -> `module:attribute` of it, with those of the parts that come with the program."""
+from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, PLACES
 
 
-def _all_commands() -> Mapping[str, str]:
-    """Return the commands with those of other distributions, whose metadata is read."""
-    return plugins.merged_tables([COMMANDS, *plugins.all_hooks().commands()])
+def _group(word: str) -> click.Command | None:
+    """Return the group of the commands that are placed below a word, None where there is none."""
+    if not any(place.startswith(f"{word} ") for place in PLACES.values()):
+        return None
+    group = BackupGroup if word == "backup" else VerbGroup
 
+    def run() -> None:
+        pass
 
-def help_sections() -> dict[str, dict[str, str]]:
-    """Return section of the help -> command -> its summary, with those of all parts."""
-    plugins.all_hooks()
-    sections: dict[str, dict[str, str]] = {}
-    for verb in VERBS.values():
-        if verb.command is None:
-            name = verb.name.partition(" ")[0]
-            sections.setdefault(verb.section, {}).setdefault(name, GROUPS.get(name, verb.summary))
-    return sections
+    return click.group(word, cls=group, help=GROUPS[word])(home_option(json_option(run)))
 
 
 class LazyGroup(click.Group):
     """The group of all commands. A command's module is imported when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for summaries in help_sections().values() for name in summaries]
+        words = (name for summaries in help_sections().values() for name in summaries)
+        return list(dict.fromkeys(word.partition(" ")[0] for word in words))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name; the names of the MCP tools and aliases do as well."""
+        """Return the command or group of this name; the names of the MCP tools, aliases and old names do as well."""
         name, _, action = resolve_name(cmd_name).partition(" ")
-        target = COMMANDS.get(name) or _all_commands().get(name)
-        if target is None:
-            return None
-        found: click.Command = pkgutil.resolve_name(target)
+        found = _group(name) if name not in COMMANDS or name == "backup" else load_command(name)
+        found = found or load_command(name)  # of another distribution
         return found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and resolve_name(args[0]).split()[0] not in COMMANDS:
-            known = _all_commands()
-            if args[0] not in known:
-                suggest_command(ctx, args[0], (*known, *ALIASES), HINTS)
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            suggest_command(ctx, args[0], (*all_commands(), *ALIASES), HINTS)
+        if args and args[0] in PLACES and _group(args[0]) is None:
+            hint_at_place(ctx, args[0], args)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by section."""
-        for section, summaries in help_sections().items():
-            with formatter.section(section):
-                formatter.write_dl(list(summaries.items()))
+        """Write the commands of every day, and where the others are."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(first_commands().items()))
+        formatter.write_paragraph()
+        formatter.write_text(
+            "`evolvable help --all` shows all commands, by groups; `evolvable help COMMAND` one of them."
+        )
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run one command line and raise SystemExit with its exit code."""
@@ -207,7 +183,7 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
     return host, int(port)
 
 
-@click.command("serve")
+@click.command("serve", cls=VerbCommand)
 @click.option("--toolsets", metavar="NAMES", help="More groups of tools to list, such as evolve.")
 @click.option("--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp.")
 @click.option("--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable.")
@@ -237,7 +213,7 @@ def serve_command(
     """Serve the library to an MCP client.
 
     Clients start this themselves, and talk to it on its stdin and stdout. The library is made when it is missing.
-    Over HTTP it serves several; beyond this machine only with tokens (`evolvable token add`) or an authorization
+    Over HTTP it serves several; beyond this machine only with tokens (`evolvable team token add`) or an authorization
     server. The other options go with --http.
     """
     if http is None:

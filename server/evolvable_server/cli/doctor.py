@@ -19,7 +19,7 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
 
     Shows the program, its SQLite, the library, the folders and the clients that are connected, and says what is wrong
     with them. A server that a client is told to start is started once, and timed. Exit code 4: something is wrong.
-    `evolvable fsck` checks every byte.
+    `evolvable care fsck` checks every byte.
     """
     config = state.config()
     health = examine(config, progress, state.home)

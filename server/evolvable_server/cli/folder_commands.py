@@ -11,12 +11,13 @@ import click
 from evolvable_server.cli.command_context import (
     CommandContext,
     Output,
-    VerbGroup,
     command,
+    format_option,
     home_option,
     json_option,
     pass_state,
 )
+from evolvable_server.cli.command_groups import VerbGroup
 from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
 from evolvable_server.cli.folder_reception import (
     MOST_COUNTED,
@@ -255,7 +256,7 @@ def _learn_from_sessions(state: CommandContext, library: Library, *, ask: bool) 
     try:
         return read_past_sessions(config, library)
     except EvolvableError as error:
-        warn(f"Not all sessions were read: {error.text}", "Then: evolvable learned --from-sessions")
+        warn(f"Not all sessions were read: {error.text}", "Then: evolvable learn tasks --from-sessions")
         return None
 
 
@@ -372,6 +373,7 @@ def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
 @click.group("folders", cls=VerbGroup, modules=(__name__,), invoke_without_command=True)
 @home_option
 @json_option
+@format_option
 @pass_state
 @click.pass_context
 def folders_command(ctx: click.Context, state: CommandContext) -> None:
@@ -452,7 +454,7 @@ def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
 
 
 def _show_confirmed(done: ConfirmedPlaces) -> None:
-    say(*(f"{path} is watched; `evolvable sync` compares it with the library." for path in done.watched))
+    say(*(f"{path} is watched; `evolvable folders sync` compares it with the library." for path in done.watched))
     say(*(f"{path} goes on listing its collection." for path in done.lists))
     say(*(f"{path} is not watched; its files are as they were." for path in done.deleted))
     if not (done.watched or done.lists or done.deleted):

@@ -111,7 +111,7 @@ def show_folder(choice: FolderChoice) -> frozenset[str]:
     for line in lines[:MOST_NAMED]:
         remark(f"  {line}")
     if len(lines) > MOST_NAMED:
-        remark(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable scan` shows them")
+        remark(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them")
     if not lines and found:
         remark("  the scan found nothing")
     return frozenset(hashes)

@@ -37,7 +37,7 @@ from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep
 from evolvable_tools.verbs.unseen_changes import UnseenChange, list_unseen
 
 
-@command("inbox")
+@command("inbox", table=True)
 @click.argument(
     "action",
     type=click.Choice(["list", "decide", "show", "approve", "edit", "take", "reject", "reopen"]),
@@ -293,9 +293,9 @@ def _show_published(done: Published) -> None:
         return
     _show_steps(done.steps)
     if done.dry_run:
-        say("\nNothing was published yet. Do it: evolvable publish")
+        say("\nNothing was published yet. Do it: evolvable lab publish")
         return
-    say(f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable channel log {done.move}")
+    say(f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable lab channel log {done.move}")
 
 
 def _show_steps(steps: list[ChannelStep]) -> None:
@@ -354,7 +354,7 @@ def _show_status(status: ChannelStatus) -> None:
     if status.waiting:
         say("")
         _show_steps(status.waiting)
-        say("\nPublish all of it: evolvable publish")
+        say("\nPublish all of it: evolvable lab publish")
     else:
         say("Nothing waits to be published.")
 
@@ -363,7 +363,7 @@ def _log(library: Library, arguments: tuple[str, ...], limit: int, marks: Answer
     if not arguments:
         return Output(release.channel_log(library, limit, marks), _show_log)
     if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
-        raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
+        raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable lab channel log` lists them.")
     changes = release.changelog(library, int(arguments[0]), marks)
     return Output(changes, lambda changes: say(changes.text.rstrip("\n")))
 
@@ -378,7 +378,7 @@ def _show_log(log: ChannelLog) -> None:
         wide=("why", "what"),
         spare=("who", "when"),
     )
-    say("\nWhat one changed: evolvable channel log MOVE")
+    say("\nWhat one changed: evolvable lab channel log MOVE")
     if log.notice:
         say(log.notice)
 
@@ -407,4 +407,7 @@ def _show_policy(done: Published) -> None:
 def _show_withdrawn(done: Published) -> None:
     remark(*(f"{ref} is withdrawn already." for ref in done.unchanged))
     for step in done.steps:
-        say(f"{step.ref} is withdrawn; it stays in the library. Let hosts see it again: evolvable publish {step.ref}")
+        say(
+            f"{step.ref} is withdrawn; it stays in the library. Let hosts see it again: evolvable lab publish"
+            f" {step.ref}"
+        )

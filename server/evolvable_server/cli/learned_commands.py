@@ -27,7 +27,7 @@ from evolvable_tools.outcomes.past_sessions import PastSessions
 from evolvable_tools.verbs.lookup_test import AMONG, LookupTest, measure_lookup
 
 
-@command("learned")
+@command("learned", table=True)
 @click.argument("ref", required=False, type=REF)
 @click.option("--remove", type=int, metavar="ID", help="Remove this task for good.")
 @click.option("--correct", type=int, metavar="ID", help="Say that this task was for REF, and not for its skill.")
@@ -59,7 +59,7 @@ def learned_command(state: CommandContext, ref: Ref | None, **chosen: Any) -> Ou
         stored = _change(library, caller, ref, **chosen)
         found = list_learned(library, caller, ref, shows=_is_read_by_person())
     if any(not one.task for one in found):
-        remark("A prompt that a session taught is shown to you alone: run `evolvable learned` at a terminal.")
+        remark("A prompt that a session taught is shown to you alone: run `evolvable learn tasks` at a terminal.")
     return Output(found, lambda _: _show_learned(found, any(one.held_out for one in stored)))
 
 
@@ -69,15 +69,15 @@ def _check_options(ref: Ref | None, **chosen: Any) -> None:
     given = [name for name in ("remove", "correct", "task") if chosen[name] is not None]
     if alone and (ref is not None or given or chosen["wrong"] is not None or len(alone) > 1):
         option = f"--{alone[0].replace('_', '-')}"
-        raise InvalidArgument(f"{option} takes nothing else.", f"Run: evolvable learned {option}")
+        raise InvalidArgument(f"{option} takes nothing else.", f"Run: evolvable learn tasks {option}")
     if len(given) > 1:
         raise InvalidArgument("Several changes were named.", "Give --remove, --correct or --task, one of them.")
     if chosen["task"] is None and chosen["wrong"] is not None:
         raise InvalidArgument("--not names no task.", "Give the task with --task.")
     if chosen["task"] is not None and ref is None:
-        raise InvalidArgument("--task names no skill.", "Run: evolvable learned REF --task TEXT")
+        raise InvalidArgument("--task names no skill.", "Run: evolvable learn tasks REF --task TEXT")
     if chosen["correct"] is not None and ref is None:
-        raise InvalidArgument("--correct names no skill.", "Run: evolvable learned REF --correct ID")
+        raise InvalidArgument("--correct names no skill.", "Run: evolvable learn tasks REF --correct ID")
 
 
 def _change(library: Library, caller: Caller, ref: Ref | None, **chosen: Any) -> list[ListedTask]:
@@ -118,7 +118,10 @@ def ask_consent(number: int) -> bool:
         f"\nClaude Code and Codex wrote {sessions} here. Where a skill of yours was opened or a file of its folder was",
         "used, in these and in every new one, this library can learn for which tasks search finds that skill.",
         f"It keeps the prompt that began the task: at most {MAX_TASK} characters, without secrets and code.",
-        "Nothing leaves this machine, and no agent is shown a prompt. `evolvable learned` lists, corrects and removes",
+        (
+            "Nothing leaves this machine, and no agent is shown a prompt. `evolvable learn tasks` lists, corrects and"
+            " removes"
+        ),
         "them.",
     )
     try:
@@ -144,7 +147,7 @@ def show_past_sessions(done: PastSessions) -> None:
     if done.unreadable:
         say(f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no transcripts.")
     if done.learned:
-        say("List, correct and remove them: evolvable learned")
+        say("List, correct and remove them: evolvable learn tasks")
 
 
 def _learn(state: CommandContext) -> Output[PastSessions]:
@@ -175,7 +178,7 @@ def _forget(state: CommandContext) -> Output[dict[str, int]]:
 
 def _show_learned(found: list[ListedTask], held_out: bool) -> None:
     if held_out:
-        say("The task is held out: lookup does not learn it. `evolvable learned --measure` asks it.")
+        say("The task is held out: lookup does not learn it. `evolvable learn tasks --measure` asks it.")
     if not found:
         say("Nothing was learned yet.")
         return
@@ -193,7 +196,7 @@ def _shown_task(one: ListedTask) -> str:
 
 def _show_lookup_test(tested: LookupTest) -> None:
     if tested.first is None or tested.among is None:
-        say("No label is held out. `evolvable learned REF --task TEXT` adds labels; one of four is held out.")
+        say("No label is held out. `evolvable learn tasks REF --task TEXT` adds labels; one of four is held out.")
         return
     say(f"{count(tested.labels, 'held-out label')}, without a judge:")
     say(f"  right skill first       {tested.first:.0%} (95 % interval {tested.low:.0%} to {tested.high:.0%})")

@@ -34,7 +34,7 @@ class Recovered:
 def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Recovered]:
     """Replace the library by a backup.
 
-    SOURCE is a folder that `evolvable backup` made; it stays as it is. The library as it was is moved beside its
+    SOURCE is a folder that `evolvable backup create` made; it stays as it is. The library as it was is moved beside its
     folder. Folders that were watched are watched again: a file that differs from the backup becomes the next version.
     Where none was, `evolvable folders confirm` asks about those of the backup.
     Tokens, trash and runs of evolution stay, and looks at sealed tests are those of both. End the clients first.

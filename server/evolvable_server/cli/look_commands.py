@@ -88,7 +88,7 @@ def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cel
         said["state"] = "frozen: only a person may change it"
     said["use"] = f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
     if hosts and state.stable is not None and state.stable != state.head:
-        said["hosts see"] = f"version {state.stable}; `evolvable publish {info.ref}` shows them the newest"
+        said["hosts see"] = f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
     if state.approved is not None:
         said["may run"] = f"version {state.approved}"
     places = [f"{place} (version {version or 'none'})" for place, version in sorted(state.directories.items())]

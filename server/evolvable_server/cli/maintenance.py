@@ -150,7 +150,10 @@ def _show_purged(done: dict[str, list[Purged]]) -> None:
     say("Replace the secret where it was issued; backups, exports and remotes elsewhere may still hold it.")
 
 
-RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`; `evolvable export` saves what can be read."
+RESTORE = (
+    "`evolvable backup restore FOLDER` restores the last `evolvable backup create`;"
+    " `evolvable export` saves what can be read."
+)
 
 
 @command("fsck")
@@ -165,7 +168,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
             report = fsck.check_library(library.store, show, [check_index])
             warn(*left_by_missing_parts(library))
     except LibraryCorrupt as error:
-        error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
+        error.hint = RESTORE if "evolvable care fsck" in error.hint else error.hint
         raise
     return Output(report, _show_report, found_code(report.faults))
 
@@ -229,7 +232,7 @@ def _show_folded(folded: FoldedLibrary, done: str) -> None:
     )
 
 
-@command("trash")
+@command("trash", table=True)
 @click.argument("action", type=click.Choice(["list", "restore", "delete"]), default="list")
 @click.argument("entry", required=False)
 def trash_command(state: CommandContext, action: str, entry: str | None) -> Output[Any]:
@@ -249,7 +252,7 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
         found = next((one for one in trash.entries() if one.id == entry), None)
         if found is None:
             raise NotFound(
-                f"There is nothing {ascii(entry[:40])} in the trash.", "`evolvable trash` lists its entries."
+                f"There is nothing {ascii(entry[:40])} in the trash.", "`evolvable care trash` lists its entries."
             )
         if action == "delete":
             trash.delete(found.id)

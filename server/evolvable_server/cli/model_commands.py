@@ -36,7 +36,7 @@ TEST_REQUEST = Request(
 )
 
 
-@command("model")
+@command("model", table=True)
 @click.argument("action", type=click.Choice(["add", "list", "remove", "role", "test"]), default="list")
 @click.argument("name", required=False)
 @click.argument("models", nargs=-1)
@@ -140,7 +140,7 @@ def _check_known(person: PersonConfig, role: str, name: str) -> None:
         return
     known = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
     raise InvalidArgument(
-        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable model add. Named: {known}."
+        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable role model add. Named: {known}."
     )
 
 

@@ -27,9 +27,7 @@ class RefType(click.ParamType[Ref]):
             return Ref.parse(value)
         except InvalidRef as error:
             if Path(value).is_dir():
-                hint = (
-                    "Name a resource, such as skill:pdf. `evolvable recover FOLDER` replaces the library by a backup."
-                )
+                hint = "Name a resource, such as skill:pdf. `evolvable backup restore FOLDER` brings a backup back."
                 raise InvalidRef(f"{quoted(value)} is a folder.", hint) from error
             raise
 

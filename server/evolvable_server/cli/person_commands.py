@@ -102,7 +102,7 @@ def _unlock(state: CommandContext) -> None:
         with state.library() as (library, caller):
             if _end_lost_locks(state, library, caller):
                 return
-        raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
+        raise InvalidArgument("Approvals are not locked.", "`evolvable care approvals lock` locks them.")
     signer.unlock()
     with contextlib.suppress(NoLibrary), state.library() as (library, caller):
         library.store.backend.attestations.end_locks([signer.key])
@@ -128,7 +128,7 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
     state.require_person("Deciding whose signatures count")
     signer = state.signer()
     if signer is None:
-        raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
+        raise InvalidArgument("Approvals are not locked.", "`evolvable care approvals lock` locks them.")
 
     check_account_file("Whose signatures count")
 
@@ -174,7 +174,7 @@ MAX_LISTED = 50
 """Resources that are listed one by one before a question."""
 
 MAX_FINDINGS = 5
-"""Findings of one resource that are shown; `evolvable scan` shows all."""
+"""Findings of one resource that are shown; `evolvable care scan` shows all."""
 
 
 @command("trust")
@@ -298,7 +298,7 @@ def _show_question(asked: TrustQuestion) -> None:
         say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
         return
     if asked.folder:
-        say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that nobody vouches for:")
+        say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that no person approved:")
     else:
         say(f"You have not looked at {asked.what} as it is now:")
     for one in asked.offered[:MAX_LISTED]:
@@ -306,7 +306,7 @@ def _show_question(asked: TrustQuestion) -> None:
         for finding in one.findings[:MAX_FINDINGS]:
             (warn if finding.severity is FindingSeverity.HIGH else say)(f"  {finding.severity}: {finding}")
         if len(one.findings) > MAX_FINDINGS:
-            say(f"  and {len(one.findings) - MAX_FINDINGS} more findings: evolvable scan {one.ref}")
+            say(f"  and {len(one.findings) - MAX_FINDINGS} more findings: evolvable care scan {one.ref}")
         if one.capabilities:
             say(f"  it has the means: {', '.join(one.capabilities)}")
         if one.diff:

@@ -31,13 +31,24 @@ class Meter:
     """The line of one command, drawn by a thread: work that reports nothing is shown too."""
 
     def __init__(self, terminal: TextIO) -> None:
-        self.label, self.done, self.total = "", 0, 0
         self._terminal = terminal
         self._begun = time.monotonic()
+        self.begin("")
         self._lock = threading.RLock()
         self._drawn, self._line_is_open = False, False
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def begin(self, label: str) -> None:
+        """Begin a step, of which nothing is done."""
+        self.label, self.done, self.total, self.first = label, 0, 0, 0
+        self.since = time.monotonic()
+
+    def set(self, done: int, total: int) -> None:
+        """Set how much of the step is done. The rate is that of what came after the first call."""
+        if not self.total:
+            self.first, self.since = done, time.monotonic()
+        self.done, self.total = done, total
 
     def resume(self) -> None:
         """Draw, after a while."""
@@ -82,12 +93,30 @@ class Meter:
     def _text(self) -> str:
         from evolvable_server.cli.tables import cut_end  # late: most commands draw nothing
 
-        seconds = int(time.monotonic() - self._begun)
         parts = [f"{min(self.done, self.total):,} of {self.total:,}"] * bool(self.total)
-        parts.append(f"{seconds // 60}:{seconds % 60:02}")
+        parts += rate_and_rest(self.done - self.first, self.total - self.done, time.monotonic() - self.since)
+        parts.append(_clock(time.monotonic() - self._begun))
         rest = "  " + "  ".join(parts)
         room = max(shutil.get_terminal_size().columns - 1 - len(rest), 8)
         return cut_end(self.label, room) + rest
+
+
+_RATED_SECONDS = 2.0
+"""How long a step goes on before its rate says anything."""
+
+
+def rate_and_rest(done: int, left: int, seconds: float) -> list[str]:
+    """Return how many are done in a second or a minute, and the time that the rest takes; nothing before both show."""
+    if done <= 0 or left <= 0 or seconds < _RATED_SECONDS:
+        return []
+    rate = done / seconds
+    speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+    return [speed, f"{_clock(left / rate)} left"]
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 class _Stream:
@@ -117,18 +146,18 @@ def show_progress(label: str) -> Iterator[Progress]:
     """
     global _current
     if (meter := _current) is not None:
-        before = meter.label, meter.done, meter.total
-        meter.label, meter.done, meter.total = label, 0, 0
+        before = meter.label, meter.done, meter.total, meter.first, meter.since
+        meter.begin(label)
         try:
             yield _set
         finally:
-            meter.label, meter.done, meter.total = before
+            meter.label, meter.done, meter.total, meter.first, meter.since = before
         return
     if not _is_wanted():
         yield _set
         return
     _current = meter = Meter(sys.stderr)
-    meter.label = label
+    meter.begin(label)
     with contextlib.ExitStack() as streams:
         streams.enter_context(contextlib.redirect_stderr(_Stream(meter, sys.stderr)))
         if sys.stdout.isatty():
@@ -143,7 +172,13 @@ def show_progress(label: str) -> Iterator[Progress]:
 
 def _set(done: int, total: int) -> None:
     if _current is not None:
-        _current.done, _current.total = done, total
+        _current.set(done, total)
+
+
+def set_label(text: str) -> None:
+    """Change what the line says of the step that goes on, such as what it cost so far."""
+    if _current is not None:
+        _current.label = text
 
 
 @contextlib.contextmanager

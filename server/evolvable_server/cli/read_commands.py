@@ -110,15 +110,15 @@ def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bo
         author_text = author
     room = (screen_width() or MOST_OF_LINE) - len(begin) - len(told)
     # A description between marks stays whole: a cut would take the closing mark.
-    about = one_line(match.description) if found.notice else shortened(match.description, max(room, 40))
+    about = one_line(match.description) if found.notice else shortened(match.description, max(room, 20))
     click.echo(f"{styled(begin, 'bold')}{told}{about}".rstrip())
     if verbose:
-        show_text(f"{match.stage}, {match.maturity}; {match.why}", "dim", indent=4)
+        show_text(match.why, "dim", indent=4)
         if author_text:
             show_text(author_text, colour, indent=4)
 
 
-@command("list")
+@command("list", table=True)
 @click.argument("query", required=False)
 @click.option("--kind", type=KIND, help="Only this kind.")
 @click.option("--scope", help="Only this scope: 'user' or a project's name.")
@@ -150,12 +150,11 @@ def _show_listing(listing: search.Listing, page: int) -> None:
     if listing.notice:
         say(listing.notice)
     show_table(
-        ["ref", "author", "maturity", "used", "helped", "description"],
+        ["ref", "author", "used", "helped", "description"],
         [
             [
                 (f"{r.ref}@{r.version}", "bold"),
                 author_words(r.author, r.by),
-                r.maturity,
                 str(r.uses),
                 _helped(r),
                 r.description,
@@ -164,7 +163,7 @@ def _show_listing(listing: search.Listing, page: int) -> None:
         ],
         names=("ref",),
         wide=("description",),
-        spare=("maturity", "helped", "used", "author"),
+        spare=("helped", "used", "author"),
         whole=bool(listing.notice),
     )
     say_more(page, len(listing.resources), listing.next_cursor is not None)
@@ -281,7 +280,7 @@ def version_range(value: str) -> tuple[int | None, int | None]:
     return numbers[0], numbers[1]
 
 
-@command("history")
+@command("history", table=True)
 @click.argument("ref", type=REF)
 @click.option(
     "--diff", "between", type=version_range, metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
@@ -330,7 +329,7 @@ def _show_history(past: versions.History, page: int) -> None:
             for v in past.versions
         ],
         wide=("why", "files"),
-        spare=("files", "author", "operation"),
+        spare=("files", "operation"),
         whole=bool(past.notice),
     )
     for version in past.versions:
@@ -364,6 +363,6 @@ def _show_summary(summary: load.EvidenceSummary) -> None:
     success = f", {summary.success:.0%} well" if summary.success is not None and summary.rated >= ENOUGH else ""
     said = [f"loaded {summary.loaded}", *([f"{counts}{success}"] if counts else [])]
     said.append(f"{summary.verified} verified, {summary.reported} reported")
-    say(f"{summary.ref}: {summary.maturity}; {', '.join(said)}")
+    say(f"{summary.ref}: {', '.join(said)}")
     if summary.note:
         say(summary.note)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Start time: only `review` and `compress` need the reviewer.
 
 
-@command("sessions")
+@command("sessions", table=True)
 @click.option(
     "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest first."
 )
@@ -103,8 +103,8 @@ def review_command(
 ) -> Output[Any]:
     """Learn from finished sessions.
 
-    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. `evolvable model role
-    reviewer` names the reviewer model; without one, a review request is written for an agent to answer.
+    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. `evolvable role model
+    role reviewer` names the reviewer model; without one, a review request is written for an agent to answer.
     """
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
@@ -191,9 +191,12 @@ def _show_review(one: "Reviewed") -> None:
     if one.state == "waits":
         warn(one.why)
     elif one.packet is not None:
-        say(f"It needs an answer: of an agent by review_session, or yours by `evolvable review --json {one.session}`")
+        say(
+            "It needs an answer: of an agent by review_session, or yours by `evolvable learn review --json"
+            f" {one.session}`"
+        )
         say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
-        alone = "For a model that answers by itself: `evolvable model role reviewer claude` (or codex, anthropic)."
+        alone = "For a model that answers by itself: `evolvable role model role reviewer claude` (or codex, anthropic)."
         say(one.why if one.refused else alone)
     elif one.why:
         say(one.why)
@@ -210,8 +213,11 @@ def _show_status(found: "ReviewStatus") -> None:
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[tuple[Cell, Cell]] = [
         (("reviews", "bold"), f"on; {who} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"),
-        (("queued", "bold"), _some(found.queued, "session", "evolvable review --queue")),
-        (("begun", "bold"), _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable review")),
+        (("queued", "bold"), _some(found.queued, "session", "evolvable learn review --queue")),
+        (
+            ("begun", "bold"),
+            _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable learn review"),
+        ),
         (("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")),
         (("last", "bold"), _last(found.last)),
         (("left today", "bold"), _left(found.left)),
@@ -325,7 +331,7 @@ def memory_command(state: CommandContext, action: str, clients: tuple[str, ...])
 _SAID = {
     "off": "{title} reads no memories: {path}",
     "current": "{title} reads them in {path}, which is up to date.",
-    "behind": "{title} reads them in {path}, which is not up to date; `evolvable memory on` writes it again.",
+    "behind": "{title} reads them in {path}, which is not up to date; `evolvable client memory on` writes it again.",
     "broken": "{title}: {why}",
 }
 
@@ -355,7 +361,7 @@ _REASONS = {
 }
 
 
-@command("stats")
+@command("stats", table=True)
 @click.argument("ref", required=False)
 @click.option(
     "--days", type=click.IntRange(1, verbs.MAX_DAYS), default=30, show_default=True, help="How far back `dead` looks."
@@ -363,8 +369,8 @@ _REASONS = {
 def stats_command(state: CommandContext, ref: str | None, days: int) -> Output[verbs.Stats]:
     """Show what is used, what helps, what harms and what is dead.
 
-    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
-    ends. With REF also by version, model and task type.
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. With REF also by version,
+    model and task type.
     """
     with state.library() as (library, caller):
         found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
@@ -376,12 +382,11 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
         say("Nothing was shown, loaded or used yet.")
         return
     show_table(
-        ["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
+        ["ref", "verdict", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
         [
             [
                 (line.ref, "bold"),
-                (line.verdict, _STYLES.get(line.verdict, "")),
-                line.maturity,
+                (verbs.verdict_words(line.verdict), _STYLES.get(line.verdict, "")),
                 *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
                 *(str(line.verified.n), str(line.reported.n), line.why),
             ]
@@ -389,7 +394,7 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
         ],
         names=("ref",),
         wide=("why",),
-        spare=("reported", "maturity", "why", "verified", "shown", "used", "loaded"),
+        spare=("reported", "why", "verified", "shown", "used", "loaded"),
     )
     if whole:
         _show_parts(found.resources[0])
@@ -405,7 +410,7 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
         say("\nWorth a review:")
         say(*(f"  {one.ref}: {_REASONS[one.reason]}: {one.numbers}" for one in found.opportunities))
         if not whole:
-            say("Look closer: evolvable stats REF")
+            say("Look closer: evolvable learn stats REF")
 
 
 def _show_parts(line: verbs.ResourceStats) -> None:

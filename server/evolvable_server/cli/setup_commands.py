@@ -50,7 +50,7 @@ def _group(role: str, uses: str) -> click.Command:
     """Return the command for one role. uses: where its names are used."""
     word = role.removesuffix("s")
 
-    @command(word)
+    @command(word, table=True)
     @click.argument("action", type=click.Choice(["add", "list", "remove"]), default="list")
     @click.argument("name", required=False)
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")

@@ -118,10 +118,10 @@ def _show_status(found: LibraryStatus) -> None:
     rows += _rows("put back", found.put_back)
     rows += _rows("similar", _near_duplicates(found))
     rows += _rows("folder", found.folders)
-    if found.windows is not None:
+    if found.windows:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     if found.queued:
-        rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable review --queue"))
+        rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
     more = f" ({found.problems - 1} more)" if found.problems > 1 else ""
     worst = (f"{found.worst}{more} `evolvable doctor` says what to do.", "red")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, AnyStr, TextIO
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 try:
     import termios
@@ -124,6 +125,9 @@ def show_error(message: str, hint: str = "") -> None:
 
 def show_usage_error(error: click.ClickException) -> None:
     """Write that a command was used wrongly as click does; on a terminal it breaks between words."""
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True, color=error.ctx.color if error.ctx else None)
+        return
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         click.echo(context.get_usage(), err=True, color=context.color)
@@ -231,14 +235,49 @@ def show_table(
     """
     from evolvable_server.cli.tables import ColumnRoles, fit_table
 
-    plain = [[one_line(_text(cell)) for cell in row] for row in rows]
+    if _tsv is not None:
+        _write_tsv([columns, *rows], _tsv)
+        return
     width = None if whole else screen_width()
+    if width is not None and rows:
+        columns, rows = _without_empty_columns(columns, rows)
+    plain = [[one_line(_text(cell)) for cell in row] for row in rows]
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
     for number, line in enumerate(fitted.cells):
         styles = ["bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns]
         click.echo("  ".join(map(styled, map(_encodable, line), styles)).rstrip())
     if fitted.left_out:
         show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
+
+
+def _without_empty_columns(columns: Sequence[str], rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[Row]]:
+    """Return a table without the columns in which no row has anything; the first one stays."""
+    full = [at for at in range(len(columns)) if not at or any(_text(row[at]).strip() not in ("", "-") for row in rows)]
+    return [columns[at] for at in full], [[row[at] for at in full] for row in rows]
+
+
+_tsv: TextIO | None = None
+"""Where rows go instead of tables, while a command was asked for tab-separated values."""
+
+
+@contextlib.contextmanager
+def tsv_tables() -> Iterator[None]:
+    """Write the tables of the body to stdout as tab-separated values, and nothing else of it.
+
+    The titles come first, each row has all its columns and its whole text. No cell has a tab or a line end in it.
+    """
+    global _tsv
+    _tsv = sys.stdout
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        _tsv = None
+
+
+def _write_tsv(rows: Iterable[Row], stream: TextIO) -> None:
+    for row in rows:
+        click.echo("\t".join(one_line(_text(cell)) for cell in row), file=stream)
 
 
 def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
@@ -331,7 +370,7 @@ class _Page(io.StringIO):
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
     """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere write it through."""
-    if not _is_terminal(sys.stdout):
+    if isinstance(sys.stdout, _Page) or not _is_terminal(sys.stdout):
         yield
         return
     page = _Page()

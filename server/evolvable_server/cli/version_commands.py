@@ -26,7 +26,7 @@ from evolvable_server.cli.terminal import (
     warn,
 )
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Actor, Change, Operation
+from evolvable_store.operation import Actor, Change, Operation, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_tools.authors import author_words, operation_author, reason_notice
@@ -60,7 +60,7 @@ MAX_REFS = 5
 """Resources that a table names of one operation."""
 
 
-@command("log")
+@command("log", table=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @page_option
 @click.option("--session", metavar="ID", help="Only what this session did.")
@@ -120,7 +120,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
             for o in operations
         ],
         wide=("why", "what"),
-        spare=("session", "when", "author"),
+        spare=("session", "when"),
         whole=bool(log["notice"]),
     )
     for o in operations:
@@ -207,14 +207,19 @@ def undo_command(
 ) -> Output[versions.Undone]:
     """Take an operation back.
 
-    OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since stays. A
+    OPERATION, or all that a session changed, is taken back in one new operation. Without either, at a terminal, your
+    last operation is shown, and you are asked whether to take it back. What somebody changed since stays. A
     resource where both changed the same lines is left alone and listed, and so is one that waits for a person; the
     exit code is then 4. `evolvable log` shows operations. What they created goes from the watched folders too; at a
     terminal that is asked first.
     """
-    if (operation is None) == (session is None):
+    named = operation is not None or session is not None
+    at_terminal = sys.stdin.isatty() and state.identity.principal is Principal.PERSON
+    if (operation is not None and session is not None) or (not named and not at_terminal):
         raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
     with state.library() as (library, caller):
+        if not named:
+            operation = _offer_last(library, yes=yes)
         session = whole_session(library.store, session) if session else session
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
@@ -223,6 +228,22 @@ def undo_command(
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
         undone = proposal_inbox.revert_or_propose(library, caller, why, operation=operation, session=session)
     return Output(undone, lambda _: _show_undone(undone, there), found_code(undone.waiting, undone.conflicts))
+
+
+def _offer_last(library: Library, *, yes: bool) -> int:
+    """Show the person's last operation that is in force, and return it after a yes. Raise InvalidArgument."""
+    undone = set[int]()
+    for made in library.store.operations(SEARCHED):
+        undone.update(made.intent.undoes)
+        if made.principal is Principal.PERSON and not made.intent.undoes and made.id not in undone:
+            break
+    else:
+        raise InvalidArgument("You made no operation that could be taken back.", "`evolvable log` shows all of them.")
+    changes = library.store.backend.changes_of([made.id])
+    moved = some([_moved({"ref": str(one.ref), "after": one.after}) for one in changes], MAX_REFS)
+    remark(f"Your last operation is {made.id}, {local_time(made.at)}: {one_line(made.reason)}: {moved}")
+    confirm(f"Take back operation {made.id}?", yes=yes, refused="Nothing was taken back.")
+    return made.id
 
 
 def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:

@@ -283,7 +283,7 @@ class SkillsExtension(Extension):
         held = self._library.store.backend.channel.of(place.head.id)
         if held is None:
             raise NoSuchResource(
-                f"{place.head.ref} is not on the channel.", "`evolvable fsck` says whether it should be."
+                f"{place.head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be."
             )
         entry = HostCatalog(self._library.store).entry(held, place.version)
         if entry.left_out:

@@ -124,7 +124,7 @@ def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None)
     if version is None:
         raise NoSuchResource(
             f"{head.ref} is in the library, and hosts do not see it until it is published.",
-            "load_skill opens it; the user publishes with `evolvable publish`.",
+            "load_skill opens it; the user publishes with `evolvable lab publish`.",
         )
     return _resolved(store, head, version, parts[1:], number is not None)
 

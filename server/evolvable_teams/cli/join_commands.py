@@ -107,7 +107,7 @@ def join_command(
     except BaseException:
         joining.forget_membership(found.name)
         raise
-    joined = Joined(found.name, found.resource, found.issuer, tools, [str(path)], f"evolvable join {url} --undo")
+    joined = Joined(found.name, found.resource, found.issuer, tools, [str(path)], f"evolvable team join {url} --undo")
     joined.changed.extend(_connect(state, found, clients))
     return Output(joined, lambda _: _show(joined))
 
@@ -233,7 +233,7 @@ def _connect(state: CommandContext, found: ServedLibrary, clients: Sequence[str]
         warn(*done.warnings)
         changed += [done.path] if done.written else []
     if not changed:
-        remark(f"No client was changed. `evolvable join {found.resource} --client NAME` connects one.")
+        remark(f"No client was changed. `evolvable team join {found.resource} --client NAME` connects one.")
     return changed
 
 
@@ -243,7 +243,7 @@ def _name_project(state: CommandContext, resource: str, project: str) -> Output[
     one = joining.load_membership(name)
     place = main_project(state.config().project)
     path = joining.name_project(name, place, check_scope(project))
-    done = Joined(name, resource, one.issuer, 0, [str(path)], f"evolvable join {resource} --undo")
+    done = Joined(name, resource, one.issuer, 0, [str(path)], f"evolvable team join {resource} --undo")
     return Output(
         done, lambda _: say(f"{place} is the project {project} of {resource}, from the next start of a client.")
     )
@@ -278,6 +278,6 @@ def _show(joined: Joined) -> None:
 def bridge_command(state: CommandContext, name: str) -> None:
     """Pass MCP on stdin and stdout on to a joined library.
 
-    Clients start this themselves, once `evolvable join` connected them.
+    Clients start this themselves, once `evolvable team join` connected them.
     """
     run_bridge(name)

@@ -65,7 +65,9 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
 
 def _check(store: Store) -> None:
     if faults := check_library(store).faults:
-        raise LibraryCorrupt(f"{store.backend.where} is damaged: {faults[0]}", "`evolvable fsck` lists everything.")
+        raise LibraryCorrupt(
+            f"{store.backend.where} is damaged: {faults[0]}", "`evolvable care fsck` lists everything."
+        )
 
 
 def _show(result: Moved) -> None:

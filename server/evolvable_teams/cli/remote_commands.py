@@ -76,7 +76,7 @@ _signed_option = click.option(
 )
 
 
-@command("remote")
+@command("remote", table=True)
 @click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow"]), default="list")
 @click.argument("name", required=False)
 @click.argument("url", required=False)
@@ -139,7 +139,9 @@ def _add(
         raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")
     if there is None:
         _store(name, place, made, state.signer())
-    return Output(dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable push` sends the library."))
+    return Output(
+        dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable team push` sends the library.")
+    )
 
 
 def _remove(state: CommandContext, name: str) -> Output[Any]:
@@ -157,7 +159,7 @@ def _remove(state: CommandContext, name: str) -> Output[Any]:
 
 def _set_key(state: CommandContext, key: str, *, wanted: bool) -> Output[Any]:
     if not re.fullmatch(r"[0-9a-f]{64}", key):
-        hint = "The owner of the key sees it with `evolvable approvals status --json`."
+        hint = "The owner of the key sees it with `evolvable care approvals status --json`."
         raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
     _store_key(key, state.config().home, state.signer(), wanted=wanted)
     said = "count when they are pulled" if wanted else "count no longer"
@@ -211,7 +213,7 @@ def _named_one(state: CommandContext, name: str) -> NamedRemote:
             return one
     known = ", ".join(one.name for one in _named(state)) or "none"
     raise NotFound(
-        f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable remote add` names one."
+        f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable team remote add` names one."
     )
 
 
@@ -229,7 +231,7 @@ def _statuses(state: CommandContext) -> list[RemoteStatus]:
 
 def _show_all(found: list[RemoteStatus]) -> None:
     if not found:
-        say("The library has no remote. `evolvable remote add origin URL` names one.")
+        say("The library has no remote. `evolvable team remote add origin URL` names one.")
         return
     rows: list[Row] = [
         [(one.name, "bold"), one.url, one.branch, local_time(one.synchronised) if one.synchronised else "never"]
@@ -362,7 +364,7 @@ def _purge(
         done = purge_as_elsewhere(library, caller, remote, found)
         warn(*(f"still there: {one}" for one in done.remains))
         return False
-    remark(f"They stay here. `evolvable pull {remote.name} --purge` purges them.")
+    remark(f"They stay here. `evolvable team pull {remote.name} --purge` purges them.")
     return True
 
 
@@ -417,11 +419,11 @@ def clone_command(
 ) -> Output[PullResult]:
     """Make a library of a git repository.
 
-    The library must be empty; `evolvable remote add` and `pull` merge a repository into one that is not.
+    The library must be empty; `evolvable team remote add` and `pull` merge a repository into one that is not.
     """
     with state.library(create=True) as (library, _):
         if library.store.sequence():
-            hint = f"`evolvable remote add {name} URL` and `evolvable pull {name}` merge the two."
+            hint = f"`evolvable team remote add {name} URL` and `evolvable team pull {name}` merge the two."
             raise InvalidArgument("The library is not empty.", hint)
     _add(state, name, url, branch, scopes, parts, signed=signed)
     remote = _find(state, name)

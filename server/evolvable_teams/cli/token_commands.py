@@ -25,7 +25,7 @@ def lifetime(value: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-@command("token")
+@command("token", table=True)
 @click.argument("action", type=click.Choice(["add", "list", "revoke"]), default="list")
 @click.argument("name", required=False)
 @click.option("--report", is_flag=True, help="With add: it may report outcomes.")
@@ -72,7 +72,7 @@ def _show_secret(name: str, permissions: tuple[Permission, ...], secret: str) ->
 
 def _show_tokens(tokens: Sequence[Token]) -> None:
     if not tokens:
-        say("There are no tokens. `evolvable token add NAME` makes one.")
+        say("There are no tokens. `evolvable team token add NAME` makes one.")
         return
     now = datetime.now(UTC)
     show_table(

@@ -161,7 +161,7 @@ def check_reach(settings: HttpSettings, tokens: Tokens) -> None:
         return
     raise InvalidArgument(
         f"{settings.host} can be reached from other machines, and there is no token to ask for.",
-        "`evolvable token add NAME` makes one; 127.0.0.1 serves this machine alone.",
+        "`evolvable team token add NAME` makes one; 127.0.0.1 serves this machine alone.",
     )
 
 

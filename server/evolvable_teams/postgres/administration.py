@@ -49,7 +49,7 @@ class PostgresMaintenance(Maintenance):
         """Refuse: a library in PostgreSQL is copied by the server's own tools. Raises Refused."""
         raise Refused(
             "A library in PostgreSQL is not copied as a file.",
-            "`evolvable move --to FOLDER` copies it into a SQLite library; pg_dump copies the database.",
+            "`evolvable team move --to FOLDER` copies it into a SQLite library; pg_dump copies the database.",
         )
 
 
@@ -62,5 +62,5 @@ class PostgresPurges(Purges):
         """Raise Refused."""
         raise Refused(
             "A purge cannot be promised on PostgreSQL: its files, its log and its backups keep removed rows.",
-            "`evolvable move --to FOLDER`, purge there, and move the library into a new database.",
+            "`evolvable team move --to FOLDER`, purge there, and move the library into a new database.",
         )

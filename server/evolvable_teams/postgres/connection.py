@@ -279,7 +279,7 @@ def as_library_error(error: Exception, where: str) -> EvolvableError:
         return library_error(error, where)
     if isinstance(error, UnicodeEncodeError | OverflowError):
         return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
-    return LibraryCorrupt(f"{where} has a value that Evolvable never writes: {error}.", "Run `evolvable fsck`.")
+    return LibraryCorrupt(f"{where} has a value that Evolvable never writes: {error}.", "Run `evolvable care fsck`.")
 
 
 _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], ...] = (

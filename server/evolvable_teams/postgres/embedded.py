@@ -56,7 +56,8 @@ def start_for_home(home: Path, folder: Path | None = None) -> "EmbeddedServer":
     """
     if (home / LIBRARY_FILE).exists():
         raise AlreadyExists(
-            f"{home} holds a library in SQLite.", "Name another --home; `evolvable move` copies the library into it."
+            f"{home} holds a library in SQLite.",
+            "Name another --home; `evolvable team move` copies the library into it.",
         )
     return EmbeddedServer(folder or home / EMBEDDED_FOLDER, home=home)
 

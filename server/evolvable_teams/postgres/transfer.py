@@ -66,7 +66,7 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
                 highest = f"SELECT ?, max({key}) FROM {table.name} HAVING max({key}) IS NOT NULL"
                 writer.execute(f"INSERT INTO counter (name, value) {highest}", (table.name,))
         if read.digest() != written.digest():
-            raise LibraryCorrupt("The copy differs from the library.", "Nothing was copied; run `evolvable fsck`.")
+            raise LibraryCorrupt("The copy differs from the library.", "Nothing was copied; run `evolvable care fsck`.")
     return Transferred(rows, read.hexdigest())
 
 

@@ -233,7 +233,7 @@ class _Export:
             return _EMPTY
         manifest = self._store.backend.manifest(self._id(ref), number)
         if manifest is None:
-            raise LibraryCorrupt(f"{ref.at(number)} is missing.", "Run `evolvable fsck`.")
+            raise LibraryCorrupt(f"{ref.at(number)} is missing.", "Run `evolvable care fsck`.")
         return manifest
 
     def _log(self) -> Iterator[Change]:

@@ -81,7 +81,7 @@ class Mirror:
         if seen and (not head or not self.repository.is_ancestor(seen, head)):
             raise Refused(
                 f"The history of {self.remote.name} was rewritten: commit {seen[:12]}, which it had, is gone.",
-                f"Ask who did that. `evolvable remote remove {self.remote.name}` and add accept the new history.",
+                f"Ask who did that. `evolvable team remote remove {self.remote.name}` and add accept the new history.",
             )
         if self.state.tip and not self.repository.id_of(self.state.tip):
             # The mirror was deleted, by a purge or with a restored backup: equal contents are merged again.
@@ -177,7 +177,7 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
         _write_records(mirror, caller)
         tip = mirror.state.tip
         if there and not (tip and mirror.repository.is_ancestor(there, tip)):
-            hint = f"`evolvable pull {remote.name}` merges it; push again then."
+            hint = f"`evolvable team pull {remote.name}` merges it; push again then."
             raise Conflict(f"{remote.name} has commits that are not here.", hint)
         _check_decided(mirror)
         if remote.signed and tip != there:

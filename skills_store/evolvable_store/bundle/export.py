@@ -262,7 +262,7 @@ class _Export:
         version = self._store.backend.version(identity, number)
         manifest = self._store.backend.manifest(identity, number)
         if version is None or manifest is None:
-            raise LibraryCorrupt(f"{change.ref.at(number)} is missing.", "Run `evolvable fsck`.")
+            raise LibraryCorrupt(f"{change.ref.at(number)} is missing.", "Run `evolvable care fsck`.")
         self._blobs.update((bytes.fromhex(entry.sha256), None) for entry in manifest.values())
         return {"hash": version.hash, "files": {path: (e.sha256, e.size, e.mode) for path, e in manifest.items()}}
 

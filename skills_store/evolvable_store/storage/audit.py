@@ -52,7 +52,7 @@ class AuditEntry:
     def expected_hash(self) -> str:
         """The hash that the row must have."""
         fields = (
-            *("evolvable audit", 1, self.number, self.at, self.decision, self.subject, self.principal, self.via),
+            *("evolvable care audit", 1, self.number, self.at, self.decision, self.subject, self.principal, self.via),
             *(self.address, self.session, self.operation, self.previous),
         )
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()

@@ -350,7 +350,7 @@ def _as_folder(identity: int, scope: object, kind: object, path: object) -> Watc
     if not named or kind not in {*Kind}:
         raise LibraryCorrupt(
             f"The library's entry of the watched folder {ascii(path)[:80]} (number {identity}) is damaged.",
-            "`evolvable fsck` examines the library; `evolvable backup` keeps what it holds.",
+            "`evolvable care fsck` examines the library; `evolvable backup create` keeps what it holds.",
         )
     return WatchedFolder(identity, str(scope), Kind(str(kind)), Path(str(path)))
 

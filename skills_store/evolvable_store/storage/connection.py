@@ -217,8 +217,8 @@ def _is_busy(error: Exception) -> bool:
     return "locked" in str(error) or "busy" in str(error)
 
 
-RESTORE = "`evolvable recover FOLDER` restores the last `evolvable backup`."
-_RESTORE = f"Run `evolvable fsck`. {RESTORE}"
+RESTORE = "`evolvable backup restore FOLDER` restores the last `evolvable backup create`."
+_RESTORE = f"Run `evolvable care fsck`. {RESTORE}"
 
 _DAMAGED = (LibraryCorrupt, "{path} is damaged.", _RESTORE)
 _NOT_WRITABLE = (LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on.")
@@ -246,7 +246,7 @@ _BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
     "disk i/o error": (
         LibraryUnreachable,
         "The disk that holds {path} reports an error.",
-        "Check the disk, then `evolvable fsck`.",
+        "Check the disk, then `evolvable care fsck`.",
     ),
     "locked": (LibraryBusy, "{path} is locked by another process.", _BUSY),
 }

@@ -180,7 +180,7 @@ class LearnedTasks(SqliteRepository):
 
 
 def _no_such_task(identity: int) -> NoSuchUse:
-    return NoSuchUse(f"There is no learned task {identity}.", "`evolvable learned` lists them.")
+    return NoSuchUse(f"There is no learned task {identity}.", "`evolvable learn tasks` lists them.")
 
 
 def _refuse(db: Connection, rows: Iterable[tuple[str | None, int]]) -> None:

@@ -221,7 +221,7 @@ class Maintenance(SqliteRepository):
         if found != [("ok",)]:
             raise LibraryCorrupt(
                 f"The copy is damaged ({'; '.join(text for (text,) in found)}), so it was not kept.",
-                "Run `evolvable fsck` on the library.",
+                "Run `evolvable care fsck` on the library.",
             )
 
 

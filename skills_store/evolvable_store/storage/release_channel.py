@@ -224,7 +224,7 @@ class Channel(SqliteRepository):
         """Return one move. Raises NotFound."""
         found = self.moves(1, below=identity + 1)
         if not found or found[0].id != identity:
-            raise NotFound(f"The channel has no move {identity}.", "`evolvable channel log` lists them.")
+            raise NotFound(f"The channel has no move {identity}.", "`evolvable lab channel log` lists them.")
         return found[0]
 
     def moves(self, limit: int, below: int | None = None) -> list[ChannelMove]:

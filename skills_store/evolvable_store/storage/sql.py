@@ -134,7 +134,7 @@ class _CommonReads:
         except zlib.error:
             raise LibraryCorrupt(
                 f"Blob {sha256[:12]} in {self.path} does not match its hash.",
-                f"Run `evolvable fsck` to see what is affected. {RESTORE}",
+                f"Run `evolvable care fsck` to see what is affected. {RESTORE}",
             ) from None
 
     def sequence(self) -> int:

@@ -102,7 +102,7 @@ class TrialPool(SqliteRepository):
         """Return one. Raises NotFound."""
         row = self._one(f"SELECT {_COLUMNS} FROM pool WHERE id = ?", identity)
         if row is None:
-            raise NotFound(f"There is no trial {identity}.", "`evolvable pool list` shows them.")
+            raise NotFound(f"There is no trial {identity}.", "`evolvable evolve pool list` shows them.")
         return _as_pooled(*row)
 
     def add(self, new: PooledVersion) -> PooledVersion:
@@ -114,7 +114,9 @@ class TrialPool(SqliteRepository):
             taken = "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
             before, open_ones = db.execute(taken, (new.resource,)).fetchone()
             if open_ones:
-                raise AlreadyExists("Another version of it is on trial.", "`evolvable pool stop` ends that trial.")
+                raise AlreadyExists(
+                    "Another version of it is on trial.", "`evolvable evolve pool stop` ends that trial."
+                )
             values = (
                 *(new.resource, new.version, new.incumbent, PoolState.TRIAL, new.since_round, new.at),
                 *(os.urandom(SALT), new.share, before + 1, int(new.described), int(new.approved), new.reason, "[]"),

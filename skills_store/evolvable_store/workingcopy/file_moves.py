@@ -427,7 +427,9 @@ class Trash:
         """
         entry = self._read(identity)
         if entry is None:
-            raise NotFound(f"There is nothing {identity!r} in the trash.", "`evolvable trash` lists what is in it.")
+            raise NotFound(
+                f"There is nothing {identity!r} in the trash.", "`evolvable care trash` lists what is in it."
+            )
         with open_real((self._place / identity).resolve()) as place:
             content = place / "content"
             target.make_parents()
@@ -442,7 +444,9 @@ class Trash:
     def delete(self, identity: str) -> None:
         """Delete an entry. Raise InvalidArgument for something that is no entry's name."""
         if not _ID.fullmatch(identity):
-            raise InvalidArgument(f"{identity[:40]!r} is not the name of an entry.", "`evolvable trash` lists them.")
+            raise InvalidArgument(
+                f"{identity[:40]!r} is not the name of an entry.", "`evolvable care trash` lists them."
+            )
         shutil.rmtree(self._place / identity, ignore_errors=True)
 
     def expire(self, now: float) -> None:

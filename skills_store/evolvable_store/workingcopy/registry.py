@@ -257,7 +257,7 @@ class WorkingCopies:
         try:
             syncs = [self.copy(folder).sync(each, removals=False) for folder, each in directories.items()]
         except (EvolvableError, OSError) as error:
-            return [f"The folders could not be written ({error}); `evolvable sync` does it."]
+            return [f"The folders could not be written ({error}); `evolvable folders sync` does it."]
         return describe_results(syncs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:

@@ -513,7 +513,7 @@ class WorkingCopy:
         if blocked:
             raise Refused(
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
-                "Move it away, then `evolvable sync`.",
+                "Move it away, then `evolvable folders sync`.",
             )
         lying = look.reading.lying if look.reading else {}
         files = self.status.powers.give(look.directory, head, files, lying)
@@ -544,7 +544,7 @@ class WorkingCopy:
             if look.reading is None or files.get(path) != look.reading.lying[path]:
                 raise Refused(
                     f"{path} is a link to {target}, and {head.ref} changes it, so the directory is not written.",
-                    f"Change {target}, or put a file in the place of the link, then `evolvable sync`.",
+                    f"Change {target}, or put a file in the place of the link, then `evolvable folders sync`.",
                 )
         return list(links)
 

@@ -196,7 +196,9 @@ def answer_ags(
     request = _request(folder, state)
     if request is None or state.ended or state.waits_for_person or not isinstance(answer, Mapping):
         what = "a text" if state.waits_for_person else "a plan" if request is not None else "nothing"
-        raise InvalidArgument(f"Run {folder.id} waits for {what}.", "`evolvable ags status` shows what it waits for.")
+        raise InvalidArgument(
+            f"Run {folder.id} waits for {what}.", "`evolvable lab ags status` shows what it waits for."
+        )
     if question_id and question_id != request["question_id"]:
         raise InvalidArgument(f"Run {folder.id} waits for {request['question_id']}.", "Read the status again.")
     question = ModelQuestion(ModelRole.PLANNER, request["instructions"], request["data"], request["answer_schema"])
@@ -210,7 +212,7 @@ def _check_owner(caller: Caller, state: AgsState) -> None:
     if caller.decides:
         return
     if state.settings["principal"] == Principal.PERSON:
-        raise Refused(f"A person started run {state.run}, so a person answers it.", "`evolvable ags answer`")
+        raise Refused(f"A person started run {state.run}, so a person answers it.", "`evolvable lab ags answer`")
     if not set(state.settings["scopes"]) <= set(caller.scopes):
         raise Refused(f"Run {state.run} works in scopes that this call does not see.", "Ask the person.")
 

@@ -87,7 +87,7 @@ async def drive_ags(
     try:
         await asyncio.to_thread(lock.acquire, timeout=_LOCK_TIMEOUT)
     except Timeout:
-        raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable ags status` shows it.") from None
+        raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable lab ags status` shows it.") from None
     folder.mark_driver_starting(False)
     try:
         with Ledger.open(folder.ledger) as ledger:

@@ -89,7 +89,7 @@ class AgsRun:
 
     def _check(self) -> None:
         if self.stop():
-            raise RunStopped("The run was asked to stop.", "`evolvable ags resume` goes on with it.")
+            raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.")
 
     def _end(self, reason: EndReason) -> None:
         self.bus.post(MessageKind.DONE, f"done/{self.state.messages}", RUN, RUN, {"reason": reason.value})
@@ -264,7 +264,7 @@ async def drive_until_stopped(run: AgsRun) -> None:
     except asyncio.CancelledError:
         if not run.stop():
             raise
-        raise RunStopped("The run was asked to stop.", "`evolvable ags resume` goes on with it.") from None
+        raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.") from None
     finally:
         driving.cancel()
         with contextlib.suppress(BaseException):

@@ -20,7 +20,8 @@ from evolvable_evolve.cli.evolve_driving import SHOWN, parse_price
 from evolvable_evolve.evolution.ledger.run_directory import find_run
 from evolvable_evolve.evolution.run_config import SpendLimit, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
+from evolvable_server.cli.command_context import CommandContext, Output, command, home_option, json_option
+from evolvable_server.cli.command_groups import VerbGroup
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal
@@ -90,8 +91,9 @@ def run_command(
 ) -> Output[Any]:
     """Begin a run on TASK.
 
-    A command is given by the name that `evolvable executor add` gave it, a planner by that of `evolvable proposer add`.
-    An agent that runs this command is held to the executors and the budget of the person's configuration.
+    A command is given by the name that `evolvable role executor add` gave it, a planner by that of `evolvable role
+    proposer add`. An agent that runs this command is held to the executors and the budget of the person's
+    configuration.
     """
     config = state.config()
     person = state.identity.principal is Principal.PERSON
@@ -116,7 +118,7 @@ def run_command(
 def _show_started(begun: StartedAgs) -> None:
     say(f"Run {begun.run} [{begun.label}] with {', '.join(begun.agents)}; {begun.planner} plans.")
     warn(*begun.warnings)
-    remark(f"`evolvable ags status` shows how it goes; the plan is {begun.plan}.")
+    remark(f"`evolvable lab ags status` shows how it goes; the plan is {begun.plan}.")
 
 
 @command("drive")
@@ -177,15 +179,15 @@ def _show_status(now: AgsStatus) -> None:
         )
     if now.question:
         say(f"The planner asks: {now.question}")
-        remark(f"`evolvable ags answer {now.run} TEXT` answers it.")
+        remark(f"`evolvable lab ags answer {now.run} TEXT` answers it.")
     elif now.request is not None:
-        remark("--json shows the question of the planner whole; `evolvable ags answer --plan FILE` takes the plan.")
+        remark("--json shows the question of the planner whole; `evolvable lab ags answer --plan FILE` takes the plan.")
     elif now.state in ("stopped", "interrupted") or now.ended == "budget":
-        remark(f"`evolvable ags resume {now.run}` goes on with it.")
+        remark(f"`evolvable lab ags resume {now.run}` goes on with it.")
     if now.result:
         say("", now.result)
     if any(one.get("files") for one in now.items):
-        remark(f"`evolvable ags files {now.run} FOLDER` writes the files of its items.")
+        remark(f"`evolvable lab ags files {now.run} FOLDER` writes the files of its items.")
 
 
 @command("answer")

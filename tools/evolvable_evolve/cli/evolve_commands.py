@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from evolvable_evolve.cli.evolve_driving import SHOWN, drive_here, parse_price, show_events, show_status
+from evolvable_evolve.cli.evolve_driving import SHOWN, drive_here, parse_price, show_events, show_status, show_trials
 from evolvable_evolve.cli.taskset_access import ask_before_unvouched
 from evolvable_evolve.evolution import run_control
 from evolvable_evolve.evolution.ledger.run_directory import find_run
@@ -20,7 +20,7 @@ from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.options import REF
-from evolvable_server.cli.terminal import remark, say, show_table, warn
+from evolvable_server.cli.terminal import progress, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Principal
@@ -134,8 +134,8 @@ def start_command(
 ) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
-    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it, a model by that
-    of `model add`; `model role` says who answers where an option does not.
+    A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add` gave it, a model
+    by that of `model add`; `model role` says who answers where an option does not.
     """
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     config = state.config()
@@ -143,7 +143,7 @@ def start_command(
     named = means.commands["executors"] if means.commands else None
     executor = executor or next(iter(means.answering("executor")), None)
     if executor is None:
-        raise click.UsageError("Name who does the tasks: --executor, or `evolvable model role executor NAME`.")
+        raise click.UsageError("Name who does the tasks: --executor, or `evolvable role model role executor NAME`.")
     given["brain"] = given["brain"] or ",".join(means.answering("proposer")) or "handoff"
     price = parse_price(given.pop("price"))
     spec = parse_executor_spec(executor, named, means.models, price=price, scripted=stand_in, free=free)
@@ -206,10 +206,12 @@ def status_command(state: CommandContext, run: str | None, since: int, follow: b
     if every:
         return Output(run_control.list_statuses(home), _show_statuses)
     now = run_control.get_status(home, run, since)
-    while follow and now.state == "running":
-        show_events(now)
-        time.sleep(SHOWN)
-        now = run_control.get_status(home, now.run, now.next)
+    with progress("evolution") as show:
+        while follow and now.state == "running":
+            show_events(now)
+            show_trials(now, show)
+            time.sleep(SHOWN)
+            now = run_control.get_status(home, now.run, now.next)
     return Output(now, show_status)
 
 

@@ -12,7 +12,9 @@ from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_r
 from evolvable_evolve.evolution.run_control import RunStatus
 from evolvable_evolve.run_launcher import evolve_context
 from evolvable_server.cli.command_context import CommandContext, Output
-from evolvable_server.cli.terminal import local_time, remark, say
+from evolvable_server.cli.progress import set_label
+from evolvable_server.cli.terminal import local_time, progress, remark, say
+from evolvable_tools.reporting import Progress
 
 SHOWN = 0.5
 """Seconds between two looks at a run that is followed."""
@@ -30,23 +32,24 @@ def drive_here(
         with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `evolve stop` alone
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, asked.append, number)
-        telling = asyncio.create_task(_tell(state, folder, seen))
+        telling = asyncio.create_task(_tell(state, folder, seen, show))
         try:
             await driver.drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked) or stop())
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
-    with state.library() as (library, caller):
+    with state.library() as (library, caller), progress("evolution") as show:
         asyncio.run(work())
     return Output(run_control.read_status(folder, seen[0]), show_status)
 
 
-async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int]) -> None:
+async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int], show: Progress) -> None:
     """Say what happens while it happens, for people; `seen` is the last event that was said."""
     while not state.json:
         now = run_control.read_status(folder, seen[0])
         show_events(now)
+        show_trials(now, show)
         seen[0] = now.next
         await asyncio.sleep(SHOWN)
 
@@ -54,6 +57,14 @@ async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int]) ->
 def show_events(now: RunStatus) -> None:
     """Show what happened."""
     say(*(f"{local_time(event.at)}  {event.what}" for event in now.events))
+
+
+def show_trials(now: RunStatus, show: Progress) -> None:
+    """Show on a terminal how many trials of the planned ones are done, and what they cost."""
+    low, high = now.estimate.get("evaluations", (0, 0))
+    planned = now.estimate.get("likely") or high or low
+    set_label(f"{now.phase}, ${now.spent['cost']:.2f}: trials")
+    show(min(now.spent["trials"], planned), planned)
 
 
 def show_status(now: RunStatus) -> None:

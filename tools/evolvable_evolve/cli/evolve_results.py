@@ -27,6 +27,7 @@ from evolvable_server.config import is_person
 from evolvable_server.model_setup import Redaction
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
+from evolvable_tools.outcomes.usage_report import verdict_words
 
 
 @command("adopt")
@@ -119,8 +120,13 @@ def _show_watched(watched: list[deploy.MonitoredAdoption]) -> None:
     if not watched:
         say("Nothing that was adopted is live.")
     for one in watched:
-        say(f"Run {one.run}, operation {one.operation}: {one.verdict}")
-        say(*(f"  {part.ref}: now {part.after}, before {part.before}: {part.verdict}" for part in one.compared))
+        say(f"Run {one.run}, operation {one.operation}: {verdict_words(one.verdict)}")
+        say(
+            *(
+                f"  {part.ref}: now {part.after}, before {part.before}: {verdict_words(part.verdict)}"
+                for part in one.compared
+            )
+        )
         if one.proposals:
             numbers = " ".join(map(str, one.proposals))
             remark(f"{count(len(one.proposals), 'proposal')} to take it back: evolvable inbox show {numbers}")

@@ -2,7 +2,8 @@
 
 import click
 
-from evolvable_server.cli.command_context import VerbGroup, home_option, json_option
+from evolvable_server.cli.command_context import home_option, json_option
+from evolvable_server.cli.command_groups import VerbGroup
 
 _PLACE = "evolvable_evolve.cli"
 

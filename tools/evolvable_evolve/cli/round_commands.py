@@ -24,7 +24,7 @@ def round_command(state: CommandContext, brain: str | None, run: str | None, ags
     The failed items of your runs of agents are read beside them. Retains what failed again, nearly succeeded, or can be
     used again; has the model name the causes, within the day's budget of reviews; puts small changes of skills on
     trial; and proposes the rest, as it does skills that are to go. By default the reviewer model is asked
-    (`evolvable model role reviewer`); without one the round counts, prunes and looks at trials.
+    (`evolvable role model role reviewer`); without one the round counts, prunes and looks at trials.
     """
     with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
         source: RoundSource | None = TrialSource.of(library, caller, run) if run is not None else None
@@ -53,10 +53,10 @@ def show_round(report: RoundReport) -> None:
     if report.suspects:
         say(f"Suspect, because the sessions went worse: {', '.join(report.suspects)}")
     if any(change.proposal_id for change in report.changes) or report.pruned:
-        say("\nDecide: evolvable inbox. On trial: evolvable pool.")
+        say("\nDecide: evolvable inbox. On trial: evolvable evolve pool.")
 
 
-@command("pool")
+@command("pool", table=True)
 @click.argument("action", type=click.Choice(["list", "show", "start", "stop", "promote", "retire"]), default="list")
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @click.option("-m", "--reason", default="", help="Why; kept.")

@@ -13,7 +13,8 @@ import click
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.rspl import OPERATORS, RsplOperator
 from evolvable_evolve.run_launcher import choose_sandbox
-from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
+from evolvable_server.cli.command_context import CommandContext, Output, command, home_option, json_option
+from evolvable_server.cli.command_groups import VerbGroup
 from evolvable_server.cli.editor_commands import show_updated
 from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
@@ -36,7 +37,7 @@ from evolvable_tools.verbs.tool_commands import ToolVersion
 def rspl_command() -> None:
     """Use the operators of the resource protocol that other commands do not have.
 
-    `evolvable rspl operators` lists all 19 with their commands.
+    `evolvable lab rspl operators` lists all 19 with their commands.
     """
 
 
@@ -46,8 +47,8 @@ def rspl_command() -> None:
 def tool_command() -> None:
     """Approve which versions of tools may run on this machine.
 
-    A tool declares a command in its TOOL.md. It runs in the sandbox of trials, by `evolvable rspl run`, or as an MCP
-    tool in a server with `--toolsets tools`.
+    A tool declares a command in its TOOL.md. It runs in the sandbox of trials, by `evolvable lab rspl run`, or as an
+    MCP tool in a server with `--toolsets tools`.
     """
 
 

@@ -64,8 +64,8 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
 
     Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
     trials where there is one, and never before a person approved them: at a terminal you are asked. A scorer that a
-    task only names is your own command, see `evolvable scorer`. Says the smallest difference that the test could show.
-    Exit code 4: nothing should be spent on it.
+    task only names is your own command, see `evolvable role scorer`. Says the smallest difference that the test could
+    show. Exit code 4: nothing should be spent on it.
     """
     taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
@@ -131,7 +131,7 @@ def _task_sets(state: CommandContext) -> list[OneTaskSet]:
 def _short_problem(ref: str, error: EvolvableError) -> str:
     """Return why a task set cannot be read, short enough for a cell of a table."""
     problems = error.problems if isinstance(error, InvalidTaskSet) else [str(error)]
-    more = f" (`evolvable taskset check {ref}` shows {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = f" (`evolvable evolve taskset check {ref}` shows {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{problems[0][:_MAX_PROBLEM]}{more}"
 
 

@@ -125,7 +125,7 @@ def _show_imported(made: ImportedTable) -> None:
     if made.proposal is not None:
         remark(f"It waits: `evolvable inbox show {made.proposal}`.")
     else:
-        remark(f"`evolvable taskset check {made.ref}` says what its figures could show.")
+        remark(f"`evolvable evolve taskset check {made.ref}` says what its figures could show.")
 
 
 @command("classify")

@@ -273,7 +273,10 @@ def _check_agents(settings: RunSettings) -> None:
         who = ascii(str(settings.executor.get("name") or settings.executor.get("kind"))[:80])
         raise InvalidArgument(
             f"Mode structure needs an executor that can be given agents, and {who} cannot.",
-            "Use claude:MODEL, or a command that a person named by `evolvable executor add NAME --agents -- COMMAND`.",
+            (
+                "Use claude:MODEL, or a command that a person named by `evolvable role executor add NAME --agents --"
+                " COMMAND`."
+            ),
         )
 
 

@@ -109,9 +109,11 @@ def check_may_try(library: Library, ref: Ref) -> Head:
         raise Refused(f"{ref} came with a repository that no person trusts.", "`evolvable trust` first.")
     running = library.store.backend.pool.on_trial()
     if any(trial.resource == head.id for trial in running):
-        raise TooManyTrials(f"Another version of {ref} is on trial.", "`evolvable pool stop` ends that trial.")
+        raise TooManyTrials(f"Another version of {ref} is on trial.", "`evolvable evolve pool stop` ends that trial.")
     if len(running) >= MAX_TRIALS:
-        raise TooManyTrials(f"{MAX_TRIALS} versions are on trial already.", "Wait, or stop one: `evolvable pool list`.")
+        raise TooManyTrials(
+            f"{MAX_TRIALS} versions are on trial already.", "Wait, or stop one: `evolvable evolve pool list`."
+        )
     return head
 
 
@@ -307,7 +309,7 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
     library.authorise(caller, "Ending a trial")
     trial = library.store.backend.pool.get(identity)
     if trial.state is not PoolState.TRIAL:
-        raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable pool list`")
+        raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable evolve pool list`")
     why = library.redacted(reason) or "no reason given"
     library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
     if action == "promote":

@@ -273,5 +273,5 @@ def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
 def _unfinished(library: Library) -> Iterator[HealthProblem]:
     for job in library.store.backend.purges.pending():
         yield HealthProblem(
-            f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it."
+            f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable care purge --resume` ends it."
         )

@@ -79,11 +79,15 @@ def checked_copy(home: Path, source: Path) -> Iterator[BackupCopy]:
 def check_backup(home: Path, source: Path) -> None:
     """Check that a folder can replace the library in `home` now. Raise Refused, InvalidArgument."""
     if (home / ADDRESS_FILE).exists():
-        raise Refused("A library in PostgreSQL is not replaced by a backup.", "`evolvable move` copies one into it.")
+        raise Refused(
+            "A library in PostgreSQL is not replaced by a backup.", "`evolvable team move` copies one into it."
+        )
     if not (source / LIBRARY_FILE).is_file():
-        raise InvalidArgument(f"{source} holds no {LIBRARY_FILE}.", "Name a folder that `evolvable backup` made.")
+        raise InvalidArgument(
+            f"{source} holds no {LIBRARY_FILE}.", "Name a folder that `evolvable backup create` made."
+        )
     if home.exists() and source.samefile(home):
-        raise InvalidArgument(f"{source} is the library itself.", "Name a folder that `evolvable backup` made.")
+        raise InvalidArgument(f"{source} is the library itself.", "Name a folder that `evolvable backup create` made.")
     check_closed(home)
 
 

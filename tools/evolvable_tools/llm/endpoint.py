@@ -176,7 +176,7 @@ class NamedModels:
         one = self.endpoints.get(name)
         if one is None:
             known = ", ".join(sorted(self.endpoints)) or "none"
-            hint = f"A person adds it: evolvable model add. Those named: {known}."
+            hint = f"A person adds it: evolvable role model add. Those named: {known}."
             raise InvalidArgument(f"No model is named {ascii(name[:80])}.", hint)
         return replace(one, key=self._key(one), proxy=self.proxy)
 

@@ -151,6 +151,11 @@ def share_of(proof: SuccessCounts) -> Share:
     return Share(proof.successes, proof.ends, *wilson_interval(proof.successes, proof.ends))
 
 
+def verdict_words(verdict: str) -> str:
+    """Return a verdict of the evidence as a person reads it."""
+    return "not clear" if verdict == "open" else verdict
+
+
 def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int = 30) -> Stats:
     """Return the statistics of one resource, or of all that the caller sees.
 

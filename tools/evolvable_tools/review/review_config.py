@@ -92,7 +92,7 @@ def reserve(
     """Reserve the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
     priced = getattr(thinker, "price", None) is not None
     if budget.money is not None and not priced and (budget.price_in is None or budget.price_out is None):
-        hint = "Give the model a price (`evolvable model add --price`), or add price=IN/OUT, of a million tokens."
+        hint = "Give the model a price (`evolvable role model add --price`), or add price=IN/OUT, of a million tokens."
         raise OverBudget("A limit of money is set and no price.", hint)
     most = _most(budget, request, thinker)
     limit = Spending(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)

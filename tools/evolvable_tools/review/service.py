@@ -83,7 +83,8 @@ MODES = ("auto", "handoff")
 """auto: whoever the settings name thinks; handoff: the caller does."""
 
 _AGAIN = (
-    "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable review {session}` asks"
+    "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable learn review"
+    " {session}` asks"
     " the reviewer afresh, and submit_review takes another answer."
 )
 _OFF = "Reviews are off here (EVOLVABLE_REVIEW=off). Nothing was read and nothing was written."

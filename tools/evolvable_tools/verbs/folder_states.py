@@ -208,12 +208,12 @@ def folder_problems(folder: WatchedRoot) -> Iterator[FolderProblem]:
             "The library is right; the program that makes the folder has to bring it.",
         )
     elif folder.behind and folder.there and not folder.obstacle:
-        yield FolderProblem(f"{folder.path} is behind in {_some(folder.behind)}.", "`evolvable sync`.")
+        yield FolderProblem(f"{folder.path} is behind in {_some(folder.behind)}.", "`evolvable folders sync`.")
     for conflict in folder.conflicts:
         yield FolderProblem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")
     for issue in folder.not_imported:
         reasons = "; ".join(issue.problems)
-        next_step = "" if "`evolvable " in reasons else "Fix it, then `evolvable sync`."
+        next_step = "" if "`evolvable " in reasons else "Fix it, then `evolvable folders sync`."
         yield FolderProblem(f"{folder.path}/{issue.directory} is not imported: {reasons}.", next_step)
     if folder.held:
         yield FolderProblem(

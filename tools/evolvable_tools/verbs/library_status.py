@@ -156,7 +156,7 @@ def describe_plan(library: Library) -> str:
         return ""
     left = planned - used_days(library.store.home)
     when = f"in {left} days of use" if left > 1 else "on the next day of use"
-    step = f"`evolvable gc --older {YEAR_DAYS}d --dry-run` says what"
+    step = f"`evolvable care gc --older {YEAR_DAYS}d --dry-run` says what"
     return f"what is older than a year is made coarser {when}; {step}"
 
 

@@ -83,7 +83,7 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
     if found and not texts:
         return _plan(library, found[0].kind, (), tuple(sorted(_blobs_of(library, found))))
     if not texts:
-        hint = "`evolvable purge --list` shows them."
+        hint = "`evolvable care purge --list` shows them."
         raise InvalidArgument(f"There is no finding {ascii(id[:40])} of a secret.", hint)
     return _plan(library, found[0].kind, tuple(sorted(texts)), ())
 
@@ -200,7 +200,7 @@ def run_purge(
         *(f"{one.url}: the history of the remote {one.name} may hold it; {_REWRITE}" for one in _remotes(store)),
     ]
     if not purges.finish(job):
-        hint = "another process reads it; close it and run `evolvable purge --resume`"
+        hint = "another process reads it; close it and run `evolvable care purge --resume`"
         done.remains.append(f"{store.backend.path}-wal: {hint}")
     return done
 
@@ -214,7 +214,7 @@ def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
             id = leak_id(text.decode("utf-8", "replace"))
             found_secrets(library).add_left(left, DetectedSecret(id, job.kind, 0))
         for head, number, path in _places(store, left):
-            hint = f"`evolvable purge {head.ref}@{number} {path}` removes the file whole"
+            hint = f"`evolvable care purge {head.ref}@{number} {path}` removes the file whole"
             yield f"{head.ref}@{number} {path}: inside an archive or an encoding that cannot be rewritten; {hint}"
 
 

@@ -134,7 +134,19 @@ HINTS: Mapping[str, str] = _TABLE["hints"]
 """Name that other programs use -> what it is here."""
 
 GROUPS: Mapping[str, str] = _TABLE["groups"]
-"""Command with several actions -> summary."""
+"""Command with several actions, or word that commands are grouped below -> summary."""
+
+PLACES: Mapping[str, str] = _TABLE["places"]
+"""Command -> the words that call it, where those are not its name, such as `judge` -> `role judge`.
+
+The name alone calls it too: scripts of before the groups go on.
+"""
+
+EXAMPLES: Mapping[str, str] = _TABLE["examples"]
+"""Verb, command or group -> a command line that uses it; the program itself is ''."""
+
+FIRST: tuple[str, ...] = tuple(_TABLE["first"])
+"""The commands that the help shows before all others. One that this installation lacks is left out."""
 
 TOOLS: Mapping[str, Tool] = _TOOLS
 """Name -> MCP tool, in the order in which a client lists them. A row: name, title, toolset, verbs, permission."""
@@ -150,8 +162,22 @@ def add_table(path: Path) -> None:
         _VERBS.setdefault(name, verb)
     for name, tool in _tools(table).items():
         _TOOLS.setdefault(name, tool)
-    for key in ("groups", "reasons"):
+    for key in ("groups", "places", "examples", "reasons"):
         _TABLE[key] |= {name: text for name, text in table.get(key, {}).items() if name not in _TABLE[key]}
+
+
+def place_of(name: str) -> str:
+    """Return the words that call a verb: `role judge add` of `judge add`."""
+    command, _, action = name.partition(" ")
+    return " ".join(filter(None, (PLACES.get(command, command), action)))
+
+
+def verb_at(words: str) -> str:
+    """Return the name of the verb that words of the command line call: `judge add` of `role judge add`."""
+    for command, place in PLACES.items():
+        if words == place or words.startswith(f"{place} "):
+            return command + words.removeprefix(place)
+    return words
 
 
 def refusal_reason(name: str) -> str:

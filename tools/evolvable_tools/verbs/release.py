@@ -174,7 +174,7 @@ def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tup
             raise NoSuchVersion(f"{head.ref} was removed; hosts see none of its versions.", "Restore it first.")
     held = channel.of(head.id)
     if held is None:
-        raise NoSuchResource(f"{head.ref} is not on the channel.", "`evolvable fsck` says whether it should be.")
+        raise NoSuchResource(f"{head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be.")
     return held, ref.version or head.version
 
 

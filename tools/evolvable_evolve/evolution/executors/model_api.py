@@ -307,11 +307,11 @@ def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint
     """Return the model that a run's settings name, as it was at the run's start. Raises InvalidArgument, Refused."""
     name = str(spec["name"])
     if host.models is None:
-        raise InvalidArgument(f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable model add.")
+        raise InvalidArgument(f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable role model add.")
     found = host.models.resolve(name)
     if (found.protocol, found.model, found.url) != tuple(spec.get(key) for key in ("protocol", "model", "address")):
         text = f"The model {name} is now {found.model} at {found.url}, and the run began with another."
-        raise Refused(text, "Name that one again by `evolvable model add`, or start a new run.")
+        raise Refused(text, "Name that one again by `evolvable role model add`, or start a new run.")
     return found
 
 

@@ -237,7 +237,7 @@ class TaskSetScorer:
         """
         spec, args = task.scorer, task.scorer.args
         if fault := argument_problem(spec, task.expected):
-            hint = "`evolvable taskset check` finds this early."
+            hint = "`evolvable evolve taskset check` finds this early."
             raise ScorerError(f"Task {task.id} cannot be scored: {fault}.", hint)
         if spec.type == "command":
             # The files of the task set are for commands that it brings and a person approved with them.

@@ -190,7 +190,7 @@ def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios
     try:
         head = library.store.head(ref.at(None), caller.scopes)
     except NoSuchResource as error:
-        hint = "`evolvable taskset list` shows those there are, `evolvable import FOLDER --kind environment` adds one."
+        hint = "`evolvable evolve taskset list` shows them, `evolvable import FOLDER --kind environment` adds one."
         raise NoSuchResource(str(error), hint) from None
     files = library.store.files(head, ref.version)
     taskset = read_taskset(head.name, {path: file.data for path, file in files.items()}, ratios)

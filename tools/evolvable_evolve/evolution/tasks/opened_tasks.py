@@ -148,7 +148,8 @@ class OpenedTaskLog:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at test tasks cannot be counted.",
-                "`evolvable recover BACKUP` keeps its sound lines and adds those of a backup. Until then no promotion"
+                "`evolvable backup restore BACKUP` keeps its sound lines and adds those of a backup. Until then no"
+                " promotion"
                 " can be claimed.",
             ) from None
 

@@ -101,7 +101,8 @@ def find_shortage(taskset: TaskSet) -> str:
     if not empty:
         return ""
     return (
-        f"There is no task in {' and '.join(empty)} yet, and `evolvable taskset check` refuses the task set until tasks"
+        f"There is no task in {' and '.join(empty)} yet, and `evolvable evolve taskset check` refuses the task set"
+        " until tasks"
         " of another session are added: what is learned from one is chosen by another."
     )
 

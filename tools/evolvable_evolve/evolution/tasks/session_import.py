@@ -59,8 +59,9 @@ name: {name}
 description: Tasks that were found in finished sessions, each with the check that showed the work to be right.
 ---
 
-Made by `evolvable taskset from-sessions`. A task has the prompt that a person typed and the files as they were. Its
-check failed before the work and passed after it, or the person corrected the answer and accepted the next one.
+Made by `evolvable evolve taskset from-sessions`. A task has the prompt that a person typed and the files as they
+were. Its check failed before the work and passed after it, or the person corrected the answer and accepted the next
+one.
 """
 
 

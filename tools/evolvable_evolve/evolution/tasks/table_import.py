@@ -26,7 +26,7 @@ name: {name}
 description: Questions and answers of the table {table}.
 ---
 
-Made by `evolvable taskset import`.
+Made by `evolvable evolve taskset import`.
 """
 
 

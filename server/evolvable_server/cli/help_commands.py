@@ -1,0 +1,88 @@
+"""The commands help and completion: what this program can do, for a person and for a shell."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import get_completion_class
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.command_groups import help_sections
+from evolvable_server.cli.terminal import paged, say
+from evolvable_store.errors import InvalidArgument
+
+VARIABLE = "_EVOLVABLE_COMPLETE"
+"""The variable by which a shell asks this program how a command line goes on."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HelpText:
+    """The help of the program or of one command. commands: with --all, the section -> the word -> its summary."""
+
+    text: str
+    commands: dict[str, dict[str, str]] | None = None
+
+
+@command("help")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.option("--all", "everything", is_flag=True, help="All commands, by groups.")
+def help_command(state: CommandContext, words: Sequence[str], everything: bool) -> Output[HelpText]:
+    """Show all commands, or the help of one.
+
+    Without COMMAND and --all it shows the commands of every day.
+    """
+    if everything and words:
+        raise click.UsageError("--all goes without a command.")
+    root = click.get_current_context().find_root()
+    if everything:
+        return Output(HelpText(_help_of_all(root), help_sections()), _show)
+    return Output(HelpText(_help_of(root, words)), _show)
+
+
+def _help_of(ctx: click.Context, words: Sequence[str]) -> str:
+    """Return the help of the command that these words call. Raise click.UsageError."""
+    for word in words:
+        group = ctx.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(f"`{ctx.command_path}` has no further commands.")
+        _, found, _ = group.resolve_command(ctx, [word])
+        if found is not None:
+            ctx = click.Context(found, info_name=word, parent=ctx, max_content_width=ctx.max_content_width)
+    return ctx.get_help()
+
+
+def _show(found: HelpText) -> None:
+    with paged():
+        click.echo(found.text)
+
+
+def _help_of_all(root: click.Context) -> str:
+    """Return all commands by sections; of a group, with the words that go behind it."""
+    formatter = root.make_formatter()
+    for section, summaries in help_sections().items():
+        with formatter.section(section):
+            formatter.write_dl([(word, summary + _actions(root, word)) for word, summary in summaries.items()])
+    formatter.write_paragraph()
+    formatter.write_text("`evolvable help COMMAND` shows what a command does, its options and an example.")
+    return formatter.getvalue().strip("\n")
+
+
+def _actions(root: click.Context, word: str) -> str:
+    group = root.command
+    found = group.get_command(root, word) if isinstance(group, click.Group) and " " not in word else None
+    return f" ({', '.join(found.list_commands(root))})" if isinstance(found, click.Group) else ""
+
+
+@command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(state: CommandContext, shell: str) -> Output[dict[str, str]]:
+    """Print what completes commands, options and refs in a shell.
+
+    Add it to the file that the shell reads at its start.
+    """
+    made = get_completion_class(shell)
+    if made is None:
+        raise InvalidArgument(f"{shell} is not known to click.", "Use bash, zsh or fish.")
+    root = click.get_current_context().find_root()
+    script = made(root.command, {}, "evolvable", VARIABLE).source()
+    return Output({"shell": shell, "script": script}, lambda _: say(script))
