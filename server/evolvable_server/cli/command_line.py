@@ -48,6 +48,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "person_commands": ("approvals", "approve", "trust"),
     "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer"),
     "quickstart_command": ("quickstart",),
+    "setup_command": ("setup",),
     "model_commands": ("model",),
     "folder_commands": ("init", "folders", "sync"),
     "collection_commands": ("collection",),

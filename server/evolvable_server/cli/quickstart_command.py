@@ -1,10 +1,8 @@
 """The command quickstart: a library with skills, and what its server answers to one question."""
 
-import re
 import shlex
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,30 +12,18 @@ import anyio
 import click
 from mcp import Client, StdioServerParameters
 
+from evolvable_server.care.setup.clients import sample_task
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import progress, remark, say, shortened, show_text
 from evolvable_server.client_folders import client_folders, read_client_homes
 from evolvable_server.clients.registration import server_start
-from evolvable_server.config import Config, read_config
-from evolvable_server.mcp.call import SELF_CHECK
+from evolvable_server.config import SELF_CHECK, Config, read_config
 from evolvable_store.errors import EvolvableError, LibraryError
-from evolvable_store.objects import make_manifest
 from evolvable_store.paths import seed_folder, work_tree
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.authors import authorships
-from evolvable_tools.caller import Caller
 from evolvable_tools.care.copying import Copied, copy_skills
-from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import proposal_request
-from evolvable_tools.verbs.search import MAX_PAGE, list_page
-
-TASK = "write a good commit message for my staged changes"
-"""What is looked up in a library of the program's own skills; one of them is for it."""
-
-QUESTION_LENGTH = 160
-"""How long the question about a skill of the person may be, in characters."""
 
 PATIENCE_SECONDS = 60
 """How long the server may take to start and answer."""
@@ -69,7 +55,7 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     paths = folders or tuple(_own_folders(config))
     with state.library(create=True) as (library, caller):
         copied = _fill(library.store, paths)
-        task = task or _question(library, caller)
+        task = task or sample_task(library, caller)
     remark("Starting the server as a client would, and asking it:")
     with progress("Asking the server"):
         found = _query_server(config.home, task)
@@ -106,22 +92,6 @@ def _fill(store: Store, folders: tuple[Path, ...]) -> list[Copied]:
 def _copy(store: Store, folder: Path, reason: str) -> Copied:
     with progress(f"Copying from {folder}") as show:
         return copy_skills(store, folder, reason, show)
-
-
-def _question(library: Library, caller: Caller) -> str:
-    """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
-
-    A text that would reach an agent between marks is no question.
-    """
-    bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
-    listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
-    whose = authorships(library, [entry.id for entry in listed])
-    for entry in listed:
-        first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
-        question = textwrap.shorten(first, QUESTION_LENGTH, placeholder="")
-        if question and entry.tree not in bundled and not whose[entry.id].marked:
-            return question
-    return TASK
 
 
 def _query_server(home: Path, task: str) -> dict[str, Any]:

@@ -31,7 +31,8 @@ class Client:
     file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
     servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
     strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
-    checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
+    checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope. program: its
+    command, '' for none; plugin: the arguments of it that add a marketplace, and those that install a plugin of one.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Client:
     first: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    program: str = ""
+    plugin: Sequence[Sequence[str]] = ()
 
     def check(self, scope: str, name: str) -> list[str]:
         """Return what shows that the entry of this name works."""
