@@ -42,7 +42,7 @@ def many(run: CommandLine, number: int = 61) -> None:
 
 def answer(talk: Talk, **answers: str) -> str:
     """Answer the three screens as they come: yours, connect, offers."""
-    ends = {"yours": "]: ", "connect": "]: ", "offers": "for none: "}
+    ends = {"yours": "]: ", "connect": "]: ", "offers": "[none]: "}
     for screen, text in answers.items():
         talk.until(ends[screen])
         talk.type(f"{text}\n")
@@ -280,17 +280,17 @@ def test_an_offer_is_taken_by_its_number_and_none_by_enter(run: CommandLine) -> 
     talk.type("\n")
     talk.until("[Y/n]: ")
     talk.type("\n")
-    offers = words(talk.until("Enter for none: "))
+    offers = words(talk.until("[none]: "))
     assert "1 shorten: 63 skills, " in offers and "2 learn: Learn from 1 session" in offers
     talk.type("7\n")
-    talk.until("Enter for none: ")
+    talk.until("[none]: ")
     talk.type("2\n")
     said = words(talk.end())
     assert "Read 1 of 1 session: 1 task learned." in said
     assert "lose their description in Claude Code; `evolvable setup --take shorten` lists fewer" in said
     assert not (run.user / ".claude/settings.json").exists()
     again = run.talk("setup")
-    assert "learn:" not in again.until("Enter for none: ")
+    assert "learn:" not in again.until("[none]: ")
     again.type("\n")
     again.end()
     assert not (run.user / ".claude/settings.json").exists()

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,10 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """Where the library is, what was copied into it, and what its server answered to find_skill."""
+    """Where the library is or was, what was copied into it, and what its server answered to find_skill.
+
+    connect: the commands that connect a client to a library that stays.
+    """
 
     home: str
     copied: list[Copied]
@@ -44,13 +48,23 @@ class Quickstart:
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--task", help="What to look up.  [default: what one of your skills is for]")
 def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str | None) -> Output[Quickstart]:
-    """Show everything working.
+    """Show everything working, in a temporary library.
 
-    Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets copies
-    of the skills in FOLDERS, or else in the folders of the installed clients; those of a project in a git work tree are
-    left to `init`. Nothing is written into any of them. What the library has already is left alone. A library without
-    any skill gets those that come with this program.
+    Makes a library, fills it, starts its server, asks it one question, and removes the library again; --home names one
+    that stays. The library gets copies of the skills in FOLDERS, or else in the folders of the installed clients; those
+    of a project in a git work tree are left to `setup`. Nothing is written into any of them. What a library has already
+    is left alone. A library without any skill gets those that come with this program.
     """
+    if state.home is not None:
+        return _demonstrate(state, folders, task, stays=True)
+    with tempfile.TemporaryDirectory(prefix="evolvable-", ignore_cleanup_errors=True) as place:
+        state.home = Path(place) / "library"
+        return _demonstrate(state, folders, task, stays=False)
+
+
+def _demonstrate(
+    state: CommandContext, folders: tuple[Path, ...], task: str | None, *, stays: bool
+) -> Output[Quickstart]:
     config = state.config()
     paths = folders or tuple(_own_folders(config))
     with state.library(create=True) as (library, caller):
@@ -60,9 +74,9 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     with progress("Asking the server"):
         found = _query_server(config.home, task)
     start = _start_of_command(config.home)
-    connect = [f"{start} connect {client}" for client in ("claude-code", "codex")]
+    connect = [f"{start} connect {client}" for client in ("claude-code", "codex")] if stays else []
     result = Quickstart(str(config.home), copied, task, found, connect)
-    return Output(result, lambda _: _show_quickstart(result, start))
+    return Output(result, lambda _: _show_quickstart(result, start, stays))
 
 
 def _own_folders(config: Config) -> Iterator[Path]:
@@ -135,18 +149,21 @@ def _start_of_command(place: Path) -> str:
     return shlex.join([*words, *([] if place == read_config({}).home else ["--home", str(place)])])
 
 
-def _show_quickstart(result: Quickstart, start: str) -> None:
-    say(f"The library is in {result.home}")
+def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
+    say(f"The library is in {result.home}" if stays else "A temporary library got copies of:")
     for number, copied in enumerate(result.copied):
         path = copied.path if number else "skills that come with evolvable"
         parts = [f"{len(copied.added)} added"]
         parts += [f"{len(copied.known)} there already"] * bool(copied.known)
         parts += [f"{len(copied.refused)} refused"] * bool(copied.refused)
         left_out = not number and not (copied.added or copied.known or copied.refused)
-        say(f"  {path}: {'left out, because the library has skills' if left_out else ', '.join(parts)}")
+        say(f"  {path}: {'left out, because there are skills' if left_out else ', '.join(parts)}")
         say(*(f"    {name}: {'; '.join(reasons)}" for name, reasons in copied.refused))
     say(f'\nfind_skill("{result.task}") over MCP answered:')
     _show_answer(result.found)
+    if not stays:
+        say("\nThe temporary library is removed. For your own skills and clients: evolvable setup")
+        return
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     say(*(f"  {line}" for line in result.connect))
     if result.found["verdict"] != "none":

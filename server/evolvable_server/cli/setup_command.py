@@ -316,7 +316,7 @@ def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
     remark("", "3 of 3: offers, each of them off" if offers else "3 of 3: offers: none")
     remark(*(f"  {number}  {one.name}: {one.text}" for number, one in enumerate(offers, start=1)))
     while offers:
-        typed = _typed("Take which? Numbers, such as 1; Enter for none")
+        typed = _typed("Take which, by number? [none]")
         words = re.split(r"[,\s]+", (typed or "").strip().lower())
         if words in ([""], ["n"], ["no"], ["none"]):
             return []
@@ -358,13 +358,15 @@ def _undecided(identity: Identity) -> Iterator[str]:
 def _next_steps(result: SetupResult) -> Iterator[str]:
     if not result.resources:
         yield "evolvable init FOLDER   (imports the skills of any other folder)"
-        yield "evolvable quickstart    (a demonstration with the skills that come with this program)"
+        yield "evolvable quickstart    (a demonstration in a temporary library)"
         return
     held = sum(len(one.held) for one in result.folders)
     if held:
         yield f"evolvable inbox   ({count(held, 'skill')} wait{'s' * (held == 1)} for your decision)"
     if connected := [one for one in result.clients if one.is_connected]:
         yield f"begin a new session of {connected[0].title}, and ask it which skill it has for a task of yours"
+    elif unconnected := [one for one in result.clients if one.state is ClientState.OPEN]:
+        yield f"evolvable setup --connect all   (connects {titles(unconnected)})"
     yield f"evolvable find {shlex.quote(result.task)}"
 
 
@@ -417,5 +419,6 @@ def _show_check(check: ClientCheck, task: str) -> None:
 
 
 def _show_next(result: SetupResult) -> None:
+    say("")
     for number, step in enumerate(result.next):
         say(f"{'Next: ' if number == 0 else '      '}{step}")

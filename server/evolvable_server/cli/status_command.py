@@ -83,13 +83,13 @@ def _overview(state: CommandContext) -> Overview:
         with state.library() as (library, _):
             found = library_status(library)
     except NoLibrary:
-        return Overview(home, None, 0, "", "evolvable init")
+        return Overview(home, None, 0, "", "evolvable setup")
     if found.worst:
         step = "evolvable doctor"
     elif found.waiting:
         step = "evolvable inbox"
     else:
-        step = 'evolvable find "what you want to do"' if found.resources else "evolvable init"
+        step = 'evolvable find "what you want to do"' if found.resources else "evolvable setup"
     return Overview(home, found.resources, found.waiting, found.worst, step)
 
 
@@ -104,8 +104,8 @@ def _show_overview(found: Overview) -> None:
     if found.worst:
         say(found.worst)
     say(f"\nNext: {found.next}")
-    if found.next == "evolvable init":
-        say("      evolvable quickstart   (a demonstration with the skills that come with this program)")
+    if found.next == "evolvable setup":
+        say("      evolvable quickstart   (a demonstration in a temporary library)")
     say("`evolvable status` shows more, `evolvable --help` lists the commands.")
 
 
