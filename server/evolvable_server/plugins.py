@@ -180,6 +180,7 @@ class Hooks:
     @hookspec
     def setup_offers(self, config: "Config", library: "Library") -> "Sequence[SetupOffer]":
         """Return what `evolvable setup` offers as things stand: without what is on already, or can do nothing."""
+        raise NotImplementedError
 
     @hookspec
     def clients(self) -> "Sequence[Client]":
