@@ -6,7 +6,7 @@
 
 The commands are the lines of the blocks marked `console`; a line with `> ` continues the one before. A block that an
 image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one fresh home folder and run in order after
-`evolvable quickstart`, as a person at a terminal of 98 columns. Needs a POSIX system.
+`evolvable setup`, as a person at a terminal of 98 columns. Needs a POSIX system.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Scene:
     commands: tuple[str, ...]
 
 
-INSTALLED = Scene(None, ("evolvable quickstart",))
+INSTALLED = Scene(None, ("evolvable setup",))
 """What the first step of the tutorial ran, once the program was installed."""
 
 

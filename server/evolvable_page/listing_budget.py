@@ -12,7 +12,7 @@ from htpy import Node
 from evolvable_page.layout import form, resource_link, shape, svg, table, with_code
 from evolvable_page.site import PageAction, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, quoted
-from evolvable_server.clients.skill_list import ClientList, choose_collection, client_lists, read_overrides
+from evolvable_server.clients.skill_list import ClientList, choose_collection, client_lists, measure_list
 from evolvable_server.config import read_machine
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
@@ -22,8 +22,8 @@ from evolvable_tools.verbs.collections import (
     ListedSkill,
     SkillCollection,
     SkillListing,
+    describe_listing,
     list_collections,
-    measure_listing,
     read_skills,
 )
 
@@ -86,19 +86,18 @@ def _read(site: Site) -> list[_Shown] | None:
 
 def _shown(where: ClientList, skills: Mapping[int, Sequence[ListedSkill]], chosen: str) -> _Shown:
     own = [skill for folder in where.folders for skill in skills[folder.id]]
-    listing = measure_listing(own, read_overrides(*where.below, where.settings))
+    listing = measure_list(where, own)
     return _Shown(where, own, listing, chosen)
 
 
 def _draw(asked: PageRequest, one: _Shown, found: Sequence[SkillCollection]) -> Node:
     listing, title = one.listing, one.where.title
-    bare = f"{len(listing.bare):,} lose their description" if listing.bare else "all keep their description"
     rows = [[resource_link(skill.ref), f"{skill.size:,}", f"{skill.uses:,}"] for skill in listing.bare[:MAX_SHOWN]]
     hidden = f" {len(listing.hidden):,} more are found by find_skill alone." if listing.hidden else ""
     return h.section(".panel")[
         h.h2[title[:1].upper() + make_visible(title[1:])],
         _bar(listing),
-        h.p[f"{listing.skills:,} skills, {listing.size:,} of {BUDGET:,} characters: {bare}.{hidden}"],
+        h.p[f"{describe_listing(listing)}.{hidden}"],
         h.p["The collection ", h.strong[one.collection], " decides."] if one.collection else None,
         _choose(asked, one, found) if asked.session.signed is None else None,
         table(("skill", "characters", "opened"), rows, "Without a description, the most used first") if rows else None,

@@ -89,6 +89,9 @@ def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
     return Actor.HUMAN if person else Actor.AGENT
 
 
+SELF_CHECK = "evolvable/self-check"
+"""In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
+
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
 EMBEDDER = "EVOLVABLE_EMBEDDER"

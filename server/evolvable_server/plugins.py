@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.protocol import Storage
     from evolvable_tools.caller import Caller
     from evolvable_tools.library import Library, TrialArms
-    from evolvable_tools.reporting import HealthProblem
+    from evolvable_tools.reporting import HealthProblem, Progress
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,21 @@ class PluginScorer:
     required: Sequence[str] = ()
     needs_expected: bool = False
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetupOffer:
+    """Something that `setup` offers once folders and clients are settled; nothing of it happens unasked.
+
+    name: for `setup --take`. text: what it does, what it keeps, and how it is taken back. take: does it, and returns
+    lines that say what was done; it may say how much is done. Raise EvolvableError. obstacle: why it cannot be taken
+    as things stand, '' where it can; it is not shown then.
+    """
+
+    name: str
+    text: str
+    take: "Callable[[Library, Caller, Progress], Sequence[str]]"
+    obstacle: str = ""
 
 
 class ArchivePart(Protocol):
@@ -161,6 +176,11 @@ class Hooks:
     @hookspec
     def scorers(self) -> "Mapping[str, PluginScorer]":
         """Return scorers by the name that a task names."""
+        raise NotImplementedError
+
+    @hookspec
+    def setup_offers(self, config: "Config", library: "Library") -> "Sequence[SetupOffer]":
+        """Return what `evolvable setup` offers as things stand: without what is on already, or can do nothing."""
         raise NotImplementedError
 
     @hookspec

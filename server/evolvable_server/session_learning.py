@@ -11,6 +11,7 @@ from evolvable_server.model_setup import Redaction
 from evolvable_store.errors import EvolvableError, LibraryBusy, Refused
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.past_sessions import PastSessions, count_transcripts, learn_from_past
+from evolvable_tools.reporting import count
 
 _LOCK = "learning.lock"
 
@@ -48,6 +49,18 @@ def learn_past_sessions(
             )
     except Timeout:
         raise LibraryBusy("Another process reads the sessions now.", "Try again in a moment.") from None
+
+
+def describe_past_sessions(done: PastSessions) -> list[str]:
+    """Return in lines what a run over past sessions came to."""
+    if not done.found:
+        return ["There are no sessions of Claude Code or Codex here."]
+    lines = [f"Read {done.read:,} of {count(done.found, 'session')}: {count(done.learned, 'task')} learned."]
+    if done.unreadable:
+        lines.append(f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no transcripts.")
+    if done.learned:
+        lines.append("List, correct and remove them: evolvable learn tasks")
+    return lines
 
 
 def learn_ended_sessions(config: Config, library: Library, stop: Callable[[], bool]) -> None:

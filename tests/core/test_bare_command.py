@@ -20,13 +20,13 @@ def run(tmp_path: Path) -> CommandLine:
 def test_alone_it_says_that_there_is_no_library_and_how_to_begin_and_makes_none(run: CommandLine) -> None:
     shown = run().out
 
-    assert f"There is no library in {run.home} yet." in shown and "Next: evolvable init" in shown
+    assert f"There is no library in {run.home} yet." in shown and "Next: evolvable setup" in shown
     assert not run.home.exists()
 
 
 def test_alone_it_says_what_the_library_holds_what_waits_and_what_to_do_next(run: CommandLine) -> None:
     run("init")
-    assert "holds nothing yet." in run().out and "Next: evolvable init" in run().out
+    assert "holds nothing yet." in run().out and "Next: evolvable setup" in run().out
     run("update", "pdf", "--create", "--file", f"SKILL.md={_written(run, skill_text('pdf'))}", "-m", "new")
 
     assert "holds 1 skill." in run().out and "Next: evolvable find" in run().out

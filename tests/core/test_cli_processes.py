@@ -56,7 +56,7 @@ def test_exit_codes_are_those_of_the_process(machine, arguments, code):
 
 def test_quickstart_shows_everything_in_an_empty_home(machine):
     """README's first line: a library, the seed skills, a server, one answer over MCP, what to type next."""
-    ran = machine.process("quickstart")
+    ran = machine.process("quickstart", "--home", machine.home)
 
     assert ran.code == 0, ran.err
     assert f"The library is in {machine.home}\n" in ran.out
@@ -65,10 +65,22 @@ def test_quickstart_shows_everything_in_an_empty_home(machine):
     assert f"--home {machine.home} connect claude-code\n" in ran.out
     assert f"--home {machine.home} connect codex\n" in ran.out
 
-    again = machine.process("quickstart", "--json")
+    again = machine.process("quickstart", "--home", machine.home, "--json")
     assert again.code == 0, again.err
     assert all(not copied["added"] and not copied["refused"] for copied in again.json["copied"])
     assert again.json["found"]["matches"][0]["ref"] == "skill:write-commit-messages"
+
+
+def test_quickstart_is_a_demonstration_that_leaves_nothing(machine, tmp_path):
+    machine.save(machine.user / ".claude/skills", "pdf", skill_text("pdf", "Merge, split and fill PDF forms."))
+    place = tmp_path / "tmp"
+    place.mkdir()
+
+    ran = machine.process("quickstart", env={**machine.environment, "TMPDIR": str(place)})
+
+    assert ran.code == 0, ran.err
+    assert "skill:pdf@1" in ran.out and ran.out.endswith("For your own skills and clients: evolvable setup\n")
+    assert not machine.home.exists() and list(place.iterdir()) == []
 
 
 def test_quickstart_copies_skills_and_writes_into_no_folder(machine):
@@ -77,7 +89,7 @@ def test_quickstart_copies_skills_and_writes_into_no_folder(machine):
     machine.save(client, "broken", "---\nname: broken\ndescription: &a [*a]\n---\n")
     before = sorted((str(path), path.stat().st_mtime_ns) for path in client.rglob("*"))
 
-    ran = machine.process("quickstart", "--task", "fill a PDF form", "--json")
+    ran = machine.process("quickstart", "--home", machine.home, "--task", "fill a PDF form", "--json")
 
     assert ran.code == 0, ran.err
     copied = ran.json["copied"][1]
@@ -92,11 +104,11 @@ def test_quickstart_of_a_reader_with_skills_brings_none_and_asks_about_one_of_th
     folder = machine.user / ".claude/skills"
     machine.save(folder, name, skill_text(name, "Merge, split and fill PDF forms. Use it for any form."))
 
-    ran = machine.process("quickstart")
-    again = machine.process("quickstart", "--json").json
+    ran = machine.process("quickstart", "--home", machine.home)
+    again = machine.process("quickstart", "--home", machine.home, "--json").json
 
     assert ran.code == 0, ran.err
-    assert "skills that come with evolvable: left out, because the library has skills\n" in ran.out
+    assert "skills that come with evolvable: left out, because there are skills\n" in ran.out
     assert f'find_skill("Merge, split and fill PDF forms.") over MCP answered:\n  skill:{name}@1, ' in ran.out
     assert [one["ref"] for one in machine.process("list", "--json").json["resources"]] == [f"skill:{name}"]
     assert (again["task"], again["found"]["verdict"]) == ("Merge, split and fill PDF forms.", "sure")
@@ -110,7 +122,7 @@ def test_quickstart_leaves_alone_what_the_library_has_or_had(machine, tmp_path):
     put(machine, "csv", b"mine")
     machine.process("remove", "csv")
 
-    ran = machine.process("quickstart", theirs, "--json")
+    ran = machine.process("quickstart", "--home", machine.home, theirs, "--json")
 
     assert ran.json["copied"][1]["known"] == ["skill:csv", "skill:pdf"]
     assert machine.process("get", "pdf").out == "mine"
@@ -118,11 +130,11 @@ def test_quickstart_leaves_alone_what_the_library_has_or_had(machine, tmp_path):
 
 
 def test_a_server_that_cannot_start_is_an_error_with_a_hint(machine):
-    machine.process("quickstart")
+    machine.process("quickstart", "--home", machine.home)
     library = machine.home / "library.db"
     library.write_bytes(b"not a database at all" * 100)
 
-    ran = machine.process("quickstart")
+    ran = machine.process("quickstart", "--home", machine.home)
 
     assert ran.code == 1
     assert "Traceback" not in ran.err and "Hint: " in ran.err

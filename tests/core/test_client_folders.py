@@ -51,7 +51,12 @@ def test_without_a_person_at_a_terminal_the_variable_does_not_count_and_a_line_s
     run.save(run.root / "evil/skills", "alpha", skill_text("alpha"))
     run.save(run.user / ".claude/skills", "usual", skill_text("usual"))
     run.person = bool(mark)
-    said = run(command, *(["--yes"] if command == "init" else []), CLAUDE_CONFIG_DIR=str(run.root / "evil"), **mark)
+    said = run(
+        command,
+        *(["--yes"] if command == "init" else ["--home", run.home]),
+        CLAUDE_CONFIG_DIR=str(run.root / "evil"),
+        **mark,
+    )
 
     assert (
         f"CLAUDE_CONFIG_DIR does not count without a person at a terminal; {run.user}/.claude is looked at." in said.err
@@ -215,7 +220,7 @@ def test_quickstart_copies_no_commands_and_no_plugins(run):
     plugin(run, "1.0.0", alpha="Counts boats.")
     run.save(run.user / ".claude/skills", "own", skill_text("own"))
 
-    run("quickstart")
+    run("quickstart", "--home", run.home)
     assert refs(run) == ["skill:own"]
 
 

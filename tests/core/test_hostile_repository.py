@@ -249,7 +249,7 @@ def test_a_first_look_in_a_clone_copies_nothing_that_the_repository_brings(victi
     victim.push()
     victim.clone()
 
-    said = victim.run.process("quickstart")
+    said = victim.run.process("quickstart", "--home", victim.run.home)
 
     assert said.code == 0 and "Not copied: " in said.err
     assert "skill:deploy" not in victim.run.process("list").out
@@ -261,7 +261,7 @@ def test_a_first_look_asks_no_question_in_the_words_of_a_repository(victim: Vict
     victim.clone()
     victim.run.process("init", "--yes")
 
-    said = victim.run.process("quickstart", "--json").json
+    said = victim.run.process("quickstart", "--home", victim.run.home, "--json").json
 
     assert "skill:project/deploy" in victim.run.process("list", "--json").out and said["copied"][0]["added"] == []
     assert said["task"] == "write a good commit message for my staged changes"

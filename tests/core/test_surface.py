@@ -13,8 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_place import Place, skill_text
 
-from evolvable_server.config import Config
-from evolvable_server.mcp.call import SELF_CHECK
+from evolvable_server.config import SELF_CHECK, Config
 from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import add_tool

@@ -11,7 +11,7 @@ from mcp_place import Place
 
 from evolvable_evolve.run_launcher import evolve_context
 from evolvable_server.care.effective_settings import effective_settings
-from evolvable_server.cli.setup_commands import RESERVED
+from evolvable_server.cli.role_commands import RESERVED
 from evolvable_server.config import read_config
 from evolvable_server.model_setup import approval_policies, budget_limits
 from evolvable_store.errors import EvolvableError, Refused

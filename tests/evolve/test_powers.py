@@ -382,7 +382,7 @@ def test_json_of_status_and_checkout_names_each_resource_once(machine) -> None:
 
 def test_the_powers_of_what_the_program_brings_are_in_force(tmp_path) -> None:
     machine = CommandLine(tmp_path)
-    machine("quickstart", code=None)
+    machine("quickstart", "--home", machine.home, code=None)
     assert "out of force" not in machine("status").out
 
 

@@ -38,9 +38,7 @@ async def test_the_example_for_claude_desktop_starts_a_server(tmp_path):
 def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
-    assert blocks[0].splitlines() == [
-        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/evolvable quickstart"
-    ]
+    assert blocks[0].splitlines() == ["python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/evolvable setup"]
     assert blocks[1].splitlines() == [
         "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest -n 3"
     ]
@@ -65,8 +63,8 @@ def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_pat
 
     assert done.returncode == 0, done.stderr
     assert "skill:" in done.stdout
-    assert "connect claude-code" in done.stdout and "evolvable init" in done.stdout
-    assert (tmp_path / ".evolvable/library.db").exists()
+    assert "evolvable setup" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_golden_tool_list_and_the_readme_name_the_same_tools():

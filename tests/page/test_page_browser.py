@@ -174,7 +174,7 @@ def test_a_new_user_follows_the_page_to_an_approved_proposal_and_a_killed_page_l
     browser: Any, tmp_path: Path
 ) -> None:
     line = CommandLine(tmp_path)
-    assert "ui" in line.on_terminal("quickstart").split()
+    assert "ui" in line.on_terminal("quickstart", "--home", line.home).split()
     with page_of_the_command(line) as (_, link):
         tab = Tab(browser.new_context())
         tab.open(link)
@@ -199,7 +199,7 @@ def test_a_new_user_follows_the_page_to_an_approved_proposal_and_a_killed_page_l
 def test_a_new_user_follows_the_terminal_to_an_approved_proposal(tmp_path: Path) -> None:
     """Each step does what the one before it printed."""
     line = CommandLine(tmp_path)
-    said = " ".join(line.on_terminal("quickstart").split())
+    said = " ".join(line.on_terminal("quickstart", "--home", line.home).split())
     asked = re.search(r"Then say to it.*?: \"Read (skill:[\w-]+) with Evolvable\. Propose .*? (\S+) inbox ", said)
     assert asked is not None, said
     assert f"Read {asked[1]}" in said and "To see a proposal" in " ".join(line.on_terminal("inbox").split())

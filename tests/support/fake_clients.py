@@ -1,6 +1,7 @@
 """Programs that look like Claude Code and Codex from outside: they print the events that the real ones do.
 
-What they do stands in the first word of the prompt. They look for a canary where the real ones look for skills.
+What they do stands in the first word of the prompt. They look for a canary where the real ones look for skills. Their
+commands `plugin` and `mcp add-json` change their own files.
 """
 
 import stat
@@ -13,6 +14,21 @@ import json, os, pathlib, re, sys, time
 
 if sys.argv[1:] == ["--version"]:
     print(VERSION)
+    sys.exit()
+if sys.argv[1:2] == ["plugin"]:
+    with (pathlib.Path.home() / f"{NAME}.log").open("a") as log:
+        print(json.dumps(sys.argv[1:]), file=log)
+    if sys.argv[2] in ("install", "add"):
+        if (pathlib.Path.home() / "no-plugins").exists():
+            sys.exit("plugins are switched off")
+        place = pathlib.Path.home() / f".{NAME}/plugins/cache/evolvable/evolvable/0.1.0/skills"
+        place.mkdir(parents=True)
+    sys.exit()
+if sys.argv[1:3] == ["mcp", "add-json"]:
+    path = pathlib.Path.home() / ".claude.json"
+    values = json.loads(path.read_text()) if path.exists() else {}
+    values.setdefault("mcpServers", {})[sys.argv[3]] = json.loads(sys.argv[4])
+    path.write_text(json.dumps(values, indent=2))
     sys.exit()
 prompt = sys.stdin.read()
 what = prompt.split()[0]
@@ -43,6 +59,7 @@ if what in ("hangs", "notes-its-id"):
 
 _CLAUDE = (
     """
+NAME = "claude"
 VERSION = "9.9.1 (Fake Code)"
 CONFIG = pathlib.Path(os.environ.get("CLAUDE_CONFIG_DIR", "/none"))
 """
@@ -93,6 +110,7 @@ else:
 
 _CODEX = (
     """
+NAME = "codex"
 VERSION = "codex-cli 9.9.2"
 CONFIG = pathlib.Path(os.environ.get("CODEX_HOME", "/none"))
 """

@@ -284,7 +284,7 @@ def test_a_save_of_an_everyday_lesson_is_served_at_once(place: Place, line: str)
 def test_what_quickstart_copied_and_init_then_takes_in_is_the_owners(tmp_path: Path) -> None:
     machine = CommandLine(tmp_path)
     machine.save(machine.user / ".claude/skills", "tides", skill_text("tides", "Computes tide tables."))
-    machine("quickstart", "--task", "tide tables")
+    machine("quickstart", "--home", machine.home, "--task", "tide tables")
     before = {one["ref"]: one["author"] for one in machine("list", "--json").json["resources"]}
     machine("init", machine.user / ".claude/skills", "--yes")
     after = {one["ref"]: (one["author"], one["by"]) for one in machine("list", "--json").json["resources"]}

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from evolvable_server.clients.registration import (
     strict_json_warnings,
 )
 from evolvable_server.clients.registry import HeardCall, all_clients, read_client_log
-from evolvable_server.config import Config, Machine, read_config
+from evolvable_server.config import SELF_CHECK, Config, Machine, read_config
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import holds_library
@@ -46,17 +46,30 @@ _HANDSHAKE: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StartProbe:
-    """How a start went. seconds: until the tools were listed; listed: whether they were; failure: why not, else ''."""
+    """How a start went. seconds: until the tools were listed; listed: whether they were; failure: why not, else ''.
+
+    answer: the skill that find_skill names first, 'nothing fits', or '' where it was not asked.
+    """
 
     seconds: float
     listed: bool = False
     failure: str = ""
+    answer: str = ""
 
 
-async def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float) -> StartProbe:
+def find_call(tool: str, task: str) -> dict[str, Any]:
+    """Return the call that asks a server for the skill of a task and leaves no trace. tool: its name there."""
+    params = {"name": tool, "arguments": {"task": task, "detail": True}, "_meta": {SELF_CHECK: True}}
+    return {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
+
+
+async def probe_start(
+    command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float, task: str = ""
+) -> StartProbe:
     """Start a server, ask it for its tools, end it, and return how that went. Takes `patience` seconds at most.
 
-    env: the whole environment. The server is asked as Codex does: a handshake, then the list.
+    env: the whole environment. The server is asked as Codex does: a handshake, then the list. task: what find_skill is
+    asked after that, in as many seconds again.
     """
     began, pipe = time.monotonic(), asyncio.subprocess.PIPE
     try:
@@ -67,36 +80,76 @@ async def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Pa
         return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
     assert process.stdin and process.stdout and process.stderr
     said = asyncio.create_task(_last_line(process.stderr))
-    try:
-        failure = await asyncio.wait_for(_list_tools(process.stdin, process.stdout), patience)
-    except TimeoutError:
-        failure = f"it lists no tools within {patience:g} seconds"
-    except (OSError, ValueError):  # a broken pipe, a line without end
-        failure = None
+    talk = _Conversation(process.stdin, process.stdout)
+    failure = await _outcome(talk.list_tools(), patience, "it lists no tools")
     seconds = min(time.monotonic() - began, patience)
-    await _end(process, process.stdin)
     listed = failure == ""
+    if listed and task:
+        failure = await _outcome(talk.find(task), patience, "find_skill has no answer")
+    await _end(process, process.stdin)
     if failure is None:
         with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe
             await asyncio.wait_for(asyncio.shield(said), 1)
         failure = f"it ended at once: {(said.done() and said.result()) or 'it said nothing'}"
-    return StartProbe(seconds, listed, failure)
+    return StartProbe(seconds, listed, failure, talk.answer)
 
 
-async def _list_tools(stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> str | None:
-    """Ask a server for its tools; return '' for an answer, why it is none, or None when the server ended."""
-    for frames in (_HANDSHAKE[:1], _HANDSHAKE[1:]):
-        stdin.writelines(json.dumps(frame).encode() + b"\n" for frame in frames)
-        await stdin.drain()
+async def _outcome(asked: Awaitable[str | None], patience: float, late: str) -> str | None:
+    """Return '' for an answer, why it is none, or None when the server ended. late: what it says when time is over."""
+    try:
+        return await asyncio.wait_for(asked, patience)
+    except TimeoutError:
+        return f"{late} within {patience:g} seconds"
+    except (OSError, ValueError):  # a broken pipe, a line without end
+        return None
+
+
+class _Conversation:
+    """What is asked of a server, one thing after the other. answer: see StartProbe."""
+
+    def __init__(self, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
+        self.answer = ""
+        self._stdin, self._stdout = stdin, stdout
+        self._tools: list[str] = []
+
+    async def list_tools(self) -> str | None:
+        """Ask for the tools; return as `_outcome`."""
+        tools: Any = None
+        for frames in (_HANDSHAKE[:1], _HANDSHAKE[1:]):
+            failure, result = await self._ask(*frames)
+            if failure != "":
+                return failure
+            tools = result.get("tools")
+        self._tools = [str(one.get("name")) for one in tools or () if isinstance(one, dict)]
+        return ""
+
+    async def find(self, task: str) -> str | None:
+        """Ask for the skill of a task, where the server has the tool for it; return as `_outcome`."""
+        tool = next((name for name in self._tools if name.endswith("find_skill")), None)
+        if tool is None:
+            return ""
+        failure, result = await self._ask(find_call(tool, task))
+        if failure == "" and result.get("isError"):
+            return f"find_skill failed: {json.dumps(result.get('content'))[:200]}"
+        found = result.get("structuredContent")
+        matches = found.get("matches") if isinstance(found, dict) else None
+        first = matches[0] if isinstance(matches, list) and matches else None
+        self.answer = str(first.get("ref")) if isinstance(first, dict) else "nothing fits"
+        return failure
+
+    async def _ask(self, *frames: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+        """Send frames; return the outcome, and the result that the last one of them has."""
+        self._stdin.writelines(json.dumps(frame).encode() + b"\n" for frame in frames)
+        await self._stdin.drain()
         answer: Any = None
         while not isinstance(answer, dict) or answer.get("id") != frames[-1]["id"]:
-            if not (line := await stdout.readline()):
-                return None
+            if not (line := await self._stdout.readline()):
+                return None, {}
             with contextlib.suppress(ValueError):
                 answer = json.loads(line)
-        if not isinstance(answer.get("result"), dict):
-            return f"it answered with an error: {json.dumps(answer.get('error'))[:200]}"
-    return ""
+        if not isinstance(result := answer.get("result"), dict):
+            return f"it answered with an error: {json.dumps(answer.get('error'))[:200]}", {}
+        return "", result
 
 
 async def _last_line(stderr: asyncio.StreamReader) -> str:
@@ -121,6 +174,7 @@ class Connected:
 
     scope: user, project, or local (Claude Code's own, of one project). seconds: from start to list of tools, None when
     it was not started. last_session, last_call: when the client last began to talk and called a tool, '' for never.
+    answer: see StartProbe.
     """
 
     client: str
@@ -132,6 +186,7 @@ class Connected:
     seconds: float | None
     last_session: str
     last_call: str
+    answer: str = ""
 
 
 @dataclass(slots=True)
@@ -144,7 +199,9 @@ class ClientsHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class ClientEntry:
+    """An entry of ours in a client's configuration, as it is written there."""
+
     client: Client
     scope: str
     path: Path
@@ -153,15 +210,18 @@ class _Entry:
 
     @property
     def where(self) -> str:
+        """Where it is, in words."""
         return f"{self.name} in {self.path}"
 
     @property
     def command(self) -> tuple[str, ...]:
+        """The program and its arguments."""
         args = self.values.get("args")
         return str(self.values.get("command", "")), *map(str, args if isinstance(args, list) else ())
 
     @property
     def env(self) -> dict[str, str]:
+        """What it adds to the server's environment."""
         env = self.values.get("env")
         return {key: str(value) for key, value in env.items()} if isinstance(env, dict) else {}
 
@@ -174,17 +234,21 @@ class _Entry:
 
     @property
     def mend(self) -> str:
+        """What brings it up to date."""
         scope = " --scope project" if self.scope == PROJECT else ""
         name = "" if self.name == "evolvable" else f" --name {self.name}"
         return f"`evolvable connect {self.client.name}{scope}{name}` fixes it."
 
 
-def check_clients(machine: Machine, config: Config) -> ClientsHealth:
-    """Return how the clients stand to this program. Starts every configured server whose library is there for it."""
+def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHealth:
+    """Return how the clients stand to this program. Starts every configured server whose library is there for it.
+
+    task: what each of them is asked for with find_skill, '' for nothing.
+    """
     health = ClientsHealth()
     started: dict[object, StartProbe] = {}
     calls = read_client_log(config.home)
-    for entry in _entries(machine, health.problems):
+    for entry in client_entries(machine, health.problems):
         key = (entry.command, tuple(sorted(entry.env.items())))
         bad = list(_bad_path(entry))
         health.problems += bad
@@ -196,15 +260,14 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
         if not bad and holds_library(library):
             if key not in started:
                 env = {**machine.passed, **entry.env}
-                started[key] = asyncio.run(probe_start(entry.command, env, machine.project, PATIENCE_SECONDS))
+                started[key] = asyncio.run(probe_start(entry.command, env, machine.project, PATIENCE_SECONDS, task))
             health.problems += _bad_start(entry, started[key])
-        seconds = started[key].seconds if key in started and started[key].listed else None
-        health.connected.append(_connected(entry, library, seconds, read_client_log(library)))
+        health.connected.append(_connected(entry, library, started.get(key), read_client_log(library)))
         health.notes += _notes(entry, library, config, calls if library == config.home else read_client_log(library))
     return health
 
 
-def _entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[_Entry]:
+def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[ClientEntry]:
     """Yield the entries of ours in all clients; what is wrong with their files goes to `problems`."""
     for client in all_clients().values():
         for scope in SCOPES:
@@ -228,13 +291,13 @@ def _local(values: Mapping[str, Any], project: Path) -> Any:
     return settings.get("mcpServers") if isinstance(settings, dict) else None
 
 
-def _ours(client: Client, scope: str, path: Path, table: Any) -> Iterator[_Entry]:
+def _ours(client: Client, scope: str, path: Path, table: Any) -> Iterator[ClientEntry]:
     for name, values in table.items() if isinstance(table, dict) else ():
         if isinstance(values, dict) and is_ours(values):
-            yield _Entry(client, scope, path, name, values)
+            yield ClientEntry(client, scope, path, name, values)
 
 
-def _bad_path(entry: _Entry) -> Iterator[HealthProblem]:
+def _bad_path(entry: ClientEntry) -> Iterator[HealthProblem]:
     program = Path(entry.command[0])
     if not program.is_absolute():
         yield HealthProblem(
@@ -244,7 +307,7 @@ def _bad_path(entry: _Entry) -> Iterator[HealthProblem]:
         yield HealthProblem(f"{entry.where} starts {program}, which is not there.", entry.mend)
 
 
-def _bad_start(entry: _Entry, started: StartProbe) -> Iterator[HealthProblem]:
+def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProblem]:
     title, values = entry.client.title, entry.values
     if started.failure:
         yield HealthProblem(
@@ -267,7 +330,7 @@ def _bad_start(entry: _Entry, started: StartProbe) -> Iterator[HealthProblem]:
         )
 
 
-def _connected(entry: _Entry, library: Path, seconds: float | None, calls: list[HeardCall]) -> Connected:
+def _connected(entry: ClientEntry, library: Path, start: StartProbe | None, calls: list[HeardCall]) -> Connected:
     def last(event: str) -> str:
         return next((one.at for one in calls if one.event == event and _is(entry.client, one)), "")
 
@@ -278,9 +341,10 @@ def _connected(entry: _Entry, library: Path, seconds: float | None, calls: list[
         name=entry.name,
         command=list(entry.command),
         library=str(library),
-        seconds=None if seconds is None else round(seconds, 2),
+        seconds=round(start.seconds, 2) if start is not None and start.listed else None,
         last_session=last("session"),
         last_call=last("call"),
+        answer=start.answer if start is not None else "",
     )
 
 
@@ -288,7 +352,7 @@ def _is(client: Client, one: HeardCall) -> bool:
     return one.client.lower().startswith(tuple(client.called))
 
 
-def _notes(entry: _Entry, library: Path, config: Config, calls: list[HeardCall]) -> Iterator[str]:
+def _notes(entry: ClientEntry, library: Path, config: Config, calls: list[HeardCall]) -> Iterator[str]:
     title, events = entry.client.title, {one.event for one in calls if _is(entry.client, one)}
     if library != config.home:
         yield f"{title} uses another library than this one: {library} ({entry.where}, {HOME})."

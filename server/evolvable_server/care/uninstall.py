@@ -71,6 +71,7 @@ _OURS = (
         "remotes",
         "reviews",
         "rounds",
+        "setup.json",
         "state.key",
         "tokens.*",
         "trash",

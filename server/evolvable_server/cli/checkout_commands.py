@@ -11,7 +11,8 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.folder_choice import FolderChooser, check_work_tree, open_project
-from evolvable_server.cli.folder_commands import SyncResult, show_sync, sync_result
+from evolvable_server.cli.folder_commands import show_sync
+from evolvable_server.cli.folder_import import SyncResult, sync_result
 from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn

@@ -16,8 +16,8 @@ from evolvable_server.clients.skill_list import (
     chosen_lists,
     client_lists,
     listed_skills,
+    measure_list,
     project_list,
-    read_overrides,
     unlisted_newcomers,
 )
 from evolvable_server.config import read_machine
@@ -140,7 +140,7 @@ def _places(state: CommandContext, library: Library) -> list[ListedPlace]:
 
 
 def _place(library: Library, where: ClientList, choice: ListingChoice | None) -> ListedPlace:
-    listing = measure_listing(listed_skills(library, where), read_overrides(*where.below, where.settings))
+    listing = measure_list(where, listed_skills(library, where))
     return ListedPlace(
         where=where.title,
         settings=str(where.settings),

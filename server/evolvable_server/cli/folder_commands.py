@@ -2,8 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -18,111 +18,34 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.command_groups import VerbGroup
-from evolvable_server.cli.folder_choice import FolderChoice, FolderChooser, check_links, settle_projects
-from evolvable_server.cli.folder_reception import (
-    MOST_COUNTED,
-    Confirmed,
-    approve_arrivals,
-    confirm_folders,
-    receive,
+from evolvable_server.cli.folder_choice import check_links
+from evolvable_server.cli.folder_import import (
+    SyncResult,
+    choose_folders,
+    import_folders,
+    sync_result,
+    watched_paths,
 )
+from evolvable_server.cli.folder_reception import MOST_COUNTED, Confirmed, confirm_folders
 from evolvable_server.cli.learned_commands import offer_past_sessions, read_past_sessions, show_past_sessions
 from evolvable_server.cli.maintenance import show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import Row, ask_yes, count, progress, remark, say, show_table, some, warn
-from evolvable_server.client_folders import ClientHomes, client_folders, project_folders, read_client_homes
+from evolvable_server.client_folders import client_folders, project_folders, read_client_homes
 from evolvable_server.config import is_person
-from evolvable_server.index_worker import WORTHWHILE, start_index_worker
 from evolvable_server.learning_consent import consent
-from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NoLibrary
-from evolvable_store.operation import Identity, Principal
-from evolvable_store.paths import holds_library
-from evolvable_store.resource import Kind, Ref, check_scope, is_plugins, main_file
+from evolvable_store.errors import AlreadyExists, EvolvableError
+from evolvable_store.resource import Kind, check_scope, is_plugins
 from evolvable_store.storage.bindings import WaitingPlaces, WatchedFolder
 from evolvable_store.workingcopy.discovery import count_resources
-from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
+from evolvable_store.workingcopy.incoming import DirectoryIssue
 from evolvable_store.workingcopy.project_changes import refresh_marks
-from evolvable_tools.care.findings import near_duplicate_lines, scan_for_secrets
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.past_sessions import PastSessions
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10
 """Resources that a line names."""
-
-
-@dataclass(frozen=True, slots=True)
-class SyncedResource:
-    """A directory that became a version. `how`: new, edited, returned or merged."""
-
-    directory: str
-    ref: str
-    version: int
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held before."""
-
-    directory: str
-    ref: str
-    proposal: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SyncResult:
-    """What a sync of one folder did; directories are relative to it.
-
-    missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
-    has. held: directories whose content waits in the inbox and is not served. replaced: those whose files another
-    program replaced, with what puts back what was learned. untrusted: what a repository brought.
-    unchanged: how many directories hold what the library has, those in in_step too. waiting_for_git: directories that
-    are imported when git has finished, each with what git is doing. approved: what others brought and the person's yes
-    to the folder approved.
-    """
-
-    path: str
-    scope: str
-    kind: str
-    missing: bool
-    taken: list[SyncedResource]
-    in_step: list[str]
-    written: list[str]
-    removed: list[str]
-    refused: list[DirectoryIssue]
-    conflicts: list[DirectoryIssue]
-    warnings: list[DirectoryIssue]
-    held: list[Waits] = field(default_factory=list)
-    replaced: list[Waits] = field(default_factory=list)
-    untrusted: list[str] = field(default_factory=list)
-    unchanged: int = 0
-    waiting_for_git: list[str] = field(default_factory=list)
-    approved: list[str] = field(default_factory=list)
-
-
-def sync_result(sync: SyncReport) -> SyncResult:
-    """Return what a sync did, as plain data."""
-    folder = sync.folder
-    return SyncResult(
-        path=str(folder.path),
-        scope=folder.scope,
-        kind=folder.kind,
-        missing=sync.stale,
-        taken=[SyncedResource(t.directory, str(t.ref), t.version, t.how) for t in sync.taken],
-        in_step=list(sync.bound),
-        written=list(sync.written),
-        removed=list(sync.removed),
-        refused=sync.refused,
-        conflicts=sync.conflicts,
-        warnings=sync.warnings,
-        held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
-        replaced=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.replaced],
-        unchanged=len(sync.unchanged),
-        waiting_for_git=[f"{directory} ({why})" for directory, why in sync.waiting_for_git.items()],
-        untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
-    )
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
@@ -179,9 +102,6 @@ def _show_remarks(title: str, path: str, remarks: Sequence[DirectoryIssue]) -> N
         say(f"  {one.directory}", *(f"    - {problem}" for problem in one.problems))
 
 
-MEMORIES = ("SOUL", "USER", "MEMORY")
-
-
 @dataclass(frozen=True, slots=True)
 class InitResult:
     """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused.
@@ -219,120 +139,29 @@ def init_command(
     theirs = [one.path for one in project_folders(Path.home(), config.project)]
     check_links(folders or theirs, known, named=bool(folders))
     paths, scope = folders or [one.path for one in known], check_scope(scope) if scope else None
-    choices = _choose(state, homes, paths, Kind(kind) if kind else None, scope)
-    for choice in choices:
-        _check_is_no_resource(choice)
-    watched, confirmed = _watched_folders(state), Confirmed()
+    choices = choose_folders(state, homes, paths, Kind(kind) if kind else None, scope)
+    watched, confirmed = watched_paths(state), Confirmed()
     if not yes and (is_person() or not folders):
         new = [one for one in choices if one.path.resolve() not in watched]
         confirmed = confirm_folders(new, config.person.is_yours)
         choices = [one for one in choices if one in confirmed or one not in new]
-    received = {one.path: receive(one, config.person, yes=yes, watched=watched) for one in choices}
-    made = not holds_library(config.home)
-    expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
-    with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, caller):
-        with progress("Writing the index"), worker.indexing() as all_read:
-            settle_projects(library.store, choices)
-            results = add_folders(library, choices, {path: one.identity for path, one in received.items()})
-            all_read()
-            scan_for_secrets(library, progress)  # meanwhile the rest is indexed
-        sure = {one.path: confirmed.get(one) for one in choices if received[one.path].approves}
-        approved = approve_arrivals(library, caller, sure, config.person)
-        results = [_with_approved(library, one, approved) for one in results]
-        taken = [Ref.parse(one.ref) for result in results for one in result.taken]
-        alike = near_duplicate_lines(library, taken, progress)
-        warn_of_secrets(library)
-        sessions = _learn_from_sessions(state, library, ask=not yes)
-    return Output(
-        InitResult(str(config.home), made, results, alike, sessions), lambda result: _show_init(result, verbose)
-    )
+    done = import_folders(state, choices, confirmed, yes=yes, watched=watched)
+    sessions = _learn_from_sessions(state, ask=not yes)
+    result = InitResult(str(config.home), done.made, done.folders, done.doubles, sessions)
+    return Output(result, lambda _: _show_init(result, verbose))
 
 
-def _learn_from_sessions(state: CommandContext, library: Library, *, ask: bool) -> PastSessions | None:
+def _learn_from_sessions(state: CommandContext, *, ask: bool) -> PastSessions | None:
     """Learn from the sessions of the clients where the person lets the library. ask: a person is asked, once."""
     config = state.config()
     if not (offer_past_sessions(config) if ask else consent(config.home)):
         return None
     try:
-        return read_past_sessions(config, library)
+        with state.library() as (library, _):
+            return read_past_sessions(config, library)
     except EvolvableError as error:
         warn(f"Not all sessions were read: {error.text}", "Then: evolvable learn tasks --from-sessions")
         return None
-
-
-def _with_approved(library: Library, one: SyncResult, approved: Collection[str]) -> SyncResult:
-    """Return what a folder brought, after these refs were approved."""
-    released = [waits for waits in one.held if waits.ref in approved]
-    versions = [library.store.head(Ref.parse(waits.ref)).latest for waits in released]
-    return replace(
-        one,
-        taken=[
-            *one.taken,
-            *(SyncedResource(it.directory, it.ref, at, "new") for it, at in zip(released, versions, strict=True)),
-        ],
-        held=[waits for waits in one.held if waits not in released],
-        untrusted=[ref for ref in one.untrusted if ref not in approved],
-        approved=[
-            ref for ref in dict.fromkeys([*one.untrusted, *(waits.ref for waits in released)]) if ref in approved
-        ],
-    )
-
-
-def _choose(
-    state: CommandContext, homes: ClientHomes, folders: Sequence[Path], kind: Kind | None, scope: str | None
-) -> list[FolderChoice]:
-    """Return what becomes of each folder, before a library is made."""
-    home = state.config().home
-    with contextlib.suppress(NoLibrary), state.library() as (library, _):
-        chooser = FolderChooser(library.store, home, homes)
-        return [chooser.choose(folder, kind, scope) for folder in folders]
-    chooser = FolderChooser(None, home, homes)
-    return [chooser.choose(folder, kind, scope) for folder in folders]
-
-
-def _check_is_no_resource(choice: FolderChoice) -> None:
-    names = MEMORIES if choice.kind is Kind.MEMORY else ("name",)
-    mains = {main_file(choice.kind, name).casefold() for name in names}
-    try:
-        inside = {path.name.casefold() for path in choice.path.iterdir()}
-    except OSError as error:
-        raise InvalidArgument(f"{choice.path} cannot be read: {error.strerror}.", "Check its permissions.") from error
-    if inside & mains:
-        parent = choice.path.absolute().parent
-        raise InvalidArgument(
-            f"{choice.path} is a {choice.kind} itself, not a folder of {choice.kind}s.",
-            f"Name the folder that it lies in: evolvable init {parent}",
-        )
-
-
-def _watched_folders(state: CommandContext) -> set[Path]:
-    """Return the folders that are watched already."""
-    with contextlib.suppress(NoLibrary), state.library() as (library, _):
-        return {one.path for one in library.folders()}
-    return set()
-
-
-def add_folders(
-    library: Library, choices: Sequence[FolderChoice], makers: Mapping[Path, Identity | None]
-) -> list[SyncResult]:
-    """Return what each folder brought; what a later one changes reaches those before it.
-
-    Links from one of these folders into another count in either order. makers: who answers for what a folder holds.
-    """
-    syncs = list[SyncReport]()
-    for choice in choices:
-        remark(f"Importing {choice.path}")
-        with progress("Reading") as show:
-            sync = library.working_copies.add(
-                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=makers.get(choice.path)
-            )
-        syncs.append(sync)
-        if len(library.working_copies.folders()) > 1:
-            library.working_copies.behind({taken.ref for taken in sync.taken})
-    for sync in syncs:
-        linked = library.working_copies.copy(sync.folder).status.linked(one.directory for one in sync.refused)
-        sync.refused = [one for one in sync.refused if one.directory not in linked]
-    return [sync_result(sync) for sync in syncs]
 
 
 def _show_init(result: InitResult, verbose: bool) -> None:

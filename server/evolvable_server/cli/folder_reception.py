@@ -65,6 +65,18 @@ Confirmed = dict[FolderChoice, frozenset[str]]
 def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> Confirmed:
     """Show what the folders hold, ask, and return those that the person imports. Raise InvalidArgument for none.
 
+    yours: as of `ask_folders`.
+    """
+    taken, unanswered = ask_folders(choices, yours)
+    if choices and not taken:
+        hint = "`evolvable init FOLDER...` asks only about those that you name."
+        raise InvalidArgument("Nothing was imported.", f"--yes answers it. {hint}" if unanswered else hint)
+    return taken
+
+
+def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> tuple[Confirmed, bool]:
+    """Show what the folders hold, ask, and return those that the person imports, and whether nobody answered.
+
     One question is for the clients' own folders of the account and for plugins; each other folder has its own. yours:
     whether the configuration has said yes to a folder; then there is no question.
     """
@@ -77,17 +89,14 @@ def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], boo
     for group in groups:
         held = {choice: show_folder(choice) for choice in group}
         which = "it" if len(group) == 1 else "them"
-        answer = _answer(f"Import {which}, and keep {which} and the library in sync?", default=group is own)
+        answer = yes_or_none(f"Import {which}, and keep {which} and the library in sync?", default=group is own)
         unanswered = unanswered or answer is None
         if answer:
             taken |= held
-    if choices and not taken:
-        hint = "`evolvable init FOLDER...` asks only about those that you name."
-        raise InvalidArgument("Nothing was imported.", f"--yes answers it. {hint}" if unanswered else hint)
-    return taken
+    return taken, unanswered
 
 
-def _answer(question: str, *, default: bool) -> bool | None:
+def yes_or_none(question: str, *, default: bool) -> bool | None:
     """Return whether the answer is yes, None where nobody answers. An interrupt ends the command."""
     try:
         return ask_yes(question, default=default, err=True)
@@ -100,21 +109,29 @@ def _answer(question: str, *, default: bool) -> bool | None:
 
 def show_folder(choice: FolderChoice) -> frozenset[str]:
     """Write how many resources a folder holds, who brought them, and what the scan found; return its files' hashes."""
+    lines, hashes = describe_folder(choice)
+    remark(*lines)
+    return hashes
+
+
+def describe_folder(choice: FolderChoice) -> tuple[list[str], frozenset[str]]:
+    """Return in lines how many resources a folder holds, who brought them, and what the scan found; and its hashes."""
     found = count_resources(choice.path, choice.kind, MOST_COUNTED)
     read_only = ", read only" if choice.is_plugins else ""
-    remark(f"{choice.path}  ({count(found, choice.kind)}, scope {choice.scope}{read_only})")
-    remark(f"  brought by: {brought_by(choice.path)}")
+    head = [
+        f"{choice.path}  ({count(found, choice.kind)}, scope {choice.scope}{read_only})",
+        f"  brought by: {brought_by(choice.path)}",
+    ]
     lines, hashes = list[str](), set[str]()
     for number, (directory, reading) in enumerate(_read(choice)):
         hashes.update(blob_hash(file.data) for file in reading.files.values())
         lines += _findings(choice, directory, reading) if number < MOST_SCANNED else []
-    for line in lines[:MOST_NAMED]:
-        remark(f"  {line}")
+    shown = [f"  {line}" for line in lines[:MOST_NAMED]]
     if len(lines) > MOST_NAMED:
-        remark(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them")
+        shown.append(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them")
     if not lines and found:
-        remark("  the scan found nothing")
-    return frozenset(hashes)
+        shown.append("  the scan found nothing")
+    return [*head, *shown], frozenset(hashes)
 
 
 def brought_by(path: Path) -> str:

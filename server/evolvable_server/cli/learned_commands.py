@@ -10,7 +10,7 @@ from evolvable_server.cli.options import REF
 from evolvable_server.cli.terminal import Row, ask_yes, count, local_time, progress, remark, say, show_table
 from evolvable_server.config import Config, is_person, marked_client
 from evolvable_server.learning_consent import check_own, consent, set_consent
-from evolvable_server.session_learning import count_sessions, learn_past_sessions
+from evolvable_server.session_learning import count_sessions, describe_past_sessions, learn_past_sessions
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools.caller import Caller
@@ -140,14 +140,7 @@ def read_past_sessions(config: Config, library: Library) -> PastSessions:
 
 def show_past_sessions(done: PastSessions) -> None:
     """Write what a run over past sessions came to."""
-    if not done.found:
-        say("There are no sessions of Claude Code or Codex here.")
-        return
-    say(f"Read {done.read:,} of {count(done.found, 'session')}: {count(done.learned, 'task')} learned.")
-    if done.unreadable:
-        say(f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no transcripts.")
-    if done.learned:
-        say("List, correct and remove them: evolvable learn tasks")
+    say(*describe_past_sessions(done))
 
 
 def _learn(state: CommandContext) -> Output[PastSessions]:

@@ -9,7 +9,8 @@ from evolvable_server import plugins
 from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChoice
-from evolvable_server.cli.folder_commands import SyncResult, add_folders, show_sync
+from evolvable_server.cli.folder_commands import show_sync
+from evolvable_server.cli.folder_import import SyncResult, add_folders
 from evolvable_server.cli.terminal import confirm, count, remark, say, warn
 from evolvable_server.person_config import registered_homes
 from evolvable_store.operation import Principal

@@ -8,7 +8,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import ExitCode
-from evolvable_server.cli.setup_commands import NAME, RESERVED
+from evolvable_server.cli.role_commands import NAME, RESERVED
 from evolvable_server.cli.terminal import confirm_replacement, say, show_table, warn
 from evolvable_server.config_edits import add_model, remove_model, set_model_role
 from evolvable_server.model_setup import ANSWER_SECONDS, named_models

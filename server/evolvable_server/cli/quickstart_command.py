@@ -1,10 +1,9 @@
 """The command quickstart: a library with skills, and what its server answers to one question."""
 
-import re
 import shlex
 import shutil
 import sys
-import textwrap
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,30 +13,18 @@ import anyio
 import click
 from mcp import Client, StdioServerParameters
 
+from evolvable_server.care.setup.clients import sample_task
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import progress, remark, say, shortened, show_text
 from evolvable_server.client_folders import client_folders, read_client_homes
 from evolvable_server.clients.registration import server_start
-from evolvable_server.config import Config, read_config
-from evolvable_server.mcp.call import SELF_CHECK
+from evolvable_server.config import SELF_CHECK, Config, read_config
 from evolvable_store.errors import EvolvableError, LibraryError
-from evolvable_store.objects import make_manifest
 from evolvable_store.paths import seed_folder, work_tree
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.authors import authorships
-from evolvable_tools.caller import Caller
 from evolvable_tools.care.copying import Copied, copy_skills
-from evolvable_tools.library import Library
 from evolvable_tools.verbs.library_status import proposal_request
-from evolvable_tools.verbs.search import MAX_PAGE, list_page
-
-TASK = "write a good commit message for my staged changes"
-"""What is looked up in a library of the program's own skills; one of them is for it."""
-
-QUESTION_LENGTH = 160
-"""How long the question about a skill of the person may be, in characters."""
 
 PATIENCE_SECONDS = 60
 """How long the server may take to start and answer."""
@@ -45,7 +32,10 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """Where the library is, what was copied into it, and what its server answered to find_skill."""
+    """Where the library is or was, what was copied into it, and what its server answered to find_skill.
+
+    connect: the commands that connect a client to a library that stays.
+    """
 
     home: str
     copied: list[Copied]
@@ -58,25 +48,35 @@ class Quickstart:
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--task", help="What to look up.  [default: what one of your skills is for]")
 def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str | None) -> Output[Quickstart]:
-    """Show everything working.
+    """Show everything working, in a temporary library.
 
-    Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets copies
-    of the skills in FOLDERS, or else in the folders of the installed clients; those of a project in a git work tree are
-    left to `init`. Nothing is written into any of them. What the library has already is left alone. A library without
-    any skill gets those that come with this program.
+    Makes a library, fills it, starts its server, asks it one question, and removes the library again; --home names one
+    that stays. The library gets copies of the skills in FOLDERS, or else in the folders of the installed clients; those
+    of a project in a git work tree are left to `setup`. Nothing is written into any of them. What a library has already
+    is left alone. A library without any skill gets those that come with this program.
     """
+    if state.home is not None:
+        return _demonstrate(state, folders, task, stays=True)
+    with tempfile.TemporaryDirectory(prefix="evolvable-", ignore_cleanup_errors=True) as place:
+        state.home = Path(place) / "library"
+        return _demonstrate(state, folders, task, stays=False)
+
+
+def _demonstrate(
+    state: CommandContext, folders: tuple[Path, ...], task: str | None, *, stays: bool
+) -> Output[Quickstart]:
     config = state.config()
     paths = folders or tuple(_own_folders(config))
     with state.library(create=True) as (library, caller):
         copied = _fill(library.store, paths)
-        task = task or _question(library, caller)
+        task = task or sample_task(library, caller)
     remark("Starting the server as a client would, and asking it:")
     with progress("Asking the server"):
         found = _query_server(config.home, task)
     start = _start_of_command(config.home)
-    connect = [f"{start} connect {client}" for client in ("claude-code", "codex")]
+    connect = [f"{start} connect {client}" for client in ("claude-code", "codex")] if stays else []
     result = Quickstart(str(config.home), copied, task, found, connect)
-    return Output(result, lambda _: _show_quickstart(result, start))
+    return Output(result, lambda _: _show_quickstart(result, start, stays))
 
 
 def _own_folders(config: Config) -> Iterator[Path]:
@@ -106,22 +106,6 @@ def _fill(store: Store, folders: tuple[Path, ...]) -> list[Copied]:
 def _copy(store: Store, folder: Path, reason: str) -> Copied:
     with progress(f"Copying from {folder}") as show:
         return copy_skills(store, folder, reason, show)
-
-
-def _question(library: Library, caller: Caller) -> str:
-    """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
-
-    A text that would reach an agent between marks is no question.
-    """
-    bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
-    listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
-    whose = authorships(library, [entry.id for entry in listed])
-    for entry in listed:
-        first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
-        question = textwrap.shorten(first, QUESTION_LENGTH, placeholder="")
-        if question and entry.tree not in bundled and not whose[entry.id].marked:
-            return question
-    return TASK
 
 
 def _query_server(home: Path, task: str) -> dict[str, Any]:
@@ -165,18 +149,21 @@ def _start_of_command(place: Path) -> str:
     return shlex.join([*words, *([] if place == read_config({}).home else ["--home", str(place)])])
 
 
-def _show_quickstart(result: Quickstart, start: str) -> None:
-    say(f"The library is in {result.home}")
+def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
+    say(f"The library is in {result.home}" if stays else "A temporary library got copies of:")
     for number, copied in enumerate(result.copied):
         path = copied.path if number else "skills that come with evolvable"
         parts = [f"{len(copied.added)} added"]
         parts += [f"{len(copied.known)} there already"] * bool(copied.known)
         parts += [f"{len(copied.refused)} refused"] * bool(copied.refused)
         left_out = not number and not (copied.added or copied.known or copied.refused)
-        say(f"  {path}: {'left out, because the library has skills' if left_out else ', '.join(parts)}")
+        say(f"  {path}: {'left out, because there are skills' if left_out else ', '.join(parts)}")
         say(*(f"    {name}: {'; '.join(reasons)}" for name, reasons in copied.refused))
     say(f'\nfind_skill("{result.task}") over MCP answered:')
     _show_answer(result.found)
+    if not stays:
+        say("\nThe temporary library is removed. For your own skills and clients: evolvable setup")
+        return
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     say(*(f"  {line}" for line in result.connect))
     if result.found["verdict"] != "none":

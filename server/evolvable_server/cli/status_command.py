@@ -6,9 +6,12 @@ from pathlib import Path
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
+from evolvable_server.clients.skill_list import SHORTEN, crowded_list
+from evolvable_server.config import read_machine
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store.errors import NoLibrary
 from evolvable_store.paths import open_elsewhere
+from evolvable_tools.library import Library
 from evolvable_tools.verbs.duplicate_hints import take_pairs
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_problems, folder_states
 from evolvable_tools.verbs.library_status import LibraryStatus, library_status
@@ -33,8 +36,15 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
             windows=_windows(library.store.backend.path),
             problems=problems,
             near_duplicates=take_pairs(library),
+            listing=_listing(state, library),
         )
     return Output(found, _show_status)
+
+
+def _listing(state: CommandContext, library: Library) -> str:
+    """Return the line on the list in which Claude Code leaves out descriptions, '' where it leaves out none."""
+    crowded = crowded_list(library, read_machine(state.config().project))
+    return f"{crowded.text}; `{SHORTEN}` lists fewer" if crowded else ""
 
 
 def _folder(one: WatchedRoot) -> str:
@@ -73,13 +83,13 @@ def _overview(state: CommandContext) -> Overview:
         with state.library() as (library, _):
             found = library_status(library)
     except NoLibrary:
-        return Overview(home, None, 0, "", "evolvable init")
+        return Overview(home, None, 0, "", "evolvable setup")
     if found.worst:
         step = "evolvable doctor"
     elif found.waiting:
         step = "evolvable inbox"
     else:
-        step = 'evolvable find "what you want to do"' if found.resources else "evolvable init"
+        step = 'evolvable find "what you want to do"' if found.resources else "evolvable setup"
     return Overview(home, found.resources, found.waiting, found.worst, step)
 
 
@@ -94,8 +104,8 @@ def _show_overview(found: Overview) -> None:
     if found.worst:
         say(found.worst)
     say(f"\nNext: {found.next}")
-    if found.next == "evolvable init":
-        say("      evolvable quickstart   (a demonstration with the skills that come with this program)")
+    if found.next == "evolvable setup":
+        say("      evolvable quickstart   (a demonstration in a temporary library)")
     say("`evolvable status` shows more, `evolvable --help` lists the commands.")
 
 
@@ -118,6 +128,7 @@ def _show_status(found: LibraryStatus) -> None:
     rows += _rows("put back", found.put_back)
     rows += _rows("similar", _near_duplicates(found))
     rows += _rows("folder", found.folders)
+    rows += _rows("listed", [found.listing] if found.listing else [])
     if found.windows:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     if found.queued:

@@ -34,6 +34,8 @@ class Client:
     strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
     checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
     folders: returns the folders of resources that it reads in a scope, which `checkout` writes; None: it reads none.
+    program: its command, '' for none; plugin: the arguments of it that add a marketplace, and those that install a
+    plugin of one.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Client:
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     folders: Callable[[Machine, str], Mapping[Kind, Path]] | None = None
+    program: str = ""
+    plugin: Sequence[Sequence[str]] = ()
 
     def check(self, scope: str, name: str) -> list[str]:
         """Return what shows that the entry of this name works."""

@@ -36,8 +36,8 @@ def keeps_formatting(found: Configuration) -> bool:
     return found.loose is None and found.text.rstrip("\n") == written
 
 
-def run_claude(machine: Machine, command: list[str]) -> str | None:
-    """Run its own command; return None, or what it said when it failed."""
+def run_client(machine: Machine, command: list[str]) -> str | None:
+    """Run a client's own command; return None, or what it said when it failed."""
     try:
         done = subprocess.run(
             command,
@@ -246,7 +246,7 @@ def _write_entry(
     stamp = time.strftime("%Y%m%dT%H%M%S")
     if by:
         backup = config_files.back_up_configuration(found, stamp)
-        failure = run_claude(place.machine, by) or _missing(place, found, entry)
+        failure = run_client(place.machine, by) or _missing(place, found, entry)
         if failure is None:
             return replace(result, by=" ".join(["claude", *by[1:3]]), backup=str(backup) if backup else None)
         result.warnings.append(f"`claude mcp` failed, so the file was edited: {failure}")

@@ -6,7 +6,7 @@ The skills stay in their folders, and a person can still call each by its name. 
 import contextlib
 import difflib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,17 +15,33 @@ from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.resource import USER_SCOPE, Kind
+from evolvable_store.frontmatter import parse_document, summarize
+from evolvable_store.objects import MAX_FILE
+from evolvable_store.regular_files import read_regular
+from evolvable_store.resource import USER_SCOPE, Kind, main_file
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.collection_store import ListingChoice
+from evolvable_store.workingcopy.discovery import discover
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_may_decide
-from evolvable_tools.verbs.collections import ListedSkill, Shown, find_collection, plan_overrides, read_skills
+from evolvable_tools.verbs.collections import (
+    ListedSkill,
+    Shown,
+    SkillListing,
+    describe_listing,
+    find_collection,
+    measure_listing,
+    plan_overrides,
+    read_skills,
+)
 
 KEY = "skillOverrides"
 """Claude Code's setting: skill -> how it is listed. It knows the setting since 2.1.129."""
+
+SHORTEN = "evolvable setup --take shorten"
+"""What makes a collection of the skills that keep their description, and has Claude Code list it."""
 
 _LOCK_SECONDS = 10
 
@@ -118,6 +134,50 @@ def _of_project(
 def listed_skills(library: Library, where: ClientList) -> list[ListedSkill]:
     """Return the skills of the folders of a list."""
     return [skill for folder in where.folders for skill in read_skills(library, folder)]
+
+
+def measure_list(where: ClientList, skills: Iterable[ListedSkill]) -> SkillListing:
+    """Return what a list holds with these skills, as the client's settings stand."""
+    return measure_listing(skills, read_overrides(*where.below, where.settings))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredList:
+    """A list of Claude Code with its skills and what it holds of them."""
+
+    where: ClientList
+    skills: Sequence[ListedSkill]
+    listing: SkillListing
+
+    @property
+    def text(self) -> str:
+        """How full it is, in a line."""
+        place = f" {self.where.title}" if self.where.project else ""
+        hidden = len(self.listing.hidden)
+        rest = f"; it does not list {hidden:,} more" if hidden else ""
+        return f"{describe_listing(self.listing)} in Claude Code{place}{rest}"
+
+
+def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
+    """Return the list in which skills lose their description: that of every project, else that of the open one."""
+    project = str(machine.project.resolve())
+    for where in client_lists(library.folders(), machine):
+        if where.project in ("", project):
+            skills = listed_skills(library, where)
+            if (listing := measure_list(where, skills)).bare:
+                return MeasuredList(where, skills, listing)
+    return None
+
+
+def list_on_disk(machine: Machine) -> MeasuredList:
+    """Return the list of every project as its folder is now, whether the library watches that or not."""
+    home = (machine.claude or machine.user / ".claude").absolute()
+    where, skills = ClientList("", home / "settings.json", (), ()), list[ListedSkill]()
+    for number, name in enumerate(discover(str(home / "skills"), Kind.SKILL).directories):
+        with suppress(OSError, EvolvableError):
+            data = read_regular(home / "skills" / name / main_file(Kind.SKILL, name), MAX_FILE)
+            skills.append(ListedSkill(number, name, name, len(summarize(parse_document(data)).description), 0))
+    return MeasuredList(where, skills, measure_list(where, skills))
 
 
 def read_overrides(*files: Path) -> dict[str, Shown]:

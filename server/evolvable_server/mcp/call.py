@@ -23,10 +23,6 @@ Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[types.CallTo
 """Calls a tool of this name with these arguments."""
 
 
-SELF_CHECK = "evolvable/self-check"
-"""In the `_meta` of a call: the program tries itself, and shows the answer to no agent."""
-
-
 def name_of(request: Any) -> str | None:
     """Return the name of the bearer behind an HTTP request, None when there is none.
 

@@ -23,8 +23,8 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from evolvable_server.config import Config
-from evolvable_server.mcp.call import SELF_CHECK, Call, CallSessions, connection_of, session_of
+from evolvable_server.config import SELF_CHECK, Config
+from evolvable_server.mcp.call import Call, CallSessions, connection_of, session_of
 from evolvable_server.mcp.results import brief_result, error_result, invalid_arguments, with_warnings
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__

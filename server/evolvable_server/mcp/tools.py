@@ -15,11 +15,12 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function, str_schema
 
+from evolvable_server.config import SELF_CHECK
 from evolvable_server.environment import is_review_process
 from evolvable_server.mcp import delegated_work, resources
 from evolvable_server.mcp.argument_forms import FileMap
 from evolvable_server.mcp.brief_answers import listing_answer
-from evolvable_server.mcp.call import SELF_CHECK, CallSessions, caller_of
+from evolvable_server.mcp.call import CallSessions, caller_of
 from evolvable_server.mcp.results import optional_fields
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import LibraryServer

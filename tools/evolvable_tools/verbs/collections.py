@@ -14,6 +14,7 @@ from evolvable_store.resource import MAX_NAME, Kind, Ref, is_name
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
+from evolvable_tools.reporting import count
 from evolvable_tools.secret_leaks import check_may_decide
 
 BUDGET = 8_000
@@ -114,6 +115,24 @@ def measure_listing(skills: Iterable[ListedSkill], shown: Mapping[str, Shown]) -
             bare.append(skill)
     size = names + sum(skill.size - len(skill.name) - 2 for skill in whole)
     return SkillListing(lines, size, bare, sorted(hidden, key=_most_used))
+
+
+def fitting_skills(skills: Iterable[ListedSkill]) -> list[ListedSkill]:
+    """Return the skills that are listed with their descriptions where the others are not listed, most used first."""
+    fitting, left = list[ListedSkill](), BUDGET
+    for skill in sorted({skill.name: skill for skill in skills}.values(), key=_most_used):
+        if skill.size < left:
+            fitting.append(skill)
+            left -= skill.size + 1
+    return fitting
+
+
+def describe_listing(listing: SkillListing) -> str:
+    """Return in a line what a list holds, of how much room, and how many skills lose their description there."""
+    bare = len(listing.bare)
+    loss = f"{bare:,} lose{'s' if bare == 1 else ''} {'its' if bare == 1 else 'their'} description"
+    held = f"{count(listing.skills, 'skill')}, {listing.size:,} of {BUDGET:,} characters"
+    return f"{held}: {loss if bare else 'all keep their description'}"
 
 
 def _most_used(skill: ListedSkill) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 It is asked for often, so it reads rows and no transcript.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from evolvable_store.objects import Manifest
@@ -81,7 +81,8 @@ class LibraryStatus:
     resource with fields that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
     first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
     held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
-    near_duplicates: a line for each pair of near duplicates found since the last look.
+    near_duplicates: a line for each pair of near duplicates found since the last look. listing: how full a client's
+    list of skills is, '' where every skill keeps its description there.
     """
 
     home: str
@@ -102,6 +103,7 @@ class LibraryStatus:
     upkeep: str = ""
     put_back: list[str] = field(default_factory=list)
     near_duplicates: list[str] = field(default_factory=list)
+    listing: str = ""
 
 
 def library_status(
@@ -111,8 +113,12 @@ def library_status(
     windows: int | None = None,
     problems: Sequence[str] = (),
     near_duplicates: Sequence[str] = (),
+    listing: str = "",
 ) -> LibraryStatus:
-    """Return what a person wants to know first. problems: what the caller saw around the library, the worst first."""
+    """Return what a person wants to know first. problems: what the caller saw around the library, the worst first.
+
+    folders, windows, near_duplicates, listing: see LibraryStatus.
+    """
     store = library.store
     now = store.now()
     waiting = [
@@ -142,6 +148,7 @@ def library_status(
         describe_plan(library),
         [_put_back_line(one) for one in waiting if is_put_back(one)],
         list(near_duplicates),
+        listing,
     )
 
 
@@ -190,9 +197,22 @@ def list_held_files(library: Library) -> list[HeldFile]:
 
 def changes_since_person(library: Library) -> ChangesSince:
     """Return what others did after the last operation of a person."""
+    return _changes(
+        library,
+        lambda made: made.principal is Principal.PERSON or (made.principal is None and made.actor is Actor.HUMAN),
+    )
+
+
+def changes_since(library: Library, operation: int) -> ChangesSince:
+    """Return what was done after an operation, by everybody."""
+    return _changes(library, lambda made: made.id <= operation)
+
+
+def _changes(library: Library, is_last: Callable[[Operation], bool]) -> ChangesSince:
+    """Return what was done after the last operation of this kind."""
     by, others, last = dict[str, int](), list[Operation](), None
     for made in library.store.operations(MAX_OPERATIONS):
-        if made.principal is Principal.PERSON or (made.principal is None and made.actor is Actor.HUMAN):
+        if is_last(made):
             last = made
             break
         others.append(made)

@@ -1,0 +1,268 @@
+"""The clients of this machine as `setup` sees them: which are here, which are connected, and what each answers."""
+
+import asyncio
+import json
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from evolvable_server.care.client_status import PATIENCE_SECONDS, check_clients, client_entries, probe_start
+from evolvable_server.client_folders import ClientHomes
+from evolvable_server.clients import config_files
+from evolvable_server.clients.client import USER, Client
+from evolvable_server.clients.registration import (
+    ClientConnection,
+    configuration_entry,
+    connect,
+    run_client,
+    server_start,
+)
+from evolvable_server.clients.registry import all_clients
+from evolvable_server.config import Config, Machine
+from evolvable_server.environment import CONFIG, HOME
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.objects import make_manifest
+from evolvable_store.paths import seed_folder
+from evolvable_store.resource import Kind
+from evolvable_store.workingcopy.plugin_folders import plugin_place, plugin_skills
+from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.authors import authorships
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
+from evolvable_tools.reporting import HealthProblem
+from evolvable_tools.verbs.search import MAX_PAGE, list_page
+
+PLUGIN = "evolvable"
+"""The name of the plugin, and of the marketplace that has it."""
+
+
+class ClientState(StrEnum):
+    """How a client stands to this library."""
+
+    CONNECTED = "connected"
+    """Its settings have an entry that starts the server over this library."""
+
+    PLUGIN = "connected by the plugin"
+    """The plugin is installed in it."""
+
+    ELSEWHERE = "connected to another library"
+    """Its settings have an entry of ours for another library."""
+
+    OPEN = "not connected"
+    """It could be connected."""
+
+    BROKEN = "its settings cannot be read"
+    """Its settings are to be corrected first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundClient:
+    """A client that is on this machine. path: its settings. note: what is to be known of its state, '' for nothing.
+
+    plugin: whether the plugin can be installed in it from here.
+    """
+
+    name: str
+    title: str
+    path: str
+    state: ClientState
+    note: str = ""
+    plugin: bool = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its agents reach this library."""
+        return self.state in (ClientState.CONNECTED, ClientState.PLUGIN)
+
+
+def find_clients(config: Config, machine: Machine, homes: ClientHomes) -> list[FoundClient]:
+    """Return the clients that are on this machine. Nothing is started."""
+    libraries: dict[str, Path | None] = {}
+    for entry in client_entries(machine, []):
+        try:
+            library: Path | None = entry.library
+        except EvolvableError:
+            library = None
+        if libraries.get(entry.client.name) != config.home:
+            libraries[entry.client.name] = library
+    here = [one for one in all_clients().values() if _is_here(one, machine)]
+    return [_found(one, config, machine, homes, libraries) for one in here]
+
+
+def _is_here(client: Client, machine: Machine) -> bool:
+    path = client.file(machine, USER)
+    if path is None:
+        return False
+    places = [path, *([] if path.parent == machine.user else [path.parent])]
+    if client.name == "claude-code":
+        places.append(machine.user / ".claude")
+    return _program(client, machine) is not None or any(place.exists() for place in places)
+
+
+def _program(client: Client, machine: Machine) -> str | None:
+    return shutil.which(client.program, path=machine.programs) if client.program else None
+
+
+def _found(
+    client: Client, config: Config, machine: Machine, homes: ClientHomes, libraries: dict[str, Path | None]
+) -> FoundClient:
+    path = client.file(machine, USER)
+    assert path is not None
+    state, note = ClientState.OPEN, ""
+    if client.name in libraries:
+        library = libraries[client.name]
+        state = ClientState.CONNECTED if library == config.home else ClientState.ELSEWHERE
+        note = "" if library == config.home else f"{library}; `evolvable connect {client.name}` connects it to this one"
+    elif _has_plugin(client, homes):
+        state = ClientState.PLUGIN
+    else:
+        try:
+            config_files.read_configuration(path)
+        except EvolvableError as error:
+            state, note = ClientState.BROKEN, f"{error.text} {error.hint}".strip()
+    can_plug = state is ClientState.OPEN and not plugin_obstacle(client, config, machine)
+    return FoundClient(client.name, client.title, str(path), state, note, can_plug)
+
+
+def _has_plugin(client: Client, homes: ClientHomes) -> bool:
+    own = {"claude-code": homes.claude, "codex": homes.codex}.get(client.name)
+    return own is not None and any(map(is_own_plugin, plugin_skills(own)))
+
+
+def is_own_plugin(folder: Path) -> bool:
+    """Return whether a folder is one of the plugin that connects to this program."""
+    place = plugin_place(folder)
+    return place is not None and (place.plugin.name, place.plugin.parent.name) == (PLUGIN, PLUGIN)
+
+
+# Connecting
+
+
+def connect_client(config: Config, machine: Machine, name: str) -> ClientConnection:
+    """Write the entry of the server into the settings of a client. Raise as `connect`."""
+    return connect(configuration_entry(machine, all_clients()[name], USER), server_start(config.home))
+
+
+def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
+    """Return why the plugin cannot be installed in a client from here, '' where it can."""
+    if not client.plugin:
+        return f"{client.title} has no plugins that hold the server"
+    if _program(client, machine) is None:
+        return f"its command `{client.program}` is not on your PATH"
+    if shutil.which("evolvable", path=machine.programs) is None:
+        return "the plugin starts `evolvable`, which is not on your PATH"
+    if {HOME, CONFIG} & server_start(config.home).env.keys():
+        return f"the plugin starts the server over the usual library, and not over {config.home}"
+    if plugin_source() is None:
+        return "the clone that this program was installed from, which holds the plugin, is not there"
+    return ""
+
+
+def plugin_source() -> Path | None:
+    """Return the clone that holds the plugin: the one that this program runs from, or was installed from."""
+    places = [Path(__file__).resolve().parents[4]]
+    try:
+        told = json.loads(metadata.distribution("evolvable").read_text("direct_url.json") or "{}")
+        url = urlsplit(str(told.get("url")))
+    except (metadata.PackageNotFoundError, ValueError, AttributeError):
+        url = urlsplit("")
+    if url.scheme == "file":
+        places.append(Path(unquote(url.path)))
+    return next((one for one in places if (one / ".claude-plugin/marketplace.json").is_file()), None)
+
+
+def install_plugin(config: Config, machine: Machine, name: str) -> None:
+    """Have a client install the plugin. Raise InvalidArgument where it cannot, or says that it failed."""
+    client = all_clients()[name]
+    program, source = _program(client, machine), plugin_source()
+    why = plugin_obstacle(client, config, machine)
+    if why or program is None or source is None:
+        raise InvalidArgument(
+            f"The plugin cannot be installed in {client.title}: {why}.",
+            f"`evolvable connect {name}` connects it without the plugin.",
+        )
+    marketplace, install = client.plugin
+    known = run_client(machine, [program, *marketplace, str(source)])  # it may be there already
+    failure = run_client(machine, [program, *install, f"{PLUGIN}@{PLUGIN}"])
+    if failure is not None:
+        said = "; ".join(filter(None, (known, failure)))
+        words = " ".join((client.program, *install, f"{PLUGIN}@{PLUGIN}"))
+        raise InvalidArgument(f"{client.title} did not install the plugin: {said}", f"Try: {words}")
+
+
+# Checking
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCheck:
+    """What the server of a connected client answered. where: its entry. seconds: until it listed its tools.
+
+    answer: what find_skill names first for the task, 'nothing fits', or '' where it was not asked.
+    """
+
+    title: str
+    where: str
+    seconds: float | None
+    answer: str
+
+
+def check_connections(
+    config: Config, machine: Machine, found: Iterable[FoundClient], task: str
+) -> tuple[list[ClientCheck], list[HealthProblem]]:
+    """Start the server of each connected client as the client would, ask it for the skill of a task.
+
+    Return what each answered, and what is wrong.
+    """
+    health = check_clients(machine, config, task)
+    checks = [
+        ClientCheck(one.client, one.path, one.seconds, one.answer)
+        for one in health.connected
+        if one.library == str(config.home)
+    ]
+    problems = list(health.problems)
+    program = shutil.which("evolvable", path=machine.programs)
+    for client in found:
+        if client.state is not ClientState.PLUGIN or program is None:
+            continue
+        start = asyncio.run(probe_start([program, "serve"], machine.passed, machine.project, PATIENCE_SECONDS, task))
+        seconds = round(start.seconds, 2) if start.listed else None
+        checks.append(ClientCheck(client.title, "the plugin", seconds, start.answer))
+        if start.failure:
+            hint = "Try: evolvable serve"
+            problems.append(HealthProblem(f"The server of the plugin does not start: {start.failure}.", hint))
+    return checks, problems
+
+
+TASK = "write a good commit message for my staged changes"
+"""What is looked up in a library of the program's own skills; one of them is for it."""
+
+_QUESTION_LENGTH = 160
+"""How long the question about a skill of the person may be, in characters."""
+
+
+def sample_task(library: Library, caller: Caller) -> str:
+    """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
+
+    A text that would reach an agent between marks is no question.
+    """
+    bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
+    listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
+    whose = authorships(library, [entry.id for entry in listed])
+    for entry in listed:
+        first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
+        question = textwrap.shorten(first, _QUESTION_LENGTH, placeholder="")
+        if question and entry.tree not in bundled and not whose[entry.id].marked:
+            return question
+    return TASK
+
+
+def titles(clients: Sequence[FoundClient]) -> str:
+    """Return the names of clients in a sentence."""
+    names = [one.title for one in clients]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -1,0 +1,100 @@
+"""What `setup` offers: a list of small things, each of them off. Parts add theirs by the hook `setup_offers`."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from evolvable_server import plugins
+from evolvable_server.care.setup.clients import find_clients
+from evolvable_server.client_folders import read_client_homes
+from evolvable_server.clients.skill_list import MeasuredList, choose_collection, crowded_list
+from evolvable_server.config import Config, read_machine
+from evolvable_server.learning_consent import consent, is_shared, set_consent
+from evolvable_server.plugins import SetupOffer
+from evolvable_server.session_learning import count_sessions, describe_past_sessions, learn_past_sessions
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
+from evolvable_tools.outcomes.learning import MAX_TASK
+from evolvable_tools.reporting import Progress, count
+from evolvable_tools.verbs.collections import (
+    add_to_collection,
+    describe_listing,
+    fitting_skills,
+    list_collections,
+    measure_listing,
+)
+
+COLLECTION = "everyday"
+"""What the collection of a shortened list is called, with a number behind it where there is one of the name."""
+
+
+def setup_offers(config: Config, library: Library) -> list[SetupOffer]:
+    """Return what may be offered now, the program's own first. Of two of one name the first counts."""
+    found = [*_shorten(config, library), *_learn(config)]
+    for part in plugins.all_hooks().setup_offers(config=config, library=library):
+        found += part
+    return list({one.name: one for one in reversed(found)}.values())[::-1]
+
+
+def find_offers(offers: Sequence[SetupOffer], names: Sequence[str]) -> list[SetupOffer]:
+    """Return the offers of these names. Raise InvalidArgument for one that is not offered."""
+    known = {one.name: one for one in offers}
+    open_ones = [one.name for one in offers if not one.obstacle]
+    for name in names:
+        if name not in open_ones:
+            why = f": {known[name].obstacle}" if name in known else ""
+            hint = f"Offered now: {', '.join(open_ones) or 'nothing'}."
+            raise InvalidArgument(f"{name[:80]!r} is not offered now{why}.", hint)
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _shorten(config: Config, library: Library) -> list[SetupOffer]:
+    crowded = crowded_list(library, read_machine(config.project))
+    if crowded is None:
+        return []
+    kept = len(fitting_skills(crowded.skills))
+    order = "opened most" if any(skill.uses for skill in crowded.skills) else "first by name, as none was opened yet"
+    text = (
+        f"{crowded.text}. A collection lists {kept} of them with description, those {order};"
+        f" find_skill finds the other {len(crowded.skills) - kept}, and you can still call them by name."
+        " Take it back: evolvable client collection stop"
+    )
+    machine = read_machine(config.project)
+    found = find_clients(config, machine, read_client_homes(config))
+    connected = any(one.name == "claude-code" and one.is_connected for one in found)
+    obstacle = "" if connected else "Claude Code is not connected, and would not find what it does not list"
+    return [SetupOffer("shorten", text, partial(_shorten_list, crowded), obstacle)]
+
+
+def _shorten_list(crowded: MeasuredList, library: Library, caller: Caller, progress: Progress) -> list[str]:
+    known = {one.name for one in list_collections(library)}
+    names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in range(2, len(known) + 3))]
+    name = next(one for one in names if one not in known)
+    chosen = fitting_skills(crowded.skills)
+    add_to_collection(library, caller, name, [Ref.parse(skill.ref) for skill in chosen])
+    choose_collection(library, caller, crowded.where, name)
+    listing = measure_listing(chosen, {})
+    back = "evolvable client collection stop" + " --project" * bool(crowded.where.project)
+    return [
+        f"Claude Code lists the collection {name}: {describe_listing(listing)}.",
+        "Sessions that begin from now on follow it."
+        f" Change it: evolvable client collection show {name}. Take it back: {back}",
+    ]
+
+
+def _learn(config: Config) -> list[SetupOffer]:
+    if is_shared(config.home) or consent(config.home) or not (number := count_sessions(config)):
+        return []
+    text = (
+        f"Learn from {count(number, 'session')} that Claude Code and Codex wrote here, and from every new one, for"
+        " which tasks search finds a skill that was opened there. The library keeps the prompt that began the task:"
+        f" at most {MAX_TASK} characters, without secrets and code. Nothing leaves this machine, and no agent is shown"
+        " a prompt. `evolvable learn tasks` lists, corrects and removes them."
+    )
+    return [SetupOffer("learn", text, partial(_learn_sessions, config))]
+
+
+def _learn_sessions(config: Config, library: Library, caller: Caller, progress: Progress) -> list[str]:
+    set_consent(config.home, True)
+    return describe_past_sessions(learn_past_sessions(config, library, progress))

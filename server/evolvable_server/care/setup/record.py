@@ -1,0 +1,87 @@
+"""What there was when `setup` ran last, in the library's folder, and what has changed since."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evolvable_server.care.setup.clients import FoundClient
+from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import read_regular
+from evolvable_tools.library import Library
+from evolvable_tools.reporting import count, some
+from evolvable_tools.verbs.folder_states import folder_states
+from evolvable_tools.verbs.library_status import changes_since
+
+FILE = "setup.json"
+
+_MAX = 1_000_000
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SetupRecord:
+    """What there was. operation: the newest one then. folders: path -> resources. clients: name -> state."""
+
+    at: str
+    operation: int
+    folders: Mapping[str, int]
+    clients: Mapping[str, str]
+
+
+def take_record(library: Library, clients: list[FoundClient]) -> SetupRecord:
+    """Return what there is now."""
+    newest = library.store.operations(1)
+    folders = {one.path: one.resources for one in folder_states(library)}
+    states = {one.name: one.state.value for one in clients}
+    return SetupRecord(library.store.now(), newest[0].id if newest else 0, folders, states)
+
+
+def read_record(home: Path) -> SetupRecord | None:
+    """Return what there was when setup ran last, None where it never did or that cannot be read."""
+    try:
+        said = json.loads(read_regular(home / FILE, _MAX))
+        return SetupRecord(
+            at=str(said["at"]),
+            operation=int(said["operation"]),
+            folders={str(path): int(number) for path, number in said["folders"].items()},
+            clients={str(name): str(state) for name, state in said["clients"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def write_record(home: Path, record: SetupRecord) -> None:
+    """Store what there is now."""
+    write_private(home / FILE, json.dumps(asdict(record)) + "\n")
+
+
+def describe_changes(library: Library, before: SetupRecord, now: SetupRecord, clients: list[FoundClient]) -> list[str]:
+    """Return what has changed between two runs, in lines; none where nothing has."""
+    since = changes_since(library, before.operation)
+    lines = []
+    if since.by:
+        by = ", ".join(f"{number} by {who}" for who, number in since.by.items())
+        lines.append(f"changes: {by}; {some(since.refs, _MOST)}: evolvable log")
+    return [*lines, *_folder_changes(before.folders, now.folders), *_client_changes(before.clients, clients)]
+
+
+def _folder_changes(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
+    for path in sorted(before.keys() | now.keys()):
+        if path not in now:
+            yield f"{path} is not watched any more"
+        elif path not in before:
+            yield f"{path} is watched now: {count(now[path], 'resource')}"
+        elif (more := now[path] - before[path]) != 0:
+            yield f"{path} holds {count(now[path], 'resource')}, {abs(more):,} {'more' if more > 0 else 'fewer'}"
+
+
+def _client_changes(before: Mapping[str, str], clients: list[FoundClient]) -> Iterator[str]:
+    now = {one.name: one for one in clients}
+    for name, client in now.items():
+        if name not in before:
+            yield f"{client.title} is here now: {client.state}"
+        elif before[name] != client.state:
+            yield f"{client.title} was {before[name]}; now: {client.state}"
+    for name in before.keys() - now.keys():
+        yield f"{name} is not here any more"

@@ -1,0 +1,424 @@
+"""The command setup: what is here, three questions (yours, connect, offers), and what has changed since the last run.
+
+At a terminal it asks. With a flag it asks nothing, and does what the flags say. What a person answered is done before
+the next question, so an interrupt leaves nothing half done.
+"""
+
+import contextlib
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from evolvable_server.care.setup.clients import (
+    ClientCheck,
+    ClientState,
+    FoundClient,
+    check_connections,
+    connect_client,
+    find_clients,
+    install_plugin,
+    is_own_plugin,
+    sample_task,
+    titles,
+)
+from evolvable_server.care.setup.offers import find_offers, setup_offers
+from evolvable_server.care.setup.record import describe_changes, read_record, take_record, write_record
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.folder_choice import FolderChoice, check_links
+from evolvable_server.cli.folder_commands import show_sync
+from evolvable_server.cli.folder_import import SyncResult, choose_folders, import_folders, watched_paths
+from evolvable_server.cli.folder_reception import Confirmed, ask_folders, describe_folder, yes_or_none
+from evolvable_server.cli.maintenance import show_near_duplicates
+from evolvable_server.cli.terminal import ask, count, local_time, progress, remark, say, some, warn
+from evolvable_server.client_folders import client_folders, project_folders, read_client_homes
+from evolvable_server.clients.registry import all_clients
+from evolvable_server.clients.skill_list import SHORTEN, crowded_list, list_on_disk
+from evolvable_server.config import NO_TERMINAL, is_person, read_machine
+from evolvable_server.plugins import SetupOffer
+from evolvable_store.errors import EvolvableError, InvalidArgument, NoLibrary, Refused
+from evolvable_store.operation import Identity, Principal
+from evolvable_store.paths import holds_library
+from evolvable_tools.reporting import HealthProblem
+
+MAX_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFlags:
+    """What the flags answer. folders: import the clients' folders. connect, plugin: clients. take: offers."""
+
+    folders: bool
+    connect: Sequence[str]
+    plugin: Sequence[str]
+    take: Sequence[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.folders or self.connect or self.plugin or self.take)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderLook:
+    """A folder that is not imported. lines: what it holds, who brought it, what the scan found."""
+
+    path: str
+    scope: str
+    kind: str
+    lines: list[str]
+
+
+@dataclass(slots=True)
+class SetupResult:
+    """What was there, what was done, and what comes next.
+
+    listing: how full Claude Code's list of skills is, '' without skills. not_imported: folders of clients that the
+    library does not watch. made: whether the library was made. checks: what the servers of connected clients answered.
+    offered: the offers that are open; taken: what those that were taken did. since, changes: the time of the last run,
+    '' for none, and what has changed. decided: whether somebody was asked, or flags were given.
+    """
+
+    home: str
+    clients: list[FoundClient] = field(default_factory=list)
+    listing: str = ""
+    not_imported: list[FolderLook] = field(default_factory=list)
+    made: bool = False
+    resources: dict[str, int] = field(default_factory=dict)
+    folders: list[SyncResult] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    task: str = ""
+    checks: list[ClientCheck] = field(default_factory=list)
+    problems: list[HealthProblem] = field(default_factory=list)
+    offered: list[str] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+    since: str = ""
+    changes: list[str] = field(default_factory=list)
+    decided: bool = False
+    next: list[str] = field(default_factory=list)
+
+
+@command("setup")
+@click.option("--yes", is_flag=True, help="Import the folders of the clients without asking.")
+@click.option("--connect", multiple=True, metavar="CLIENT", help="Connect this client; `all` for those found here.")
+@click.option("--plugin", multiple=True, metavar="CLIENT", help="Install the plugin in this client, which connects it.")
+@click.option("--take", multiple=True, metavar="OFFER", help="Take this offer, such as shorten or learn.")
+@click.option("--verbose", is_flag=True, help="Show every warning.")
+def setup_command(state: CommandContext, verbose: bool, yes: bool, **given: Any) -> Output[SetupResult]:
+    """Import your skills, connect your clients, and see what has changed.
+
+    Shows the clients that are here, the folders that they read, what Claude Code's list leaves out, and what the scan
+    found. Asks which folders are yours, whether the clients are to be connected, and which offers you take; all offers
+    are off. Then each connected client's server is started and asked for a skill. Run again, it asks only about what
+    is new, and says what has changed. With a flag it asks nothing and does what the flags say.
+    """
+    flags = SetupFlags(yes, **given)
+    _check_allowed(state, flags)
+    run = SetupRun(state, flags)
+    run.look()
+    if run.result.decided:
+        run.import_folders()
+        run.connect_clients()
+        run.take_offers()
+    run.finish()
+    return Output(run.result, lambda result: _show(result, verbose))
+
+
+def _check_allowed(state: CommandContext, flags: SetupFlags) -> None:
+    """Raise Refused for flags that answer for a person who is not there, InvalidArgument for an unknown client."""
+    known = all_clients()
+    for name in (*flags.connect, *flags.plugin):
+        if name not in known and not (name == "all" and name in flags.connect):
+            raise InvalidArgument(f"{name[:80]!r} is no client.", f"The clients: {', '.join(known)}.")
+    identity = state.identity
+    if not flags or identity.principal is Principal.PERSON:
+        return
+    if identity.principal is Principal.AGENT and identity.via != NO_TERMINAL:
+        raise Refused(
+            "`setup` with flags is refused: only a person says which folders are theirs and what clients start, and"
+            " this command runs for an agent. Nothing was changed.",
+            "Ask the user to run `evolvable setup` at a terminal. Without flags it shows what is here.",
+        )
+    if flags.connect or flags.plugin or flags.take:
+        raise Refused(
+            "--connect, --plugin and --take are refused: only a person changes what clients start and list. They need a"
+            " terminal. Nothing was changed.",
+            "Without a terminal, `evolvable setup --yes` imports the clients' own folders.",
+        )
+
+
+class SetupRun:
+    """One run of the command: what it sees, what is answered, and the result so far."""
+
+    def __init__(self, state: CommandContext, flags: SetupFlags) -> None:
+        self._state, self._flags = state, flags
+        self._config = state.config()
+        self._machine = read_machine(self._config.project)
+        self._homes = read_client_homes(self._config, unasked=flags.folders)
+        self._choices: list[FolderChoice] = []
+        self._watched = watched_paths(state)
+        self._asks = not flags and is_person()
+        self.result = SetupResult(str(self._config.home), decided=self._asks or bool(flags))
+
+    @property
+    def _new(self) -> list[FolderChoice]:
+        return [one for one in self._choices if one.path.resolve() not in self._watched]
+
+    def look(self) -> None:
+        """Find clients and folders; on a terminal, show them."""
+        remark(*self._homes.remarks)
+        known = [one for one in client_folders(self._homes, self._config.project) if not is_own_plugin(one.path)]
+        theirs = project_folders(self._homes.user, self._config.project)
+        check_links([one.path for one in theirs], known, named=False)
+        self._choices = choose_folders(self._state, self._homes, [one.path for one in known])
+        self._find_clients()
+        listed = list_on_disk(self._machine)
+        self.result.listing = listed.text if listed.skills else ""
+        if self._asks:
+            remark(*_client_lines(self.result))
+        elif not self._flags.folders:
+            looks = [(one, describe_folder(one)[0]) for one in self._new]
+            self.result.not_imported = [FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks]
+
+    def _find_clients(self) -> None:
+        self.result.clients = find_clients(self._config, self._machine, self._homes)
+
+    def import_folders(self) -> None:
+        """Ask which folders are the person's, and import them with what has changed in the watched ones."""
+        new, confirmed = self._new, Confirmed()
+        if self._asks:
+            remark("", "1 of 3: your folders" + ("" if new else ": no new one"))
+            confirmed, _ = ask_folders(new, self._config.person.is_yours)
+        taken = [one for one in self._choices if one in confirmed or one not in new or self._flags.folders]
+        if taken:
+            done = import_folders(self._state, taken, confirmed, yes=self._flags.folders, watched=self._watched)
+            self.result.made, self.result.folders, self.result.doubles = done.made, done.folders, done.doubles
+
+    def connect_clients(self) -> None:
+        """Ask whether the clients are connected, and connect them."""
+        unconnected = [one for one in self.result.clients if one.state is ClientState.OPEN]
+        connect, plugin = list(self._flags.connect), list(self._flags.plugin)
+        if "all" in connect:
+            connect = [*(one for one in connect if one != "all"), *(one.name for one in unconnected)]
+            connect = [one for one in dict.fromkeys(connect) if one not in plugin]
+        if self._asks:
+            connect, plugin = self._ask_clients(unconnected)
+        if not (connect or plugin):
+            return
+        if not holds_library(self._config.home):
+            with self._state.library(create=True):
+                self.result.made = True
+        for name in plugin:
+            with _reported(f"{all_clients()[name].title} is not connected"), progress("Installing the plugin"):
+                install_plugin(self._config, self._machine, name)
+                remark(f"The plugin is installed in {all_clients()[name].title}.")
+        for name in connect:
+            with _reported(f"{all_clients()[name].title} is not connected"):
+                done = connect_client(self._config, self._machine, name)
+                remark(f"{done.title}: {done.done}, {done.name} in {done.path}")
+                remark(*([f"  the file as it was: {done.backup}"] if done.backup else []))
+                warn(*done.warnings)
+        self._find_clients()
+
+    def _ask_clients(self, unconnected: Sequence[FoundClient]) -> tuple[list[str], list[str]]:
+        """Return the clients to connect, and those that get the plugin."""
+        remark("", "2 of 3: your clients" + ("" if unconnected else ": none to connect"))
+        if not unconnected:
+            return [], []
+        which, them = titles(unconnected), "it" if len(unconnected) == 1 else "them"
+        names, with_plugin = [one.name for one in unconnected], [one for one in unconnected if one.plugin]
+        remark(f"Connecting writes one entry into the settings of {which}, and keeps a copy of the file.")
+        remark(*(f"  {one.title}: {one.path}" for one in unconnected))
+        if not with_plugin:
+            return (names, []) if yes_or_none(f"Connect {them}?", default=True) else ([], [])
+        remark(
+            f"The plugin, for {titles(with_plugin)}, connects too. Its hooks also name the skill that fits each prompt"
+            " and note which skills were opened."
+        )
+        answer = _choice(f"Connect {them}? y: yes, p: with the plugin, n: no", ("y", "p", "n"))
+        plugged = [one.name for one in with_plugin] if answer == "p" else []
+        return [one for one in names if one not in plugged] if answer in ("y", "p") else [], plugged
+
+    def take_offers(self) -> None:
+        """Ask which offers are taken, and take them."""
+        if not holds_library(self._config.home):
+            return
+        with self._state.library() as (library, caller):
+            offers = setup_offers(self._config, library)
+            chosen = find_offers(offers, self._flags.take)
+            if self._asks:
+                chosen = _ask_offers([one for one in offers if not one.obstacle])
+            for one in chosen:
+                with _reported(f"The offer {one.name} was not taken"), progress(f"Taking the offer {one.name}") as show:
+                    self.result.taken += one.take(library, caller, show)
+
+    def finish(self) -> None:
+        """Check the connected clients, and note what there is now."""
+        result = self.result
+        with contextlib.suppress(NoLibrary), self._state.library() as (library, caller):
+            result.resources = dict(sorted(Counter(str(head.kind) for head in library.store.heads()).items()))
+            result.task = sample_task(library, caller) if result.resources else ""
+            if (crowded := crowded_list(library, self._machine)) is not None:
+                result.listing = crowded.text
+            elif result.taken:
+                listed = list_on_disk(self._machine)
+                result.listing = listed.text if listed.skills else ""
+            result.offered = [one.name for one in setup_offers(self._config, library) if not one.obstacle]
+            before, now = read_record(self._config.home), take_record(library, result.clients)
+            if before is not None:
+                result.since = before.at
+                result.changes = describe_changes(library, before, now, result.clients)
+            if result.decided:
+                write_record(self._config.home, now)
+        if result.decided and result.task:
+            with progress("Asking the servers of your clients"):
+                found = check_connections(self._config, self._machine, result.clients, result.task)
+                result.checks, result.problems = found
+        result.next = list(_next_steps(result) if result.decided else _undecided(self._state.identity))
+
+
+@contextlib.contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """Warn of an error, and go on."""
+    try:
+        yield
+    except EvolvableError as error:
+        warn(f"{what}: {error.text} {error.hint}".strip())
+
+
+def _choice(question: str, answers: Sequence[str]) -> str:
+    """Return one of the answers, by default the first; '' where nobody answers. An interrupt ends the command."""
+    while True:
+        typed = _typed(f"{question} [{answers[0].upper()}/{'/'.join(answers[1:])}]")
+        if typed is None:
+            return ""
+        word = typed.strip().lower()[:1] or answers[0]
+        if word in answers:
+            return word
+        remark(f"Type one of {', '.join(answers)}.")
+
+
+def _typed(question: str) -> str | None:
+    """Return what the person types, '' for Enter, None where nobody answers. An interrupt ends the command."""
+    try:
+        return ask(question, default="", show_default=False, err=True)
+    except click.Abort as abort:
+        if not isinstance(abort.__cause__ or abort.__context__, EOFError):
+            raise
+        remark("")
+        return None
+
+
+def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
+    """Show the offers, and return those that the person takes."""
+    remark("", "3 of 3: offers, each of them off" if offers else "3 of 3: offers: none")
+    remark(*(f"  {number}  {one.name}: {one.text}" for number, one in enumerate(offers, start=1)))
+    while offers:
+        typed = _typed("Take which, by number? [none]")
+        words = re.split(r"[,\s]+", (typed or "").strip().lower())
+        if words in ([""], ["n"], ["no"], ["none"]):
+            return []
+        if words == ["all"] or (words in (["y"], ["yes"]) and len(offers) == 1):
+            return list(offers)
+        known = {str(number): one for number, one in enumerate(offers, start=1)} | {one.name: one for one in offers}
+        if all(word in known for word in words if word):
+            return list({known[word].name: known[word] for word in words if word}.values())
+        remark(f"Type numbers from 1 to {len(offers)}, or Enter.")
+    return []
+
+
+# What is written
+
+
+def _client_lines(result: SetupResult) -> list[str]:
+    """Return what is here, in lines."""
+    lines = []
+    for one in result.clients:
+        note = f" ({one.note})" if one.note else ""
+        lines.append(f"{one.title}: {one.state}{note}")
+    if result.listing:
+        lines.append(result.listing)
+    missing = [one.title for name, one in all_clients().items() if name not in {c.name for c in result.clients}]
+    if missing:
+        lines.append(f"Not found here: {', '.join(missing)}.")
+    return lines
+
+
+def _undecided(identity: Identity) -> Iterator[str]:
+    """Say who answers the questions where nobody was asked."""
+    if identity.via != NO_TERMINAL and identity.principal is Principal.AGENT:
+        yield "a person answers. Ask the user to run `evolvable setup` at a terminal"
+        return
+    yield "evolvable setup         (at a terminal, where neither its input nor its output is a pipe or a file: it asks)"
+    yield "evolvable setup --yes   (without one: imports the clients' own folders; the rest needs a terminal)"
+
+
+def _next_steps(result: SetupResult) -> Iterator[str]:
+    if not result.resources:
+        yield "evolvable init FOLDER   (imports the skills of any other folder)"
+        yield "evolvable quickstart    (a demonstration in a temporary library)"
+        return
+    held = sum(len(one.held) for one in result.folders)
+    if held:
+        yield f"evolvable inbox   ({count(held, 'skill')} wait{'s' * (held == 1)} for your decision)"
+    if connected := [one for one in result.clients if one.is_connected]:
+        yield f"begin a new session of {connected[0].title}, and ask it which skill it has for a task of yours"
+    elif unconnected := [one for one in result.clients if one.state is ClientState.OPEN]:
+        yield f"evolvable setup --connect all   (connects {titles(unconnected)})"
+    yield f"evolvable find {shlex.quote(result.task)}"
+
+
+def _show(result: SetupResult, verbose: bool) -> None:
+    if not result.decided:
+        _show_look(result)
+        return
+    say("")
+    if result.since:
+        _show_changes(result)
+    if result.made or result.resources:
+        held = some([count(number, kind) for kind, number in result.resources.items()], MAX_NAMED) or "nothing yet"
+        say(f"The library in {result.home} holds {held}.")
+    else:
+        say("Nothing was imported or connected.")
+    if any(one.taken or one.held or one.refused or one.conflicts or one.missing for one in result.folders):
+        show_sync(result.folders, verbose)
+    show_near_duplicates(result.doubles)
+    say(*result.taken)
+    if "lose" in result.listing:
+        say(f"{result.listing}; `{SHORTEN}` lists fewer.")
+    for check in result.checks:
+        _show_check(check, result.task)
+    warn(*(f"{one.what} {one.next}".strip() for one in result.problems))
+    _show_next(result)
+
+
+def _show_look(result: SetupResult) -> None:
+    say(*_client_lines(result))
+    for one in result.not_imported:
+        say("", *one.lines)
+    if result.since:
+        say("")
+        _show_changes(result)
+    say("", "Nothing was changed.")
+    _show_next(result)
+
+
+def _show_changes(result: SetupResult) -> None:
+    at = local_time(result.since)
+    say(f"Since the last setup, {at}:" if result.changes else f"Nothing has changed since the last setup, {at}.")
+    say(*(f"  {line}" for line in result.changes))
+
+
+def _show_check(check: ClientCheck, task: str) -> None:
+    if check.seconds is None:
+        return
+    asked = f'; find_skill("{task}"): {check.answer}' if check.answer else ""
+    say(f"{check.title} works: its server answered in {check.seconds:.1f} s{asked}")
+
+
+def _show_next(result: SetupResult) -> None:
+    say("")
+    for number, step in enumerate(result.next):
+        say(f"{'Next: ' if number == 0 else '      '}{step}")
