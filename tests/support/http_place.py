@@ -44,8 +44,8 @@ class WithTools(serving.Serving):
 
 serving.Serving = WithTools
 for name, value in json.loads(sys.argv.pop(1)).items():
-    module, _, constant = name.partition(".")
-    setattr(importlib.import_module("evolvable_teams.http." + module), constant, value)
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module(module), constant, value)
 from evolvable_server.cli import main
 main()
 """
@@ -205,7 +205,7 @@ def http_server(
 ) -> Iterator[HttpServer]:
     """Run a server on a free port; it must have ended well by the end, or is ended.
 
-    tools: with the tools for tests. limits: constants of modules of `http` that are other ones in this server.
+    tools: with the tools for tests. limits: constants, by module and name, that are other ones in this server.
     """
     more = tools or limits
     program: Sequence[str] = ["-c", MORE, json.dumps(limits or {})] if more else ["-m", "evolvable_server"]

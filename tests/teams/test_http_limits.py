@@ -20,13 +20,13 @@ from evolvable_teams.http.connection_limits import TimedConnection
 pytestmark = pytest.mark.process
 
 LIMITS = {
-    "connection_limits.HEADER_SECONDS": 0.7,
-    "connection_limits.BODY_SECONDS": 0.7,
-    "connection_limits.MAX_CONNECTIONS": 16,
-    "request_limits.REQUESTS": 2,
-    "request_limits.STREAMS": 2,
-    "request_limits.WAIT_SECONDS": 0.2,
-    "request_limits.MAX_HELD": 2_000_000,
+    "evolvable_teams.http.connection_limits.HEADER_SECONDS": 0.7,
+    "evolvable_teams.http.connection_limits.BODY_SECONDS": 0.7,
+    "evolvable_teams.http.connection_limits.MAX_CONNECTIONS": 16,
+    "evolvable_server.transport.request_limits.REQUESTS": 2,
+    "evolvable_server.transport.request_limits.STREAMS": 2,
+    "evolvable_server.transport.request_limits.WAIT_SECONDS": 0.2,
+    "evolvable_server.transport.request_limits.MAX_HELD": 2_000_000,
 }
 
 

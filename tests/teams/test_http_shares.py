@@ -17,15 +17,15 @@ from evolvable_server.grants import Permission
 pytestmark = pytest.mark.process
 
 LIMITS = {
-    "request_limits.REQUESTS": 4,
-    "request_limits.REQUESTS_EACH": 4,
-    "request_limits.WAIT_SECONDS": 0.2,
-    "request_limits.MAX_HELD": 4_000_000,
-    "request_limits.MAX_HELD_EACH": 1_500_000,
-    "connection_limits.SESSIONS": 6,
-    "connection_limits.SESSIONS_EACH": 3,
-    "connection_limits.MAX_CONNECTIONS": 40,
-    "connection_limits.SEND_SECONDS": 0.5,
+    "evolvable_server.transport.request_limits.REQUESTS": 4,
+    "evolvable_server.transport.request_limits.REQUESTS_EACH": 4,
+    "evolvable_server.transport.request_limits.WAIT_SECONDS": 0.2,
+    "evolvable_server.transport.request_limits.MAX_HELD": 4_000_000,
+    "evolvable_server.transport.request_limits.MAX_HELD_EACH": 1_500_000,
+    "evolvable_teams.http.connection_limits.SESSIONS": 6,
+    "evolvable_teams.http.connection_limits.SESSIONS_EACH": 3,
+    "evolvable_teams.http.connection_limits.MAX_CONNECTIONS": 40,
+    "evolvable_teams.http.connection_limits.SEND_SECONDS": 0.5,
 }
 
 HEADERS = 14_000
@@ -244,7 +244,7 @@ def test_two_bearers_leave_a_place_at_work_to_a_third(tmp_path):
     secrets = {name: made_token(place, name, *Permission) for name in ("greedy", "other")} | {
         "third": made_token(place, "third")
     }
-    limits = {"request_limits.REQUESTS": 4, "request_limits.REQUESTS_EACH": 4, "request_limits.WAIT_SECONDS": 0.2}
+    limits = {"evolvable_server.transport.request_limits.REQUESTS": 4, "request_limits.REQUESTS_EACH": 4, "request_limits.WAIT_SECONDS": 0.2}
     with http_server(place, limits=limits, secret=secrets["third"]) as server, contextlib.ExitStack() as stack:
         held = [
             stack.enter_context(server.connect(holding(server, secrets[name], 2.0)))
@@ -274,7 +274,7 @@ def test_an_answer_that_nobody_reads_ends_its_connection(small):
 
 
 def test_without_tokens_a_flood_of_sessions_leaves_room_for_the_next_one(tmp_path):
-    limits = {"connection_limits.SESSIONS": 20}
+    limits = {"evolvable_teams.http.connection_limits.SESSIONS": 20}
     with http_server(Place(tmp_path), limits=limits) as server:
         used = session_of(opened(server, ""))
         ready(server, "", used)
