@@ -1,4 +1,4 @@
-"""Write the tables of the manual that are made from the registry of verbs.
+"""Write the tables of the manual that are made from the registry of verbs, and from the settings of a run.
 
     python benchmarks/manual.py            write them into docs/
     python benchmarks/manual.py --check    exit code 1, with the names of the files, when one differs
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from evolvable_evolve.evolution.run_file import setting_rows
 from evolvable_server import plugins
 from evolvable_tools.verbs.registry import GROUPS, TOOLS, VERBS, Authority
 
@@ -53,7 +54,16 @@ def command_table() -> str:
     return table(("command", "what it does", "effect", "who may run it"), rows)
 
 
-PLACES = {"mcp.md": ("tools", tool_table), "commands.md": ("commands", command_table)}
+def settings_table() -> str:
+    """Return the settings of a run: the key in the run's file, what it is without, and what it means."""
+    return table(("key", "without it", "what it means"), setting_rows())
+
+
+PLACES = {
+    "mcp.md": ("tools", tool_table),
+    "commands.md": ("commands", command_table),
+    "evolve.md": ("settings", settings_table),
+}
 """File -> name of its table, and what makes it."""
 
 
