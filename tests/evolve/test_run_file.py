@@ -73,6 +73,8 @@ def test_the_file_gives_what_options_gave_and_a_limit():
         ("batch = [3, 101]", "batch is 101. It is 1 to 100."),
         ("batch = 3", "It is two whole numbers."),
         ("cost = 'much'", "cost is 'much'. It is a number."),
+        ("cost = nan", "cost is nan. It is 0 or more."),
+        ("tokens = -1", "tokens is -1. It is 0 or more."),
         ("coverage = nan", "coverage is nan. It is 0 to 1."),
         ("structure = 1", "It is a table of names and numbers."),
         ("stand_in = 1", "It is true or false."),

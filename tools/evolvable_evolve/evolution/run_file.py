@@ -67,6 +67,8 @@ def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunS
             _check_gone(name, value)
         elif name in LIMITS:
             limits[name] = _fit(name, LIMITS[name].type, value)
+            if value is not None and not value >= 0:  # no number at all would never be reached
+                raise InvalidArgument(f"{name} is {value}.", "It is 0 or more.")
         elif name in inner:
             rest[name] = value
         else:
