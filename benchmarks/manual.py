@@ -1,4 +1,4 @@
-"""Write the tables of the manual that are made from the registry of verbs.
+"""Write the tables of the manual that are made from the registry of verbs, and from the settings of a run.
 
     python benchmarks/manual.py            write them into docs/
     python benchmarks/manual.py --check    exit code 1, with the names of the files, when one differs
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from evolvable_evolve.evolution.run_file import setting_rows
 from evolvable_server import plugins
 from evolvable_tools.verbs.registry import GROUPS, TOOLS, VERBS, Authority, place_of
 
@@ -53,6 +54,11 @@ def command_table() -> str:
     return table(("command", "what it does", "effect", "who may run it"), rows)
 
 
+def settings_table() -> str:
+    """Return the settings of a run: the key in the run's file, what it is without, and what it means."""
+    return table(("key", "without it", "what it means"), setting_rows())
+
+
 def place_table() -> str:
     """Return every command by its name, which always calls it, with the words that the help shows."""
     names = dict.fromkeys(verb.name.partition(" ")[0] for verb in VERBS.values() if verb.command is None)
@@ -66,6 +72,7 @@ def place_table() -> str:
 TABLES = {
     "mcp.md": {"tools": tool_table},
     "commands.md": {"commands": command_table, "places": place_table},
+    "evolve.md": {"settings": settings_table},
 }
 """File -> the names of its tables, and what makes each."""
 

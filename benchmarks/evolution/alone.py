@@ -11,8 +11,8 @@ from support import progress
 
 from evolution.report import AloneLine
 from evolution.worlds import FREQUENT, Kind, World, unfriendly_place
+from evolvable_evolve.evolution.final import plan_stages
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, STAGED_REPEATS
-from evolvable_evolve.evolution.staged_final import plan_stages
 from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA
 from evolvable_evolve.evolution.statistics.staged_test import STAGES, alpha_of_look, staged_sign_flip
 from evolvable_evolve.evolution.task import Split, Task

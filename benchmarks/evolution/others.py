@@ -14,8 +14,8 @@ from baselines import cap_evolve_gate, evoskill_loop, gepa_gate, skillopt_gate
 from evolution.product import sealed_test
 from evolution.scenarios import BASE, Found, Place, Rules, mean
 from evolvable_evolve.evolution import search_operators
-from evolvable_evolve.evolution.composition import EXPECTED_TEST
 from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.search import EXPECTED_TEST
 from evolvable_evolve.evolution.task import Split, Task
 
 _MINIBATCH, _MOST_PROPOSALS = 3, 200

@@ -16,13 +16,13 @@ from baselines.scripted_model import ScriptedModel
 from evolution.scenarios import BASE, Found, Place, Rules
 from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program
 from evolvable_evolve.evolution.executors.simulated import find_rules
+from evolvable_evolve.evolution.final import run_staged_test
 from evolvable_evolve.evolution.ledger.run_reducer import Journal
 from evolvable_evolve.evolution.ledger.run_state import RunCandidate, RunSpending
 from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.staged_final import run_staged_test
 from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_evolve.evolution.task import ModelUsage, Split, Task, Trial, TrialOutcome
 from evolvable_evolve.evolution.trials.budget import RunBudget
@@ -42,11 +42,10 @@ _TEXT = f"---\nname: {_NAME}\ndescription: Rules for simulated tasks.\n---\n# Ru
 class Design:
     """What a user may set of a run. trials: evaluations that it plans for, 0 for as many as it takes by itself.
 
-    `parent`, `frontier` and `repeats` (of the test) are those of the older loop, which `optimizer` and `final` name.
+    `parent` and `frontier` are those of evoskill, `repeats` those of the test.
     """
 
     optimizer: str = "greedy"
-    final: str = "staged"
     trials: int = 0
     parent: str = "round_robin"
     repeats: int = 0
@@ -65,7 +64,6 @@ def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) 
         executor={"kind": "simulated"},
         iterations=proposals,
         optimizer=design.optimizer,
-        final=design.final,
         trials=design.trials,
         parent=design.parent,
         test_repeats=design.repeats,
@@ -175,12 +173,8 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
 def _brain(place: Place, journal: Journal) -> ScriptedModel:
     """Return a model that proposes, or criticises and rewrites, as the place says, and builds just that."""
 
-    def number() -> int:
-        """Return which proposal this is, from 1: an iteration that leaves edits out has none."""
-        return journal.state.iteration - len(journal.state.eliminated)
-
     def propose(question: ModelQuestion) -> Mapping[str, Any]:
-        rule = place.propose(question, number())
+        rule = place.propose(question, journal.state.iteration)
         failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
         place.was_shown(rule, [one["task"] for one in question.data["evidence"]])
         intent = {"op": "edit", "ref": f"skill:{_NAME}", "tasks": failed, "modification": rule}
@@ -188,12 +182,12 @@ def _brain(place: Place, journal: Journal) -> ScriptedModel:
         return {**said, "summary": rule, "justification": "It failed."}
 
     def criticise(question: ModelQuestion) -> Mapping[str, Any]:
-        critique = place.criticise(question, number())
+        critique = place.criticise(question, journal.state.iteration)
         return {"change": bool(critique), "critique": critique, "variables": []}
 
     def build(question: ModelQuestion) -> Mapping[str, Any]:
         if "variable" in question.data:
-            rule = place.rewrite(question, number())
+            rule = place.rewrite(question, journal.state.iteration)
             shown = [one["task"] for one in journal.state.gradients if one["iteration"] == journal.state.iteration]
             place.was_shown(rule, shown)
             return {"value": f"{question.data['variable']['value']}- rule: {rule}\n"}

@@ -40,7 +40,6 @@ AnyWorld = Scenario | World | CritiqueWorld | CategoryWorld
 LOOPS: dict[str, Loop] = {
     "ours": ours,
     "ours, 1,100 trials planned": partial(ours, design=Design(trials=1100)),
-    "ours before: frontier, test of one stage": partial(ours, design=Design("evoskill", "single")),
     "EvoSkill": evoskill,
     "EvoSkill, our test": tested(evoskill),
     "GEPA minibatch": gepa_minibatch,

@@ -116,7 +116,6 @@ def evolve(folder: Path, rounds: int, host: CommandHost = UNCONFINED) -> tuple[P
         mode="joint" if rounds else "skill_only",
         optimizer="reflection",
         iterations=len(PROPOSALS),
-        final="single",
         test_repeats=1,
         batch=(4, 2),
         cost_rise=100.0,

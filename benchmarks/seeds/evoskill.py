@@ -19,7 +19,7 @@ from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
 
 ALL_TASKS, VALIDATION = 246, 17
 TRAINING = {"5 %": 12, "10 %": 24, "15 %": 36}
-DESIGNS = {"greedy": DEFAULT, "evoskill": Design(optimizer="evoskill", final="single")}
+DESIGNS = {"greedy": DEFAULT, "evoskill": Design(optimizer="evoskill")}
 PROPOSALS = 10
 HAIR = 1e-9
 

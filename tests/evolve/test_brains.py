@@ -21,8 +21,11 @@ from evolvable_evolve.evolution.proposers.proposer_model import (
     NoAnswer,
     PromptedModel,
     ProposerModel,
+    named_model,
 )
+from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage
+from evolvable_store.errors import InvalidArgument
 from evolvable_tools.llm import WrongAnswer
 from evolvable_tools.llm.command_model import CommandModel
 from evolvable_tools.redaction.redactor import Redactor
@@ -159,3 +162,8 @@ def test_costs_add_up_and_an_unknown_one_makes_the_sum_unknown() -> None:
     assert add_usage(known, known) == ModelUsage(2, 4, 2, 1.0)
     assert add_usage(known, unknown) == ModelUsage(4, 6, 2, None)
     assert add_usage(ModelUsage(), known) == known == add_usage(known, ModelUsage())
+
+
+def test_a_model_outside_of_a_run_is_no_hand_off(tmp_path):
+    with pytest.raises(InvalidArgument, match="A hand-off cannot answer here"):
+        named_model("handoff", HostContext({}), tmp_path)

@@ -10,13 +10,9 @@ import pytest
 from baselines.simulated_world import Effect, Law, make_taskset
 
 from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.optimizers.frontier import AdmissionResult, Frontier
 from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
-from evolvable_evolve.evolution.search_operators import (
-    AdmissionResult,
-    Frontier,
-    sample_batch,
-    select_parent,
-)
+from evolvable_evolve.evolution.search_operators import sample_batch, select_parent
 from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import InvalidArgument
 

@@ -31,8 +31,8 @@ def splits(train: int = 12, val: int = 10, test: int = 16, *extra: str) -> dict[
 
 
 def settings(**given) -> RunSettings:
-    """Settings of the loop of EvoSkill with a test of one stage."""
-    usual = {"optimizer": "evoskill", "final": "single", "iterations": 3, "test_repeats": 1}
+    """Settings of the loop of EvoSkill."""
+    usual = {"optimizer": "evoskill", "iterations": 3, "test_repeats": 1}
     return RunSettings("environment:made-up", **{**usual, **given})
 
 

@@ -293,19 +293,6 @@ def test_a_search_without_hope_says_how_little_chance_is_left():
     assert chance_left([], 10, [], 0, design) > 0.5, "in the beginning everything is open"
 
 
-def test_a_search_ends_when_too_little_chance_is_left(tmp_path):
-    splits = {
-        split: [task(split, n, *(["needs:iso"] if n % 2 else [])) for n in range(size)]
-        for split, size in {Split.TRAIN: 6, Split.VAL: 20, Split.TEST: 10}.items()
-    }
-    settings = RunSettings("environment:made-up", iterations=4, give_up_below=0.9, optimizer="evoskill")
-    with running(tmp_path / "run", program(), scripted([("Say hello", ["Say hello."])]), splits, settings) as run:
-        asyncio.run(run_phases(run))
-        state = run.state
-
-    assert "chance was left" in state.ended and 0 < len(state.iterations) < 4
-
-
 def test_anyone_may_plan_without_an_executor(tmp_path):
     evolvable = CommandLine(tmp_path)
     table = evolvable.project / "sums.csv"

@@ -74,9 +74,8 @@ def test_executors_share_the_level_and_repeats_help_a_small_set():
     assert "test_repeats to 2 (20 more trials)" in refused.value.hint and "executors" in refused.value.hint
 
 
-@pytest.mark.parametrize("final", ["staged", "single"])
-def test_a_search_is_judged_by_the_test_that_it_ends_with(final):
-    settings, tests = RunSettings("environment:words", final=final), words(20, 9).of(Split.TEST)
+def test_a_search_is_judged_by_the_test_that_it_ends_with():
+    settings, tests = RunSettings("environment:words"), words(20, 9).of(Split.TEST)
 
     looks = [best_outcome(20, tests, settings, look, exploratory=False).decides for look in (1, 2, 3, 40)]
     assert looks[0] and not looks[-1] and looks == sorted(looks, reverse=True)

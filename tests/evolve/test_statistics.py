@@ -39,10 +39,16 @@ def test_it_is_exact_for_differences_that_share_no_step(differences):
     assert paired_tests.sign_flip_p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
 
 
+def binomial_tail(gained: int, lost: int) -> float:
+    """McNemar's one-sided p-value: the chance of at least so many gained of all that differ."""
+    pairs = gained + lost
+    return sum(math.comb(pairs, count) for count in range(gained, pairs + 1)) / 2**pairs
+
+
 def test_of_tasks_that_pass_or_fail_it_is_mcnemars_for_any_number_of_them():
     for gained, lost in ((6, 0), (40, 25), (300, 240)):
         assert paired_tests.sign_flip_p_value([1.0] * gained + [0.0] * 50 + [-1.0] * lost) == pytest.approx(
-            paired_tests.mcnemar_one_sided(gained, lost), rel=1e-9
+            binomial_tail(gained, lost), rel=1e-9
         )
 
 
@@ -58,12 +64,7 @@ def test_where_it_is_drawn_it_is_near_the_truth_never_zero_and_the_same_for_the_
 
 
 def test_nothing_that_differs_is_no_evidence():
-    assert (
-        paired_tests.sign_flip_p_value([])
-        == paired_tests.sign_flip_p_value([0.0, 0.0])
-        == paired_tests.mcnemar_one_sided(0, 0)
-        == 1.0
-    )
+    assert paired_tests.sign_flip_p_value([]) == paired_tests.sign_flip_p_value([0.0, 0.0]) == 1.0
 
 
 def test_intervals_hold_the_mean_and_follow_the_seed():
@@ -75,8 +76,6 @@ def test_intervals_hold_the_mean_and_follow_the_seed():
     assert paired_tests.paired_interval(irregular, 7) != paired_tests.paired_interval(irregular, 8)
     assert paired_tests.paired_interval([]) == (-1.0, 1.0)
     assert paired_tests.paired_interval([0.5]) == (0.5, 0.5)
-    assert paired_tests.ratio_interval([(0.0, 5.0)]) is None
-    assert paired_tests.ratio_interval([(2.0, 3.0)] * 5) == (1.5, 1.5)
 
 
 @pytest.mark.process
@@ -111,38 +110,3 @@ def test_all_looks_together_stay_under_alpha():
     assert paired_tests.alpha_for_look(1) > 4 * paired_tests.alpha_for_look(3)
     with pytest.raises(InvalidArgument):
         paired_tests.alpha_for_look(0)
-
-
-def test_what_a_design_detects_is_found_as_often_as_it_says():
-    """A gain as great as told passes the exact test in four of five draws, one a third smaller in clearly fewer."""
-    n, noise = 100, 0.14
-    gain = paired_tests.detectable_gain(n, noise=noise)
-    assert gain is not None
-    assert found(n, gain, noise) == pytest.approx(0.8, abs=0.05)
-    assert found(n, gain * 2 / 3, noise) < 0.65
-
-
-def found(n: int, gain: float, noise: float) -> float:
-    chance = random.Random(3)
-    passed = 0
-    for _ in range(600):
-        drawn = chance.choices((1, -1, 0), (noise / 2 + gain, noise / 2, 1 - noise - gain), k=n)
-        passed += paired_tests.mcnemar_one_sided(drawn.count(1), drawn.count(-1)) <= paired_tests.alpha_for_look(1)
-    return passed / 600
-
-
-def test_more_tasks_less_noise_and_fewer_looks_detect_less():
-    sizes = [paired_tests.detectable_gain(n) for n in (20, 40, 100, 150, 4000)]
-    assert None not in sizes
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[3] == pytest.approx(paired_tests.detectable_gain(151), rel=0.1), (
-        "the exact power and the approximation meet"
-    )
-    assert (
-        paired_tests.detectable_gain(100, noise=0.3)
-        > paired_tests.detectable_gain(100)
-        > paired_tests.detectable_gain(100, repeats=3)
-    )
-    assert paired_tests.detectable_gain(100, look=5) > paired_tests.detectable_gain(100)
-    assert paired_tests.detectable_gain(5) is None, "not even five of five pass at the first look"
-    assert paired_tests.detectable_gain(0) is None

@@ -244,7 +244,11 @@ def test_two_bearers_leave_a_place_at_work_to_a_third(tmp_path):
     secrets = {name: made_token(place, name, *Permission) for name in ("greedy", "other")} | {
         "third": made_token(place, "third")
     }
-    limits = {"evolvable_server.transport.request_limits.REQUESTS": 4, "request_limits.REQUESTS_EACH": 4, "request_limits.WAIT_SECONDS": 0.2}
+    limits = {
+        "evolvable_server.transport.request_limits.REQUESTS": 4,
+        "request_limits.REQUESTS_EACH": 4,
+        "request_limits.WAIT_SECONDS": 0.2,
+    }
     with http_server(place, limits=limits, secret=secrets["third"]) as server, contextlib.ExitStack() as stack:
         held = [
             stack.enter_context(server.connect(holding(server, secrets[name], 2.0)))

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import Field
 from typing import Any
 
 import click
@@ -15,11 +16,12 @@ from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 from evolvable_evolve.evolution.run_config import parse_executor_spec
 from evolvable_evolve.evolution.run_context import check_runnable
 from evolvable_evolve.evolution.run_control import PendingQuestions, RunStatus
+from evolvable_evolve.evolution.run_file import GIVEN, read_run_file
 from evolvable_evolve.evolution.start import start_run
 from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.options import REF
+from evolvable_server.cli.options import REF, read_source
 from evolvable_server.cli.terminal import progress, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_store.errors import InvalidArgument
@@ -40,6 +42,42 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_OPTION_NAMES = {"fail_below": "pass_at"}
+"""Settings whose option has another name."""
+
+
+def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Take the settings of the run's file as options too, as scripts give them; the help lists the file instead."""
+    listed = ("brain", "judge", "mode", "optimizer", "iterations", "trials", "structure")
+    for name, one in GIVEN.items():
+        if name not in listed:
+            flag = f"--{_OPTION_NAMES.get(name, name).replace('_', '-')}"
+            function = click.option(flag, name, type=_option_type(one), hidden=True)(function)
+    for option in (
+        click.option("--rounds", type=click.IntRange(0, 3), hidden=True),
+        click.option("--stand-in", is_flag=True, default=None, hidden=True),
+        click.option("--structure", multiple=True, metavar="NAME=NUMBER", hidden=True),
+        click.option("--final", hidden=True),
+        click.option("--give-up-below", type=float, hidden=True),
+    ):
+        function = option(function)
+    return function
+
+
+def _option_type(setting: Field[Any]) -> Any:
+    """Return the type of the option of a setting."""
+    usual = setting.default
+    if isinstance(usual, str):
+        return str
+    low, high = setting.metadata.get("range", (None, None))
+    number = click.FloatRange(low, high) if isinstance(usual, float) else click.IntRange(low, high)
+    return (number, number) if isinstance(usual, tuple) else number
+
+
+def _read_file(source: str | None) -> dict[str, Any]:
+    return {} if source is None else read_run_file(read_source(source))
+
+
 @command("start")
 @click.argument("tasks", type=REF, metavar="ENVIRONMENT")
 @click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
@@ -49,107 +87,52 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--brain", help="handoff, or anthropic[:MODEL], claude, codex, names [default: the role's, else handoff]."
 )
+@click.option("--judge", help="anthropic[:MODEL], claude, codex or a name [default: the role's, else --brain].")
+@click.option("--mode", help="skill_only, ..., joint, or any  [default: skill_only]")
 @click.option(
-    "--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the role's, else --brain]."
-)
-@click.option("--mode", default="skill_only", show_default=True, help="skill_only, ..., joint, or any.")
-@click.option("--rounds", type=click.IntRange(0, 3), default=0, help="Improve each answer so often by public checks.")
-@click.option("--structure", multiple=True, metavar="NAME=NUMBER", help="structure: a threshold of the gate.")
-@click.option(
-    "--optimizer",
-    default="greedy",
-    show_default=True,
-    help="greedy, evoskill, reflection, textgrad, reinforce_pp, grpo.",
+    "--optimizer", help="greedy, evoskill, reflection, textgrad, reinforce_pp, grpo, or a name  [default: greedy]"
 )
 @click.option(
     "--iterations", type=click.IntRange(0, 1000), help="Proposals [default: 10, and more while trials are left]."
 )
-@click.option(
-    "--trials", type=click.IntRange(0), default=0, help="Evaluations that greedy plans for [default: 8 a test task]."
-)
-@click.option("--samples", type=click.IntRange(0, 16), default=0, help="grpo: rollouts of a task [default: 4].")
-@click.option(
-    "--rejections", type=click.IntRange(0, 1000), default=3, show_default=True, help="textgrad: in a row, then it ends."
-)
-@click.option(
-    "--open-above", type=click.FloatRange(-1, 1), default=0.03, show_default=True, help="Gain that opens the test."
-)
-@click.option(
-    "--batch",
-    type=(click.IntRange(1, 100), click.IntRange(1, 100)),
-    default=(3, 2),
-    show_default=True,
-    help="Categories, and tasks of each, that a proposer is shown.",
-)
-@click.option(
-    "--edits",
-    type=(click.IntRange(1, 4), click.IntRange(1, 4)),
-    default=(4, 2),
-    show_default=True,
-    help="Edits of a proposal at most, at first and at the end.",
-)
-@click.option("--parent", default="round_robin", show_default=True, help="evoskill: round_robin, best, random, pareto.")
-@click.option("--admit", default="better-than-parent", show_default=True, help="evoskill: or better-than-worst.")
-@click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="evoskill: programs kept.")
-@click.option("--stalls", type=click.IntRange(1, 1000), default=5, show_default=True, help="evoskill: without a best.")
-@click.option(
-    "--screen-above", type=click.IntRange(0), default=30, show_default=True, help="evoskill: val tasks to screen from."
-)
-@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="evoskill: of a val task.")
-@click.option("--final", default="staged", show_default=True, help="The sealed test: staged, or single as before.")
-@click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of a test task [default: 2; single 1, 3].")
-@click.option(
-    "--test-alpha", type=click.FloatRange(0.0001, 0.04), default=0.04, show_default=True, help="Of a first look."
-)
-@click.option(
-    "--least-gain", type=click.FloatRange(0, 1), default=0.02, show_default=True, help="What graded scores must gain."
-)
-@click.option("--cost-rise", type=click.FloatRange(0, 100), default=0.25, show_default=True, help="Of tokens a task.")
-@click.option(
-    "--coverage", type=click.FloatRange(0, 1), default=0.6, show_default=True, help="Share of tasks with a result."
-)
-@click.option(
-    "--stale-hours",
-    type=click.FloatRange(0, 10_000),
-    default=3.0,
-    show_default=True,
-    help="After so long a parent is measured again beside its child.",
-)
-@click.option("--target", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Score that ends a search.")
-@click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="The score that passes.")
-@click.option("--seed", type=int, default=42, show_default=True)
-@click.option(
-    "--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once; 4 may become 16."
-)
-@click.option("--backend", default="auto", show_default=True, help="Where trials run: tasks, processes, ray[:ADDRESS].")
-@click.option("--give-up-below", type=click.FloatRange(0, 1), default=0.0, help="End when less chance is left.")
+@click.option("--trials", type=click.IntRange(0), help="Evaluations that the run plans for [default: 8 a test task].")
+@click.option("--file", "source", metavar="FILE", help="The run's file, in TOML: all other settings; - is stdin.")
 @click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
 @click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
 @click.option("--free", is_flag=True, help="What the command uses costs nothing.")
-@click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted.")
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
+@_file_options
 def start_command(
-    state: CommandContext, tasks: Ref, program: tuple[Ref, ...], executor: str | None, wait: bool, **given: Any
+    state: CommandContext,
+    tasks: Ref,
+    program: tuple[Ref, ...],
+    executor: str | None,
+    source: str | None,
+    wait: bool,
+    **given: Any,
 ) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
-    A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add` gave it, a model
-    by that of `model add`; `model role` says who answers where an option does not.
+    A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add` gave it, a model by that
+    of `model add`; `model role` says who answers where an option does not.
+
+    The run's file (--file) has a setting a line, such as `seed = 7`. docs/evolve.md lists the settings. Each is an
+    option too, such as --seed 7, and an option counts before the file.
     """
-    stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
+    free, price = given.pop("free") or None, parse_price(given.pop("price"))
+    merge, structure, limits = given.pop("merge"), _thresholds(given.pop("structure")), _limit_of(given)
+    options = _read_file(source) | {name: value for name, value in given.items() if value is not None} | limits
+    options |= {"structure": structure} if structure else {}
+    stand_in = options.pop("stand_in", None) or None
     config = state.config()
     means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None
     executor = executor or next(iter(means.answering("executor")), None)
     if executor is None:
         raise click.UsageError("Name who does the tasks: --executor, or `evolvable role model role executor NAME`.")
-    given["brain"] = given["brain"] or ",".join(means.answering("proposer")) or "handoff"
-    price = parse_price(given.pop("price"))
+    options["brain"] = options.get("brain") or ",".join(means.answering("proposer")) or "handoff"
     spec = parse_executor_spec(executor, named, means.models, price=price, scripted=stand_in, free=free)
-    merge, limits, structure = given.pop("merge"), _limit_of(given), _thresholds(given.pop("structure"))
-    options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
-    options |= {"structure": structure} if structure else {}
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
         if is_person():

@@ -1,6 +1,5 @@
 """The commands on the result of a run: evolve report, adopt, allow, watch, opportunities."""
 
-import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,13 @@ import click
 from evolvable_evolve.cli.evolve_measure import show_measurement
 from evolvable_evolve.evolution import deploy
 from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.ledger.run_reducer import load_run, read_records
+from evolvable_evolve.evolution.ledger.run_reducer import load_run
 from evolvable_evolve.evolution.measure import read_measurement
 from evolvable_evolve.evolution.report.render import write_report
 from evolvable_evolve.evolution.report.run_facts import changed_test_tasks
-from evolvable_evolve.evolution.report.tolerance_grid import GridRow, tolerance_grid
 from evolvable_evolve.evolution.run_control import decide_held_candidate, get_held_candidate
 from evolvable_evolve.evolution.run_removal import RemovedRun, remove_run
 from evolvable_evolve.evolution.start import find_opportunities
-from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.tasks.look_transfer import record_shown_test
 from evolvable_evolve.run_launcher import start_driver
 from evolvable_server.cli.command_context import CommandContext, Output, command
@@ -26,7 +23,6 @@ from evolvable_server.cli.terminal import confirm, count, remark, say, show_tabl
 from evolvable_server.config import is_person
 from evolvable_server.model_setup import Redaction
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.resource import Ref
 from evolvable_tools.outcomes.usage_report import verdict_words
 
 
@@ -158,13 +154,12 @@ def _show_opportunities(found: Any) -> None:
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
 @click.option("--show-test", is_flag=True, help="Name the test tasks that changed: a further look at each of them.")
-@click.option("--grid", default="", metavar="T,T", help="Scores at other tolerances, such as 0,.001,.01,.05,.10.")
-def report_command(state: CommandContext, run: str | None, out: Path | None, show_test: bool, grid: str) -> Output[Any]:
+def report_command(state: CommandContext, run: str | None, out: Path | None, show_test: bool) -> Output[Any]:
     """Write what a run came to as one HTML page and report.json, and show it here."""
     home = state.config().home
     tested = _shown_test(state, run) if show_test else None
     written = write_report(find_run(home, run), out, Redaction(home).redactor())
-    measured, rows = read_measurement(home, written.run), _grid_rows(state, written.run, grid) if grid else None
+    measured = read_measurement(home, written.run)
 
     def show(_: Any) -> None:
         _show_report(written)
@@ -172,11 +167,8 @@ def report_command(state: CommandContext, run: str | None, out: Path | None, sho
             say(f"{change.capitalize()} in test: {', '.join(tasks)}")
         if measured is not None:
             show_measurement(measured)
-        if rows is not None:
-            columns = ("tolerance", "split", "arm", "tasks", "mean")
-            show_table(columns, [[f"{r.tolerance:g}", r.split, r.arm, str(r.n), f"{r.mean:.3f}"] for r in rows])
 
-    found = (("measurement", measured), ("grid", rows), ("test", tested))
+    found = (("measurement", measured), ("test", tested))
     more = {name: value for name, value in found if value is not None}
     return Output({**asdict(written), **more} if more else written, show)
 
@@ -197,18 +189,6 @@ def _shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
     with state.library() as (library, caller):
         record_shown_test(library, caller, folder.id, found.settings, tasks)
     return changed
-
-
-def _grid_rows(state: CommandContext, run: str, grid: str) -> list[GridRow]:
-    try:
-        tolerances = [float(one) for one in grid.split(",") if one.strip()]
-    except ValueError:
-        raise click.UsageError(f"--grid is {ascii(grid)}; it is numbers, such as 0,.001,.01,.05,.10.") from None
-    folder, found = load_run(state.config().home, run)
-    with state.library() as (library, caller):
-        ref = Ref.parse(found.settings["task_set"]).at(found.settings["task_set_version"])
-        taskset, _ = load_taskset(library, caller, ref)
-    return asyncio.run(tolerance_grid(found, read_records(folder), taskset, tolerances))
 
 
 def _show_report(reported: Any) -> None:

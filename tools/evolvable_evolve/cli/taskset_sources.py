@@ -1,32 +1,21 @@
-"""Commands that make task sets: from finished sessions, from a table, and by putting tasks into categories."""
+"""Commands that make task sets: from finished sessions, and from a table."""
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from evolvable_evolve.cli.taskset_access import ask_about_commands, find_taskset, write_tasks
+from evolvable_evolve.cli.taskset_access import ask_about_commands
 from evolvable_evolve.evolution.executors.base import CommandHost
-from evolvable_evolve.evolution.proposers.proposer_model import named_model
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.task import ModelUsage, add_usage
 from evolvable_evolve.evolution.tasks import locate, session_import
-from evolvable_evolve.evolution.tasks.classify import (
-    MAX_CATEGORIES,
-    Classified,
-    label_tasks,
-    name_categories,
-    render_categories,
-)
 from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
-from evolvable_evolve.run_launcher import choose_sandbox, evolve_context
+from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_evolve.sandbox.probe import sandbox_of
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import count, remark, say, show_table, warn
+from evolvable_server.cli.terminal import count, remark, say, warn
 from evolvable_server.config import is_person, read_machine
-from evolvable_store.operation import Principal
 from evolvable_tools.sessions.parser import list_sessions
 from evolvable_tools.verbs import edit
 
@@ -126,42 +115,3 @@ def _show_imported(made: ImportedTable) -> None:
         remark(f"It waits: `evolvable inbox show {made.proposal}`.")
     else:
         remark(f"`evolvable evolve taskset check {made.ref}` says what its figures could show.")
-
-
-@command("classify")
-@click.argument("what", metavar="WHAT")
-@click.option("--brain", required=True, help="anthropic[:MODEL], claude, codex, or the name of a proposer.")
-@click.option("--categories", type=click.IntRange(2, MAX_CATEGORIES), default=5, show_default=True, help="At most.")
-@click.option("--names", default="", metavar="A,B", help="The names, instead of asking for them.")
-@click.option("--write", is_flag=True, help="Write the categories down.")
-def classify_command(
-    state: CommandContext, what: str, brain: str, categories: int, names: str, write: bool
-) -> Output[Classified]:
-    """Put tasks into categories by a model.
-
-    It names at most so many kinds by prompts of train and val, then gives each task one of them. It sees the prompts of
-    all tasks and no expected answer. What it said of a task is kept.
-    """
-    taskset, ref = find_taskset(state, what)
-    config = state.config()
-    means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
-    model = named_model(brain, means, config.home)
-    given = [name.strip() for name in names.split(",") if name.strip()]
-
-    async def ask() -> Classified:
-        chosen, spent = (given, ModelUsage()) if given else await name_categories(taskset, model, categories)
-        labels, asked, more = await label_tasks(taskset, chosen, model, config.home / "evolve" / "categories.jsonl")
-        sizes = dict(Counter(labels.values()).most_common())
-        written = write_tasks(state, what, ref, render_categories(taskset, labels)) if write else ""
-        return Classified(taskset.name, chosen, sizes, asked, add_usage(spent, more), written)
-
-    return Output(asyncio.run(ask()), _show_classified)
-
-
-def _show_classified(found: Classified) -> None:
-    show_table(
-        ["category", "tasks"], [[name, f"{number:,}"] for name, number in found.sizes.items()], names=("category",)
-    )
-    cost = "an unknown price" if found.usage.cost is None else f"${found.usage.cost:.4f}"
-    say(f"The model was asked about {count(found.asked, 'task')}, for {cost}.")
-    say(f"Written to {found.written}." if found.written else "--write writes them down.")

@@ -1,61 +1,26 @@
-"""The operators Evaluate and Commit of a run, its cost estimate, and its calibration before the search."""
+"""What every gate of a search has: checks before a candidate runs, decisions, the pilot and its cost estimate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 
 from evolvable_evolve.evolution.candidates.programs import Program
 from evolvable_evolve.evolution.candidates.static_gate import check_candidate, find_executable_change
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase
-from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult, commit_if_better
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate
+from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
 from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate
 from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
-from evolvable_evolve.evolution.run_config import Admission, RunSettings, default_test_repeats
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext
 from evolvable_evolve.evolution.scorers import external_scorers
-from evolvable_evolve.evolution.search_operators import Frontier, training_batch
-from evolvable_evolve.evolution.statistics import paired_tests
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
-from evolvable_evolve.evolution.statistics.verdict import PairedScores, pair_scores
 from evolvable_evolve.evolution.task import CRASHED, Task, Trial, TrialOutcome, add_usage
 from evolvable_store.errors import EvolvableError
-
-SCREEN_SIZE = 3
-"""Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
-
-
-async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
-    """Return what the static gate, then a small sample, then validation in pairs with the parent find.
-
-    Each is done once, however often asked. Raises BudgetSpent, RunStopped, NeedsPerson.
-    """
-    why, decision = check_before_running(run, candidate, against)
-    if decision is None and len(run.val) > run.settings.screen_above:
-        why, decision = await _screen(run, candidate, against)
-    if decision is not None:
-        return EvaluationResult(candidate, against, False, None, why, decision)
-    record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
-    if record.get("tampered"):
-        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
-    pairs = _pair_means(run, record["parent_scores"], record["scores"])
-    if pairs.coverage < run.settings.coverage:
-        why = f"only {pairs.coverage:.0%} of validation counted on both sides"
-        return EvaluationResult(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
-    fixed, broken = len(record["fixed"]), len(record["broken"])
-    why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
-    return EvaluationResult(candidate, against, True, pairs.gain, why)
 
 
 def check_before_running(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
     """Return why a candidate may not be measured, with the decision on it; None where it may. Raises NeedsPerson."""
     why, decision = _pass_static_gate(run, candidate, against)
     return _check_allowed(run, candidate) if decision is None else (why, decision)
-
-
-def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
-    one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
-    return pair_scores(one, other, [task.id for task in run.val])
 
 
 def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
@@ -102,47 +67,6 @@ def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateD
     return "a person did not allow it to run", CandidateDecision.REFUSED
 
 
-async def _screen(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
-    state = run.state
-    record = state.step.get("screened")
-    if record is None:
-        before = state.candidates[against.digest].scores
-        known, bar = [task for task in run.val if task.id in before], run.settings.fail_below
-        failed, passing = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
-        sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
-        trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
-        after = mean_scores(trials)
-        if why := tampering_reason(trials):
-            return why, CandidateDecision.TAMPERED
-        fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
-        broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
-        passed = bool(fixed) or not broken
-        why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
-        record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
-    return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
-
-
-async def _measure_pairs(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
-    number = run.state.iteration
-    repeats = range(run.settings.repeats)
-    requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
-    trials = await run.measure(requests, f"val/{number}")
-    scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
-    pairs = _pair_means(run, before, scores)
-    return run.note(
-        "measured",
-        iteration=number,
-        candidate=candidate.digest,
-        parent=against.digest,
-        scores=scores,
-        parent_scores=before,
-        missing=list(pairs.missing),
-        fixed=list(pairs.fixed),
-        broken=list(pairs.broken),
-        tampered=tampering_reason(trials),
-    )
-
-
 def tampering_reason(trials: Sequence[Trial]) -> str:
     """Return why these trials are worth nothing, '' when nothing was tampered with."""
     why = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
@@ -164,31 +88,6 @@ def values_by_task(
         if trial.outcome.counts and program in (None, trial.program) and (value := of(trial)) is not None:
             found.setdefault(trial.task, []).append(value)
     return found
-
-
-def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
-    state, digest = run.state, evaluated.candidate.digest
-    if evaluated.decision or not evaluated.safe or evaluated.delta is None:
-        decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
-        record_decision(run, decision, evaluated.why, digest)
-        return CommitResult(evaluated.against, False, evaluated.why)
-    child, parent = state.candidates[digest], state.candidates[evaluated.against.digest]
-    frontier = Frontier(tuple(state.members), run.settings.frontier, Admission(run.settings.admit))
-    offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
-    why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
-    decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-    record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
-    return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
-
-
-def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Commit of the reflection optimizer: keep one program, replaced by what is better."""
-    committed = commit_if_better(evaluated)
-    not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
-    decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
-    record_decision(run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
-    return committed
 
 
 def record_decision(
@@ -239,11 +138,6 @@ class CostEstimate:
     likely: int
 
 
-def test_repeat_count(settings: RunSettings, tasks: int) -> int:
-    """Return how often each test task is run under each arm."""
-    return settings.test_repeats or default_test_repeats(tasks, settings.final)
-
-
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
     """The least and the most evaluations of a run, the likely number, and the fewest that can find anything."""
@@ -254,26 +148,11 @@ class EvaluationPlan:
     floor: int
 
 
-def _plan_rounds(run: RunContext, batch: int) -> EvaluationPlan:
-    """Return the plan of a search whose rounds each measure a batch and validation."""
-    settings, val, test = run.settings, len(run.val), run.sealed.size
-    search, calibration = batch * (1 + settings.rollouts) + settings.repeats * val, (settings.repeats + 2) * val
-    last = 2 * val + 3 * test_repeat_count(settings, test) * test
-    if run.state.exploratory:
-        drawn = sum(narrow_sizes(val, test))
-        last = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
-    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
-    return EvaluationPlan(low, high, high, 2 * val + 3 * (batch + val) + 2 * test)
-
-
-def estimate_cost(
-    run: RunContext, batch: int, pilot: Sequence[Trial], plan: EvaluationPlan | None = None
-) -> CostEstimate:
-    """Return the estimate from these trials, which all counted. batch: tasks of one. plan: where it is known.
+def estimate_cost(run: RunContext, pilot: Sequence[Trial], plan: EvaluationPlan) -> CostEstimate:
+    """Return the estimate from these trials, which all counted.
 
     Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
     """
-    plan = plan or _plan_rounds(run, batch)
     low, high, floor = plan.low, plan.high, plan.floor
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
     costs = [usage.cost for usage in usages if usage.cost is not None]
@@ -299,35 +178,24 @@ class ExecutorFailing(EvolvableError):
     """Not one trial counted when the executor was tried out."""
 
 
-async def calibrate_run(run: RunContext) -> None:
-    """Take the run to CALIBRATED. Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped."""
-    if run.state.phase is RunPhase.NEW:
-        await run_pilot(run, training_batch(run, 1))
-    settings, base = run.settings, run.base
-    arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
-    if base.parts:
-        arms.append((NO_SKILL, 0))
-    trials = await run.measure([(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val")
-    first = mean_scores([one for one in trials if one.repeat < settings.repeats], base.digest)
-    again = mean_scores([one for one in trials if one.repeat == settings.repeats], base.digest)
-    both = [task.id for task in run.val if task.id in first and task.id in again]
-    differ = [task for task in both if first[task] != again[task]]
-    noise = len(differ) / len(both) if both else 0.0
-    repeats = test_repeat_count(settings, run.sealed.size)
-    run.note(
-        "calibrated",
-        scores=first,
-        again=again,
-        no_skill=mean_scores(trials, NO_SKILL.digest),
-        missing=[task.id for task in run.val if task.id not in first],
-        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
-        discordance=noise,
-        mde=paired_tests.detectable_gain(run.sealed.size, look=run.sealed.look, noise=noise, repeats=repeats),
-        look=run.sealed.look,
-    )
+@dataclass(frozen=True, slots=True)
+class SearchGate:
+    """What accepts candidates in a search. The sealed test that follows is the same for all.
+
+    calibrate: takes the run to CALIBRATED, with its pilot. gather: returns the evidence that an iteration begins with.
+    evaluate, commit: the operators of these names. end_reason: says why no proposal follows after so many, '' while one
+    does. choose_finalist: returns the finalist with its gain in the search, None without one.
+    """
+
+    calibrate: Callable[[RunContext], Awaitable[None]]
+    gather: Callable[[RunContext, Program, Mapping[str, Any]], Awaitable[Sequence[Evidence]]]
+    evaluate: Callable[[RunContext, Program, Program], Awaitable[EvaluationResult]]
+    commit: Callable[[RunContext, EvaluationResult], CommitResult]
+    end_reason: Callable[[RunContext, int], str]
+    choose_finalist: Callable[[RunContext], Awaitable[tuple[RunCandidate, float] | None]]
 
 
-async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan | None = None) -> None:
+async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan) -> None:
     """Take the run to CHECKED: estimate what it takes by its first trials. Raises ExecutorFailing, BudgetTooSmall."""
     batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
@@ -337,7 +205,7 @@ async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
-    guess = estimate_cost(run, len(tasks), counted, plan)
+    guess = estimate_cost(run, counted, plan)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks, or groups of them, for a claim about others: only one about these.")

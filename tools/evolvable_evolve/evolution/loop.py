@@ -4,45 +4,21 @@ A run has no other memory than its ledger. The driver takes the step that the st
 next state. A continued run therefore goes on exactly where it was.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from evolvable_evolve.evolution import acceptance, composition, elimination, search_operators
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.evidence_batches import gather_failures
-from evolvable_evolve.evolution.final_test import choose_finalist, mean_gain, record_no_test, run_single_test
+from evolvable_evolve.evolution import acceptance, search_operators
+from evolvable_evolve.evolution.acceptance import SearchGate
+from evolvable_evolve.evolution.final import run_final_test
 from evolvable_evolve.evolution.ledger.run_directory import LedgerError
 from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_evolve.evolution.measured_gain import run_measurement
-from evolvable_evolve.evolution.narrow_test import best_of_search, run_narrow_test
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, Improve
-from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate
-from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_optimizer
+from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_gate, open_optimizer
 from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer, NoAnswer
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
-from evolvable_evolve.evolution.prospects import give_up_reason
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
-from evolvable_evolve.evolution.staged_final import run_staged_test
-from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_evolve.evolution.trials.budget import BudgetSpent
 from evolvable_evolve.evolution.trials.measurement import TrialsFailing
 from evolvable_store.errors import EvolvableError, TryAgain
-
-
-def is_staged(run: RunContext) -> bool:
-    """Return whether the run composes edits greedily, measured in stages."""
-    return run.settings.gate is AcceptanceGate.STAGED
-
-
-async def _calibrate(run: RunContext) -> None:
-    if not is_staged(run):
-        await acceptance.calibrate_run(run)
-        return
-    if run.state.phase is RunPhase.NEW:
-        plan = composition.plan_evaluations(run)
-        await acceptance.run_pilot(run, composition.selection_tasks(run), plan)
-    await composition.calibrate_selection(run)
 
 
 async def run_phases(run: RunContext) -> None:
@@ -50,82 +26,44 @@ async def run_phases(run: RunContext) -> None:
     if run.settings.purpose == "measure":
         await run_measurement(run)
         return
+    gate = open_gate(run)
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
-        await _calibrate(run)
+        await gate.calibrate(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
-        await run_search(run)
+        await run_search(run, gate)
     if run.state.phase is RunPhase.SEARCHED:
-        await run_final_test(run)
+        await run_final_test(run, gate.choose_finalist)
 
 
-async def run_final_test(run: RunContext) -> None:
-    """Take the run to its verdict. The test is opened for at most one finalist, by the way that the settings name.
-
-    Raises BudgetSpent when the budget ends before the test, and RunStopped.
-    """
-    state, settings = run.state, run.settings
-    if state.exploratory:
-        await run_narrow_test(run, best_of_search(run))
-        return
-    if settings.final == "single":
-        await run_single_test(run)
-        return
-    if not is_staged(run):
-        try:
-            finalist = await choose_finalist(run)
-        except BudgetSpent as error:
-            record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
-            return
-    else:
-        best = state.candidates[state.best]
-        finalist = best if best.digest != state.base and composition.best_gain(run) >= settings.open_above else None
-    if finalist is None:
-        why = "Nothing was found that is better than the base in the search; the test was not opened."
-        record_no_test(run, Ruling.NOT_SUPPORTED, why)
-        return
-    gain = (
-        composition.best_gain(run)
-        if is_staged(run)
-        else mean_gain(finalist.scores, state.candidates[state.base].scores)
-    )
-    await run_staged_test(run, finalist, gain)
-
-
-async def run_search(run: RunContext) -> None:
+async def run_search(run: RunContext, gate: SearchGate) -> None:
     """Propose and evaluate until a budget, a plateau or the target is reached. Raises as `run_phases`."""
     optimizer, why = open_optimizer(run), ""
     while not why:
-        why = "" if run.state.step else _stop_reason(run, optimizer)
-        if why and is_staged(run) and (digest := elimination.next_elimination(run)):
-            number, parent = run.state.iteration + 1, run.state.best
-            run.note("selected", iteration=number, parent=parent, batch=number, merge=False, without=digest)
-            why = ""
+        why = "" if run.state.step else _stop_reason(run, optimizer, gate)
         if not why:
             try:
-                await run_iteration(run, optimizer)
+                await run_iteration(run, optimizer, gate)
             except BudgetSpent as error:
                 why = str(error)
     run.note("searched", why=why)
 
 
-async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
+async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> None:
     """Make one iteration, or what is left of it. Raises as `run_phases`, and BudgetSpent."""
     if "selected" not in run.state.step:
         _select_parent(run, optimizer)
     record = run.state.step["selected"]
-    parent, step = run.program(record["parent"]), compose_step(run, optimizer)
+    parent, step = run.program(record["parent"]), compose_step(run, optimizer, gate)
     try:
         if record.get("merge"):
             merged = await Improve(partial(search_operators.merge_runs, run), run.mask)(parent, run.merged)
             committed = step.commit(await step.evaluate(merged, parent))
-        elif record.get("without"):
-            fewer = await Improve(partial(elimination.build_without, run), run.mask)(parent, [record["without"]])
-            if fewer.digest == parent.digest:
-                acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, "later edits overlap it")
-                return
-            committed = step.commit(await step.evaluate(fewer, parent))
+        elif record.get("without"):  # an older version tried here to leave out the edits of a candidate
+            built = run.state.step.get("built", {}).get("candidate", "")
+            acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, "edits are no longer left out", built)
+            return
         else:
-            evidence = await _gather_evidence(run, parent, record)
+            evidence = await gate.gather(run, parent, record)
             if all(one.passed for one in evidence) and run.settings.mode != STRUCTURE_MODE:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
@@ -150,14 +88,6 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
         acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
 
 
-async def _gather_evidence(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> Sequence[Evidence]:
-    if is_staged(run) and run.settings.mode != STRUCTURE_MODE:
-        return await gather_failures(run, parent, selected)
-    chosen = composition.evidence_tasks if is_staged(run) else search_operators.training_batch
-    tasks = chosen(run, selected["batch"])
-    return await search_operators.gather_evidence(run, parent, selected, tasks)
-
-
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     state, number = run.state, run.state.iteration + 1
     merge = number == 1 and bool(run.merged)
@@ -167,22 +97,15 @@ def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     run.note("selected", iteration=number, parent=parent.digest, batch=batch, merge=merge)
 
 
-def _stop_reason(run: RunContext, optimizer: Optimizer) -> str:
+def _stop_reason(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> str:
     """Return why no further iteration begins, '' when one does."""
     state, settings = run.state, run.settings
     if run.merged and not state.iterations:
         return ""
-    done = len(state.iterations) - bool(run.merged) - len(state.eliminated)
+    done = len(state.iterations) - bool(run.merged)
     if done >= settings.most_proposals:
         return f"{done} of {settings.most_proposals} iterations are done"
-    if done >= settings.proposals and not (
-        is_staged(run)
-        and composition.trials_left(run) >= len(composition.selection_tasks(run)) + composition.sampled_trials(run)
-    ):
-        return f"{done} iterations are done, and the planned trials leave room for no other"
-    if state.stalls >= settings.stalls and not is_staged(run):
-        return f"{state.stalls} iterations without a new best"
-    if why := give_up_reason(state) or optimizer.converged():
+    if why := gate.end_reason(run, done) or optimizer.converged():
         return why
     best = state.candidates[state.best].mean
     if best is not None and best >= settings.target:

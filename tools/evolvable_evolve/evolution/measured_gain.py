@@ -16,21 +16,21 @@ from evolvable_evolve.evolution.acceptance import (
     estimate_cost,
     mean_scores,
     record_decision,
-    test_repeat_count,
 )
+from evolvable_evolve.evolution.canaries import canary_count, describe_cheating
 from evolvable_evolve.evolution.candidates.programs import Program
 from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
-from evolvable_evolve.evolution.final_test import budget_shortfall, canary_count, describe_cheating, record_no_test
+from evolvable_evolve.evolution.final import narrow_trials, run_narrow_test
 from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
-from evolvable_evolve.evolution.narrow_test import (
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.sealed_arms import (
     MeasuredArms,
+    budget_shortfall,
     group_sums,
     measure_arms,
-    narrow_trials,
     record_measured,
-    run_narrow_test,
+    record_no_test,
 )
-from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.search_operators import record_candidate
 from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NarrowResult
 from evolvable_evolve.evolution.statistics.paired_tests import sign_flip_p_value
@@ -73,7 +73,7 @@ async def _run_pilot(run: RunContext) -> None:
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     whole = plan_trials(run)
-    estimate = estimate_cost(run, 0, counted, EvaluationPlan(whole, whole, whole, whole))
+    estimate = estimate_cost(run, counted, EvaluationPlan(whole, whole, whole, whole))
     run.note("preflight", estimate=asdict(estimate), warnings=_leak_warnings(run))
 
 
@@ -83,7 +83,7 @@ def plan_trials(run: RunContext) -> int:
     if run.state.exploratory:
         return validation + narrow_trials(run)
     tests = run.sealed.size
-    return validation + 2 * test_repeat_count(run.settings, tests) * tests + canary_count(tests)
+    return validation + 2 * run.settings.staged_repeats * tests + canary_count(tests)
 
 
 def _validation_arms(run: RunContext) -> list[Program]:
@@ -155,7 +155,7 @@ def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
 
 
 async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
-    repeats = test_repeat_count(run.settings, run.sealed.size)
+    repeats = run.settings.staged_repeats
     if not run.state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return

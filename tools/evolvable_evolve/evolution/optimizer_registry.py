@@ -43,14 +43,22 @@ class OptimizerKind:
     restructures: bool = False
 
 
-_PLANNED = "evolvable_evolve.evolution.optimizers.optimizer"
-_REWARDS = "evolvable_evolve.evolution.optimizers.rewards"
+_HERE = "evolvable_evolve.evolution"
+_FRONTIER = f"{_HERE}.optimizers.frontier"
+_REWARDS = f"{_HERE}.optimizers.rewards"
+
+GATES: Mapping[AcceptanceGate, str] = {
+    AcceptanceGate.STAGED: f"{_HERE}.search:GATE",
+    AcceptanceGate.FRONTIER: f"{_FRONTIER}:FRONTIER",
+    AcceptanceGate.SINGLE: f"{_FRONTIER}:SINGLE",
+}
+"""Where each gate is: MODULE:NAME of a `SearchGate`."""
 
 OPTIMIZERS: Mapping[str, OptimizerKind] = {
-    "greedy": OptimizerKind(f"{_PLANNED}:greedy", restructures=True),
-    "evoskill": OptimizerKind(f"{_PLANNED}:evoskill", AcceptanceGate.FRONTIER, restructures=True),
-    "reflection": OptimizerKind(f"{_PLANNED}:reflection", AcceptanceGate.SINGLE, restructures=True),
-    "textgrad": OptimizerKind("evolvable_evolve.evolution.optimizers.textgrad:textgrad"),
+    "greedy": OptimizerKind(f"{_HERE}.optimizers.optimizer:greedy", restructures=True),
+    "evoskill": OptimizerKind(f"{_FRONTIER}:evoskill", AcceptanceGate.FRONTIER, restructures=True),
+    "reflection": OptimizerKind(f"{_FRONTIER}:reflection", AcceptanceGate.SINGLE, restructures=True),
+    "textgrad": OptimizerKind(f"{_HERE}.optimizers.textgrad:textgrad"),
     "reinforce_pp": OptimizerKind(f"{_REWARDS}:reinforce_pp", rollouts=1),
     "grpo": OptimizerKind(f"{_REWARDS}:grpo", rollouts=4),
 }

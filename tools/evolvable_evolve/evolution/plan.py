@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_evolve.evolution.ledger.run_state import RunState
-from evolvable_evolve.evolution.run_config import default_test_repeats
+from evolvable_evolve.evolution.run_config import STAGED_REPEATS
 from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NARROW_REPEATS, narrow_sizes
 from evolvable_evolve.evolution.statistics.paired_tests import NOISE
 from evolvable_evolve.evolution.statistics.power import GAINS, PowerDesign, power_band, smallest_gain
@@ -76,7 +76,7 @@ def make_plan(
     sizes = {str(split): len(taskset.of(split)) for split in Split}
     claim, tests = claim_of(sizes, count_groups(taskset))
     narrow = claim == "these tasks"
-    repeats = test_repeats or (NARROW_REPEATS if narrow else default_test_repeats(tests))
+    repeats = test_repeats or (NARROW_REPEATS if narrow else STAGED_REPEATS)
     design = PowerDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
     estimate: Mapping[str, Any] = pilot.preflight.get("estimate", {}) if pilot is not None else {}
     cost = estimate.get("cost")

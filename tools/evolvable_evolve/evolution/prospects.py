@@ -1,10 +1,10 @@
-"""The chance that a run under way still ends with a promotion, from above: by it a search can be given up early.
+"""The chance that a run under way still ends with a promotion, from above.
 
 Nothing is measured for it. What the search has shown is read from the state of the run.
 """
 
 from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase, RunState
-from evolvable_evolve.evolution.run_config import DEFAULT_ITERATIONS, default_test_repeats
+from evolvable_evolve.evolution.run_config import DEFAULT_ITERATIONS, STAGED_REPEATS
 from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
 from evolvable_evolve.evolution.statistics.paired_tests import NOISE
 from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left
@@ -16,14 +16,12 @@ def estimate_chance(state: RunState) -> float | None:
 
     Every limit is taken from above, so the true chance is mostly lower.
     """
-    settings, final = state.settings, str(state.settings.get("final", "single"))
+    settings = state.settings
     if state.phase is not RunPhase.SEARCHING or not state.iterations or settings.get("purpose") == "measure":
         return None
     val = sum(split == Split.VAL for split, _ in state.tasks.values())
     tasks = sum(narrow_sizes(val, state.tests)) if state.exploratory else state.tests
-    repeats = settings.get("test_repeats") or (
-        NARROW_REPEATS if state.exploratory else default_test_repeats(tasks, final)
-    )
+    repeats = settings.get("test_repeats") or (NARROW_REPEATS if state.exploratory else STAGED_REPEATS)
     noise = state.calibration.get("discordance", NOISE)
     look = int(state.calibration.get("look", 1))
     design = PowerDesign.of(tasks, repeats, look=look, narrow=state.exploratory, noise=noise)
@@ -33,10 +31,3 @@ def estimate_chance(state: RunState) -> float | None:
         0, int(DEFAULT_ITERATIONS if (most := settings.get("iterations")) is None else most) - len(state.iterations)
     )
     return chance_left(state.best_gains(), remaining, accepted, len(tried), design)
-
-
-def give_up_reason(state: RunState) -> str:
-    """Return why a search is given up, '' while its chance is above the limit that its settings name."""
-    limit = float(state.settings.get("give_up_below", 0.0))
-    chance = estimate_chance(state) if limit else None
-    return f"at most {chance:.0%} chance was left" if chance is not None and chance <= limit else ""

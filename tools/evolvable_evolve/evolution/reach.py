@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from evolvable_evolve.evolution.narrow_test import narrow_level
+from evolvable_evolve.evolution.final import narrow_level, plan_stages
 from evolvable_evolve.evolution.run_config import RunSettings
-from evolvable_evolve.evolution.staged_final import plan_stages
 from evolvable_evolve.evolution.statistics.narrow_claim import (
     MIN_NARROW_TASKS,
     NARROW_REPEATS,
@@ -19,7 +18,6 @@ from evolvable_evolve.evolution.statistics.narrow_claim import (
 )
 from evolvable_evolve.evolution.statistics.paired_tests import sign_flip_p_value
 from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, staged_sign_flip
-from evolvable_evolve.evolution.statistics.verdict import decide_verdict
 from evolvable_evolve.evolution.task import Split, Task, TaskSet
 from evolvable_store.errors import InvalidArgument
 
@@ -85,11 +83,6 @@ def best_outcome(
     if settings.purpose == "measure":
         sums = [float(size) for size in Counter(task.group or task.id for task in tests).values()]
         return BestOutcome(2 * sign_flip_p_value(sums), alpha / settings.executors)
-    if settings.final == "single":
-        arms = ({task.id: [score] for task in tests} for score in (0.0, 1.0))
-        before, after = arms
-        said = decide_verdict(before, None, after, look=look)
-        return BestOutcome(said.p, said.alpha)
     return _staged_outcome(tests, settings, alpha)
 
 

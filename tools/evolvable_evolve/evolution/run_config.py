@@ -1,10 +1,10 @@
 """What a run is made from: its settings, and what the host offers. Equal settings and answers give equal runs."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,6 @@ PURPOSES = ("search", "measure")
 
 TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
 """Evaluations that a run plans for where nothing is said."""
-
-FINAL_TESTS = ("staged", "single")
 
 BACKENDS = ("auto", "tasks", "processes", "ray")
 """Where trials run: in the process that drives the run, in processes of this machine, or on a Ray cluster."""
@@ -67,31 +65,22 @@ class SpendLimit:
     wall: float | None = None
 
 
+def _setting(default: Any, about: str, *among: str, least: float = -math.inf, most: float = math.inf) -> Any:
+    """Return a setting that the run's file gives. about: its row in the manual. among: its values, where it has few."""
+    limits = {"range": (least, most)} if least > -math.inf else {}
+    return field(default=default, metadata={"about": about, **limits, **({"among": among} if among else {})})
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """The settings of one run.
+    """The settings of one run. Those without a text of their own follow from what is started.
 
     task_set: the environment's ref, with its version and what the run found there: the digests of all and of the
-    test. program: where the base's parts were taken from.
-    executor: its kind and what that kind needs. brain: handoff, anthropic with an optional model, or a command. judge:
-    the same without handoff, for task sets that need one; '' for the proposer model.
-    batch: categories and tasks of each. repeats: of validation; test_repeats 0: 1 from 100 test tasks on, else 3.
-    fail_below: the score under which a training task counts as a failure. coverage: the share of tasks that must have
-    counted on both sides. screen_above: validation tasks from which on a small sample comes first. edits: at most so
-    many in one proposal at first, least at the end. stalls: iterations without a new best that end the search.
-    backend: one of BACKENDS, or ray:ADDRESS with the address that the person configured.
-    scorers: the registered scorers that tasks name, each with its command and hash when the run began.
-    purpose: search, or measure: what is there is compared with something else and nothing is proposed. family: the run
-    that a measurement under several executors began with, whose look at the test they share; executors: how many.
-    give_up_below: the chance of a promotion under which a search ends.
-    growth: by what share a part may grow in one proposal. cost_rise: by what share tokens a task may rise.
-    iterations: proposals; None: 10, and more where trials are left. trials: evaluations that a run with the staged gate
-    plans for, the test included; 0: eight for each test task, at least 500. samples: rollouts of a task that grpo
-    compares, 0: four. rejections: candidates in a row that the gate rejects, after which textgrad has converged; 0: it
-    goes on. final: how the sealed test is run.
-    test_alpha: the alpha of a first look at it. least_gain: what graded scores have to gain on average. open_above: the
-    gain in the search from which on the test is opened. stale_hours: hours after which a parent is measured again
-    beside its child. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
+    test. program: where the base's parts were taken from. executor: its kind and what that kind needs.
+    limit: what the run may spend. scorers: the registered scorers that tasks name, each with its command and hash when
+    the run began. purpose: search, or measure: what is there is compared with something else and nothing is proposed.
+    family: the run that a measurement under several executors began with, whose look at the test they share;
+    executors: how many. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
     """
 
     task_set: str
@@ -100,42 +89,61 @@ class RunSettings:
     test_digest: str = ""
     program: tuple[ProgramPin, ...] = ()
     executor: Mapping[str, Any] = field(default_factory=dict)
-    brain: str = "handoff"
-    judge: str = ""
-    mode: str = field(default="skill_only", metadata={"among": tuple(MODES)})
-    optimizer: str = "greedy"
-    iterations: int | None = field(default=None, metadata={"range": (0, 1000)})
-    frontier: int = field(default=3, metadata={"range": (1, 20)})
-    parent: str = field(default="round_robin", metadata={"among": tuple(ParentStrategy)})
-    admit: str = field(default="better-than-parent", metadata={"among": tuple(Admission)})
-    batch: tuple[int, int] = field(default=(3, 2), metadata={"range": (1, 100)})
-    edits: tuple[int, int] = field(default=(4, 2), metadata={"range": (1, 4)})
-    repeats: int = field(default=1, metadata={"range": (1, 20)})
-    test_repeats: int = field(default=0, metadata={"range": (0, 20)})
-    fail_below: float = field(default=1.0, metadata={"range": (0, 1)})
-    coverage: float = field(default=0.6, metadata={"range": (0, 1)})
-    screen_above: int = 30
-    stalls: int = field(default=5, metadata={"range": (1, 1000)})
-    target: float = field(default=1.0, metadata={"range": (0, 1)})
-    cost_rise: float = field(default=0.25, metadata={"range": (0, 100)})
-    concurrency: int = field(default=4, metadata={"range": (1, 64)})
-    backend: str = "auto"
     purpose: str = field(default="search", metadata={"among": PURPOSES})
     family: str = ""
     executors: int = field(default=1, metadata={"range": (1, 20)})
-    give_up_below: float = field(default=0.0, metadata={"range": (0, 1)})
-    trials: int = field(default=0, metadata={"range": (0, 1_000_000)})
-    samples: int = field(default=0, metadata={"range": (0, 16)})
-    rejections: int = field(default=3, metadata={"range": (0, 1000)})
-    final: str = field(default="staged", metadata={"among": FINAL_TESTS})
-    test_alpha: float = field(default=0.04, metadata={"range": (0.0001, 0.04)})
-    least_gain: float = field(default=0.02, metadata={"range": (0, 1)})
-    open_above: float = field(default=0.03, metadata={"range": (-1, 1)})
-    stale_hours: float = field(default=3.0, metadata={"range": (0, 10_000)})
-    seed: int = 42
     limit: SpendLimit = SpendLimit()
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    structure: Mapping[str, Any] = field(default_factory=dict)
+    brain: str = _setting("handoff", "Who proposes and builds, as `--brain`.")
+    judge: str = _setting("", "Who judges answers, as `--judge`; empty: who proposes.")
+    mode: str = _setting("skill_only", "What may change, as `--mode`.", *MODES)
+    optimizer: str = _setting("greedy", "How candidates are found, as `--optimizer`.")
+    iterations: int | None = _setting(
+        None, "Proposals; without it 10, and up to 30 while trials are left.", least=0, most=1000
+    )
+    trials: int = _setting(
+        0,
+        "Evaluations that the run plans for, the test included; 0: eight for each test task, at least 500.",
+        least=0,
+        most=1_000_000,
+    )
+    seed: int = _setting(42, "What is drawn follows from it.")
+    concurrency: int = _setting(4, "Trials at once; 4 may become 16 where a model answers.", least=1, most=64)
+    backend: str = _setting("auto", "Where trials run: `auto`, `tasks`, `processes`, `ray` or `ray:HOST:PORT`.")
+    batch: tuple[int, int] = _setting(
+        (3, 2), "Categories, and tasks of each, that a proposer is shown.", least=1, most=100
+    )
+    edits: tuple[int, int] = _setting((4, 2), "Edits of a proposal at most, at first and at the end.", least=1, most=4)
+    fail_below: float = _setting(
+        1.0, "The score under which a training task counts as failed (option `--pass-at`).", least=0, most=1
+    )
+    target: float = _setting(1.0, "The score that ends a search.", least=0, most=1)
+    coverage: float = _setting(0.6, "The share of tasks that must have a result under both programs.", least=0, most=1)
+    stale_hours: float = _setting(
+        3.0, "After so long a parent is measured again beside its child.", least=0, most=10_000
+    )
+    open_above: float = _setting(0.03, "The gain in the search from which on the test is opened.", least=-1, most=1)
+    test_repeats: int = _setting(
+        0, "Runs of each test task under each program; 0: two, and more in later stages.", least=0, most=20
+    )
+    test_alpha: float = _setting(0.04, "The alpha of a first look at the test.", least=0.0001, most=0.04)
+    least_gain: float = _setting(0.02, "What graded scores must gain on average.", least=0, most=1)
+    cost_rise: float = _setting(0.25, "The share by which tokens of a task may rise.", least=0, most=100)
+    parent: str = _setting("round_robin", "evoskill: the parent of a proposal.", *ParentStrategy)
+    admit: str = _setting("better-than-parent", "evoskill: which candidates enter.", *Admission)
+    frontier: int = _setting(3, "evoskill: programs that are kept.", least=1, most=20)
+    stalls: int = _setting(
+        5, "evoskill, reflection: proposals without a new best that end the search.", least=1, most=1000
+    )
+    screen_above: int = _setting(
+        30, "evoskill, reflection: val tasks from which on a sample comes first.", least=0, most=1_000_000
+    )
+    repeats: int = _setting(1, "evoskill, reflection, `evolve measure`: runs of each val task.", least=1, most=20)
+    samples: int = _setting(0, "grpo: runs of a task that are compared; 0: four.", least=0, most=16)
+    rejections: int = _setting(3, "textgrad: rejections in a row that end the search; 0: none do.", least=0, most=1000)
+    structure: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"about": "Mode `structure`: a table of thresholds of its gate."}
+    )
 
     def __post_init__(self) -> None:
         StructureThresholds.from_settings(self.structure)
@@ -172,7 +180,6 @@ class RunSettings:
         given["limit"] = SpendLimit(**said["limit"])
         for pair in ("batch", "edits"):
             given[pair] = tuple(said[pair])
-        given.setdefault("final", "single")  # a run from before there was another
         return cls(**given)
 
     @property
@@ -192,6 +199,11 @@ class RunSettings:
         return DEFAULT_ITERATIONS if self.iterations is None else self.iterations
 
     @property
+    def staged_repeats(self) -> int:
+        """The runs of each test task under each arm, of the first stage at least."""
+        return self.test_repeats or STAGED_REPEATS
+
+    @property
     def most_proposals(self) -> int:
         """The most proposals that a run makes where trials are left over."""
         return MOST_ITERATIONS if self.iterations is None else self.iterations
@@ -199,10 +211,6 @@ class RunSettings:
     def planned_trials(self, tests: int) -> int:
         """Return the evaluations that a run plans for, with so many test tasks."""
         return self.trials or max(MIN_PLANNED_TRIALS, TRIALS_PER_TEST_TASK * tests)
-
-
-SINGLE_REPEAT_TASKS = 100
-"""Test tasks from which on one run of each is enough, in the test of one stage."""
 
 
 STAGED_REPEATS = 2
@@ -215,15 +223,8 @@ LATER_REPEATS = (2, 3, 4)
 More runs in later stages cost nothing where a clear gain, or none, ends the test before them."""
 
 
-MOST_TEST_TRIALS = ceil(2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True)))
+MOST_TEST_TRIALS = math.ceil(2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True)))
 """Evaluations of a staged test for each of its tasks, at most."""
-
-
-def default_test_repeats(tasks: int, final: str = "staged") -> int:
-    """Return how often each test task is run under each arm, where the settings do not say."""
-    if final == "staged":
-        return STAGED_REPEATS
-    return 1 if tasks >= SINGLE_REPEAT_TASKS else 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
-from enum import StrEnum
 from itertools import combinations
 from typing import Any
 
@@ -22,65 +21,11 @@ from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
 from evolvable_evolve.evolution.proposers.edit_plan import EditIntent, EditPlan
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
 from evolvable_evolve.evolution.proposers.role_prompts import Evidence, QuestionGuide
-from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
+from evolvable_evolve.evolution.run_config import ParentStrategy
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.task import Task, Trial
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.frontmatter import parse_document
-
-
-class AdmissionResult(StrEnum):
-    """What came of offering a program, in words."""
-
-    ADMITTED = "it was admitted"
-    NOT_BETTER = "not better than its parent"
-    BEHIND = "better than its parent, but behind all of a full frontier"
-    DUPLICATE = "the frontier has it already"
-
-
-@dataclass(frozen=True, slots=True)
-class FrontierOffer:
-    """The frontier after an offer, and whether the program entered."""
-
-    frontier: "Frontier"
-    entry: AdmissionResult
-
-    @property
-    def admitted(self) -> bool:
-        """Whether the program is now in the frontier."""
-        return self.entry is AdmissionResult.ADMITTED
-
-
-@dataclass(frozen=True, slots=True)
-class Frontier:
-    """Members in the order of their admission, each with its scores in validation."""
-
-    members: tuple[RunCandidate, ...] = ()
-    capacity: int = 3
-    admission: Admission = Admission.BETTER_THAN_PARENT
-
-    def offer(self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None) -> FrontierOffer:
-        """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
-
-        A program without a parent is the first of a run and enters. A child that beats its parent but would be the
-        worst of a full frontier stays out as `behind`.
-        """
-        if any(member.digest == child.digest for member in self.members):
-            return FrontierOffer(self, AdmissionResult.DUPLICATE)
-        tie_won = parent is not None and gain == 0 and child.size < parent.size
-        any_parent = parent is None or self.admission is Admission.BETTER_THAN_WORST
-        if not (any_parent or gain > 0 or tie_won):
-            return FrontierOffer(self, AdmissionResult.NOT_BETTER)
-        full = (*self.members, child)
-        if len(full) <= self.capacity:
-            return FrontierOffer(replace(self, members=full), AdmissionResult.ADMITTED)
-        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it out.
-        worst = min(self.members, key=lambda member: member.rank, default=None)
-        if worst is None or child.rank <= worst.rank:
-            return FrontierOffer(self, AdmissionResult.BEHIND)
-        kept = tuple(member for member in full if member is not worst)
-        return FrontierOffer(replace(self, members=kept), AdmissionResult.ADMITTED)
-
 
 Front = Mapping[int, Sequence[int]]
 """For each task the programs with the highest score at it, in ascending order."""
@@ -186,6 +131,9 @@ def _take_turn(pool: Sequence[Task], turn: int, wanted: int, salt: str) -> Itera
     order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())
     return order[place * wanted : (place + 1) * wanted]
 
+
+FIRST_FRESH = 1
+"""Repeats of a comparison are numbered by its iteration, after the repeats of calibration."""
 
 NEAR_MISS = 0.5
 """The score from which on a failure is a near miss."""

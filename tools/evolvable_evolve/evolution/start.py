@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evolvable_evolve.evolution.backend_choice import check_backend
@@ -13,8 +13,9 @@ from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory
 from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
 from evolvable_evolve.evolution.operators import JOINT_MODE, MODES, SOLUTION_MODE, STRUCTURE_MODE
 from evolvable_evolve.evolution.reach import refuse_undecidable
-from evolvable_evolve.evolution.run_config import HostContext, RunSettings, SpendLimit, judge_name
+from evolvable_evolve.evolution.run_config import HostContext, RunSettings, judge_name
 from evolvable_evolve.evolution.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
+from evolvable_evolve.evolution.run_file import make_settings
 from evolvable_evolve.evolution.scorers.external_scorers import family_warning
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
 from evolvable_evolve.evolution.solutions import check_rounds, refuse_without_checks
@@ -135,7 +136,7 @@ def start_run(
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
     of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
-    given = _make_settings(options, internal=measured is not None)
+    given = make_settings(options, internal=measured is not None)
     checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
     base, pins = load_program(library, caller, program)
     if given.mode == SOLUTION_MODE:
@@ -250,21 +251,6 @@ def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]
         problem = f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
         raise InvalidTaskSet(taskset.name, [problem])
     return {**executor, "helpers": list(said)}
-
-
-_INTERNAL = ("purpose", "family", "executors", "task_set", "program", "executor", "scorers")
-"""Settings that no option gives: they follow from what is started."""
-
-
-def _make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
-    rest = dict(options)
-    if not internal and (given := sorted(rest.keys() & set(_INTERNAL))):
-        raise InvalidArgument(f"{', '.join(given)} is no setting that is given.", "See docs/evolve.md.")
-    limit = SpendLimit(**{one.name: rest.pop(one.name) for one in fields(SpendLimit) if one.name in rest})
-    try:
-        return RunSettings("", limit=limit, **rest)
-    except TypeError:
-        raise InvalidArgument(f"One of {', '.join(rest)} is no setting of a run.", "See docs/evolve.md.") from None
 
 
 def _check_agents(settings: RunSettings) -> None:

@@ -75,7 +75,6 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             _take_answer(state, record)
         case "selected":
             state.step = {"selected": record}
-            state.eliminated += [record["without"]] if record.get("without") else []
         case "structure":
             _decide_structure(state, record)
         case "judge" | "gradient" | "signals":

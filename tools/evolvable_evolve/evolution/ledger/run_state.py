@@ -166,7 +166,7 @@ class RunState:
     why the search ended. judges: the calibrations of who judges, one for each rubric.
     held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
-    keeps them. measured_at: when these were measured. eliminated: candidates whose edits were tried to be left out.
+    keeps them. measured_at: when these were measured.
     batched: in how many batches of evidence each training task was.
     structures: what the gate of restructuring decided, by iteration. gradients: what a critic said of single trials.
     signals: the rewards of an iteration's rollouts, with what was computed from them.
@@ -211,7 +211,6 @@ class RunState:
     allowed: dict[str, LedgerRecord] = field(default_factory=dict)
     estimates: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured_at: Any = 0.0
-    eliminated: list[str] = field(default_factory=list)
     batched: Counter[str] = field(default_factory=Counter)
     structures: list[LedgerRecord] = field(default_factory=list)
     gradients: list[LedgerRecord] = field(default_factory=list)

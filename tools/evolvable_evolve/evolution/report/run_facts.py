@@ -10,7 +10,7 @@ from typing import Any
 from evolvable_evolve.evolution.candidates.programs import Program
 from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory
 from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunState, mean
-from evolvable_evolve.evolution.report.diagnosis import RoundDiagnosis, collect_diagnosis
+from evolvable_evolve.evolution.report.round_diagnosis import RoundDiagnosis, collect_diagnosis
 from evolvable_evolve.evolution.report.solution_table import SolutionRow, round_costs, rounds_of_run
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
@@ -34,7 +34,6 @@ _OPTIONS = (
     *(
         "samples",
         "rejections",
-        "final",
         "test_alpha",
         "least_gain",
         "cost_rise",

@@ -1,4 +1,4 @@
-"""Exact tests of paired trials, intervals, detectable gains, and the alpha of each access to a sealed test.
+"""Exact tests of paired trials, intervals, pooled estimates, and the alpha of each access to a sealed test.
 
 Sign-flip test: if a change did nothing, each difference could as well have the other sign. The p-value is the share of
 all sign patterns whose sum is at least the one seen. It is counted exactly for differences in whole steps (scores of 0
@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import comb, exp, lgamma, log, pi, sqrt
-from statistics import NormalDist, fmean
+from math import pi
+from statistics import fmean
 from typing import TypeVar
 
 from evolvable_store.errors import InvalidArgument
@@ -51,19 +51,6 @@ def alpha_for_look(look: int, alpha: float = TOTAL_ALPHA) -> float:
     if look < 1:
         raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
     return alpha * 6 / (pi * pi * look * look)
-
-
-def mcnemar_one_sided(gained: int, lost: int) -> float:
-    """Return the chance of at least `gained` of the discordant pairs if either way were as likely; 1 without any.
-
-    The smallest tallies at or under .05 are 5-0, 7-1, 9-2 and 10-3.
-    """
-    pairs = gained + lost
-    ways, tail = comb(pairs, gained), 0
-    for count in range(gained, pairs + 1):
-        tail += ways
-        ways = ways * (pairs - count) // (count + 1)
-    return tail / (1 << pairs)
 
 
 _EXACT_SIGNS = 20
@@ -161,18 +148,6 @@ def paired_interval(differences: Sequence[float], seed: int = 0) -> tuple[float,
     return _drawn_interval(list(differences), fmean, seed)
 
 
-def ratio_interval(pairs: Sequence[tuple[float, float]], seed: int = 0) -> tuple[float, float] | None:
-    """Return both ends for the ratio of the sums, second to first, over paired values; None without a first sum."""
-    if not pairs or sum(first for first, _ in pairs) <= 0:
-        return None
-
-    def ratio(drawn: Sequence[tuple[float, float]]) -> float:
-        below = sum(first for first, _ in drawn)
-        return sum(second for _, second in drawn) / below if below > 0 else float("inf")
-
-    return _drawn_interval(list(pairs), ratio, seed)
-
-
 def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
     """Return both ends for the sum of a resample, or None when counting them all takes too long.
 
@@ -217,69 +192,6 @@ POWER = 0.8
 NOISE = 0.14
 """Share of tasks whose result differs between two runs of the same program, where it was not measured: three in ten
 unstable, each passing two runs in three."""
-
-_EXACT_POWER_TASKS = 150
-_NEGLIGIBLE = 1e-13
-
-
-@lru_cache(maxsize=1024)
-def detectable_gain(n: int, *, look: int = 1, noise: float = NOISE, repeats: int = 1) -> float | None:
-    """Return the smallest true gain (as a share, .1 is ten points) that `n` test tasks find with chance POWER.
-
-    None when not even the greatest possible gain would be found so often. `noise` is the share of tasks that come out
-    differently when the same program runs twice; `repeats` lowers it in proportion, which is nearly right.
-    """
-    discordant = min(noise, 1.0) / max(1, repeats)
-    alpha = alpha_for_look(look)
-    low, high = 0.0, 1.0 - discordant
-    if n < 1 or _power(n, high, discordant, alpha) < POWER:
-        return None
-    while high - low > 0.0005:
-        middle = (low + high) / 2
-        if _power(n, middle, discordant, alpha) < POWER:
-            low = middle
-        else:
-            high = middle
-    return round(high, 3)
-
-
-def _power(n: int, gain: float, noise: float, alpha: float) -> float:
-    """Return the chance that the test passes when `noise` of the tasks flip either way and `gain` more are gained."""
-    gained = noise / 2 + gain
-    either = gained + noise / 2
-    if either <= 0:
-        return 0.0
-    if n > _EXACT_POWER_TASKS:
-        spread = sqrt(max(1e-12, either - gain * gain))
-        short = NormalDist().inv_cdf(1 - alpha) * sqrt(either)
-        # One over the root of n: gains less losses move in steps of two, and half a step is lost.
-        return NormalDist().cdf((gain * sqrt(n) - short - 1 / sqrt(n)) / spread)
-    found = 0.0
-    for pairs in range(n + 1):
-        likely = _binomial(n, pairs, either)
-        least = _critical(pairs, alpha)
-        if likely > _NEGLIGIBLE and least is not None:
-            found += likely * sum(_binomial(pairs, count, gained / either) for count in range(least, pairs + 1))
-    return found
-
-
-def _binomial(n: int, count: int, chance: float) -> float:
-    if chance in (0.0, 1.0):
-        return float(count == n * chance)
-    ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
-    return exp(ways + count * log(chance) + (n - count) * log(1 - chance))
-
-
-@lru_cache(maxsize=4096)
-def _critical(pairs: int, alpha: float) -> int | None:
-    """Return the fewest gains of so many discordant pairs that pass the test, or None when not even all would."""
-    if not pairs or mcnemar_one_sided(pairs, 0) > alpha:
-        return None
-    gained = pairs
-    while gained and mcnemar_one_sided(gained - 1, pairs - gained + 1) <= alpha:
-        gained -= 1
-    return gained
-
 
 Estimates = Mapping[str, tuple[float, float]]
 """By task the mean score, and its weight in trials."""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from evolvable_evolve.evolution.run_config import default_test_repeats
+from evolvable_evolve.evolution.run_config import STAGED_REPEATS
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
 from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, narrow_sizes
 from evolvable_evolve.evolution.statistics.paired_tests import NOISE, POWER
@@ -166,7 +166,7 @@ async def check_taskset(
     and setup commands run with. repeats: of each test task; 0 for as many as a run takes by default.
     """
     tests = len(taskset.of(Split.TEST))
-    repeats = repeats or default_test_repeats(tests)
+    repeats = repeats or STAGED_REPEATS
     smallest = smallest_gain(PowerDesign.of(tests, repeats, look=looks + 1))
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
     remarks += _check_reviewed(taskset)

@@ -1,38 +1,15 @@
-"""The staged sealed test: two arms, two repeats, three stages, and the conditions beside significance.
+"""The verdict of the staged sealed test, from the stages measured so far: significance and the conditions beside it."""
 
-The order of the groups is drawn before a task is opened. Each stage opens its tasks, measures the base and the finalist
-side by side, and ends the test when the gain is significant or unlikely to become so. What it did not open stays
-sealed. Vetoes need no further test tasks: no skill at all is compared on validation tasks.
-"""
-
-import hashlib
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
-from evolvable_evolve.evolution.acceptance import NO_SKILL, mean_scores
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.final_test import (
-    CanaryTask,
-    budget_shortfall,
-    count_tokens,
-    describe_cheating,
-    find_answered_canaries,
-    make_canary_tasks,
-    record_no_test,
-    repeat_slow,
-)
+from evolvable_evolve.evolution.canaries import CanaryTask, describe_cheating, find_answered_canaries
 from evolvable_evolve.evolution.ledger.run_state import RunCandidate
-from evolvable_evolve.evolution.run_config import LATER_REPEATS, MOST_TEST_TRIALS, STAGED_REPEATS
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS
 from evolvable_evolve.evolution.statistics.staged_test import (
-    STAGE_SHARES,
-    STAGES,
     MissingTrials,
     StagedResult,
     alpha_of_look,
@@ -41,99 +18,10 @@ from evolvable_evolve.evolution.statistics.staged_test import (
 )
 from evolvable_evolve.evolution.statistics.verdict import Ruling, compare_log_costs
 from evolvable_evolve.evolution.task import Task, Trial
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialRequest
-
-SMALL_GAIN = 0.25
-"""The gain in the search under which later stages run each task more often under each arm.
-
-The gain in the search was selected and is mostly larger than the true one."""
-
-VETO_REPEAT = 5_000
-"""The repeat from which on validation tasks are run for the comparison with no skill."""
-
-
-async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) -> None:
-    """Measure the finalist on the sealed test and record the verdict. Raises RunStopped.
-
-    gain: of the finalist in the search. It says how often later stages run each task.
-    """
-    state, program = run.state, run.program(finalist.digest)
-    least = run.settings.test_repeats or STAGED_REPEATS
-    if not state.looks and (short := budget_shortfall(run, 2 * least * run.sealed.size)):
-        record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
-        return
-    by_stage = state.stage_repeats or ((least,) * STAGES if state.looks else plan_repeats(run, gain))
-    tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
-    shares = state.stage_shares if state.looks else STAGE_SHARES
-    stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
-    groups = len({task.group or task.id for task in tasks})
-    if groups < MIN_GROUPS:
-        why = (
-            f"The test has {groups} groups of tasks that are not alike, and a claim about other tasks needs"
-            f" {MIN_GROUPS}. No task of it was run."
-        )
-        record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
-        return
-    if not state.looks:
-        told = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
-        run.note("look", **told, repeats=list(by_stage), shares=list(shares))
-    measured = _Measured(run, finalist, look, [len(stage) for stage in stages])
-    canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
-    try:
-        for number, (stage, repeats) in enumerate(zip(stages, by_stage, strict=False)):
-            requests: list[TrialRequest] = [
-                (arm, task, repeat) for repeat in range(repeats) for task in stage for arm in (run.base, program)
-            ]
-            for at, canary in enumerate(canaries if number == 0 else (), 1):  # nothing tells that it is none of them
-                requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
-            trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
-            arms, label = [run.base, program], f"test/alone-{number + 1}"
-            trials = await repeat_slow(run, arms, requests, trials, repeats, runner, label)
-            measured.add(stage, trials, repeats, canaries)
-            if measured.is_over:
-                break
-        ruling, why, veto = measured.ruling(), measured.why(), {}
-        if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
-            veto = await _compare_with_nothing(run, program)
-            if veto["gain"] < 0:
-                ruling = Ruling.NOT_SUPPORTED
-                why += f" But no skill at all did better still on val, by {-veto['gain']:.1%}."
-    except BudgetSpent as error:
-        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
-        return
-    measured.record(ruling, why, veto)
-
-
-def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:
-    """Return how often each stage runs its tasks under each arm: more later where the search showed a small gain.
-
-    It follows from what was known before a task of the test was seen, so the level of the test does not change.
-    """
-    least = run.settings.test_repeats or STAGED_REPEATS
-    if run.settings.test_repeats or gain >= SMALL_GAIN or budget_shortfall(run, MOST_TEST_TRIALS * run.sealed.size):
-        return (least,) * STAGES
-    return LATER_REPEATS
-
-
-def plan_stages(tasks: Sequence[Task], salt: str, shares: Sequence[float] = STAGE_SHARES) -> list[list[Task]]:
-    """Return the tasks of each stage: whole groups in an order drawn by `salt`, about these shares of the tasks."""
-    groups: dict[str, list[Task]] = {}
-    for task in tasks:
-        groups.setdefault(task.group or task.id, []).append(task)
-    drawn = sorted(groups, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
-    stages: list[list[Task]] = [[] for _ in shares]
-    ends, done = [share * len(tasks) for share in accumulate(shares[:-1])], 0
-    for name in drawn:
-        # By the middle of the group, so that no stage is left empty for want of a few tasks.
-        at = bisect_right(ends, done + len(groups[name]) / 2)
-        stages[at] += groups[name]
-        done += len(groups[name])
-    return [stage for stage in stages if stage]
 
 
 @dataclass
-class _Measured:
+class StagedVerdict:
     """The stages measured so far, and what follows from them."""
 
     run: RunContext
@@ -352,24 +240,6 @@ class _Measured:
         )
 
 
-async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, Any]:
-    """Return how the finalist compares with no skill at all, by fresh runs of both on validation tasks.
-
-    First half of them, then, where it is not ahead, the rest, and where it is behind then, all once more.
-    """
-    half = -(-len(run.val) // 2)
-    differences: list[float] = []
-    scores: tuple[list[float], list[float]] = ([], [])
-    rounds = ((run.val[:half], 0, 2.0), (run.val[half:], 0, 0.0), (run.val, 1, 0.0))
-    for number, (tasks, again, enough) in enumerate(rounds, 1):
-        requests = [(arm, task, VETO_REPEAT + again) for task in tasks for arm in (NO_SKILL, program)]
-        trials = await run.measure(requests, f"confirm/no-skill-{number}")
-        arms = [mean_scores(trials, arm.digest) for arm in (NO_SKILL, program)]
-        for task in sorted(arms[0].keys() & arms[1].keys()):
-            for kept, arm in zip(scores, arms, strict=True):
-                kept.append(arm[task])
-            differences.append(arms[1][task] - arms[0][task])
-        if sum(differences) >= enough:
-            break
-    before, after = (fmean(kept) if kept else 0.0 for kept in scores)
-    return {"n": len(differences), "gain": after - before, "before": before, "after": after, "split": "val"}
+def count_tokens(trial: Trial) -> int | None:
+    """Return the tokens of a trial, None where nobody told."""
+    return trial.usage.input_tokens + trial.usage.output_tokens or None

@@ -1,8 +1,4 @@
-"""The test of a small task set: is the finalist better on exactly these tasks?
-
-It takes the tasks whose failures and answers no proposer saw, with fresh repeats of both arms side by side. What was
-measured in the search counts for nothing here, so that the choice of the finalist makes the claim no easier.
-"""
+"""Both arms of a sealed test: opened once, measured side by side within the budget, and recorded."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,82 +6,74 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evolvable_evolve.evolution.acceptance import values_by_task
+from evolvable_evolve.evolution.canaries import find_answered_canaries, make_canary_tasks
 from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.final_test import (
-    budget_shortfall,
-    canary_count,
-    describe_cheating,
-    find_answered_canaries,
-    make_canary_tasks,
-    record_no_test,
-    repeat_slow,
-)
 from evolvable_evolve.evolution.ledger.run_state import RunCandidate
-from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.narrow_claim import (
-    MIN_NARROW_TASKS,
-    NARROW_ALPHA,
-    NARROW_REPEATS,
-    NarrowResult,
-    is_covered,
-    narrow_sizes,
-    permutation_result,
-)
+from evolvable_evolve.evolution.statistics.narrow_claim import NarrowResult, narrow_sizes
 from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
 from evolvable_evolve.evolution.statistics.verdict import Ruling
-from evolvable_evolve.evolution.task import Task, Trial
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
+from evolvable_evolve.evolution.task import Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.tasks.holdout import TestRunner
 from evolvable_evolve.evolution.trials.measurement import TrialRequest
 
 FIRST_REPEAT = 20_000
 """The repeat from which on validation tasks are run here: none of it was measured before."""
 
 
-def narrow_alpha(look: int) -> float:
-    """Return the alpha of the `look`-th claim on these tasks."""
-    return NARROW_ALPHA if look == 1 else alpha_of_look(look)
+def budget_shortfall(run: RunContext, evaluations: int) -> str:
+    """Return why the rest of the budget does not reach for so many evaluations, '' when it does.
 
-
-def narrow_level(settings: RunSettings, look: int) -> float:
-    """Return what a one-sided p-value must reach at the `look`-th claim.
-
-    The two answers of a measurement share its alpha, as those of several executors do.
+    A look is not spent on a test that cannot be finished.
     """
-    alpha = narrow_alpha(look)
-    return alpha / (2 * settings.executors) if settings.purpose == "measure" else alpha
+    spent, limits, bill = run.state.bill, run.budget.limits, run.budget.bill
+    ran = max(1, spent.trials + spent.trouble)
+    left = (
+        ("cost", limits.cost, bill.cost, spent.cost / ran),
+        ("tokens", limits.tokens, bill.tokens, spent.tokens // ran),
+        ("calls", limits.calls, bill.calls, spent.calls // ran),
+    )
+    for what, limit, used, each in left:
+        if limit is not None and used + each * evaluations > limit:
+            return (
+                f"The test takes {evaluations} evaluations, for which the rest of the budget ({what}) does not reach;"
+                " it was not opened."
+            )
+    return ""
 
 
-def narrow_trials(run: RunContext) -> int:
-    """Return the trials of the narrower test, 0 where it cannot be made."""
-    val, tests = narrow_sizes(len(run.val), run.sealed.size)
-    return 2 * (run.settings.test_repeats or NARROW_REPEATS) * (val + tests) + canary_count(tests)
+def record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "") -> None:
+    """Record a verdict for which no test was measured to its end."""
+    look = run.state.looks
+    run.note("verdict", verdict=ruling, candidate=candidate, why=why, look=look, p=None, delta=None, interval=None, n=0)
 
 
-async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> None:
-    """Take a run on a small task set to its verdict. Raises RunStopped."""
-    if finalist is None:
-        why = "Nothing was found that is better than the base in the search; the test was not opened."
-        record_no_test(run, Ruling.NOT_SUPPORTED, why)
-        return
-    count = sum(narrow_sizes(len(run.val), run.sealed.size))
-    if not count:
-        why = f"A claim on these tasks alone takes {MIN_NARROW_TASKS} of val and test, and a test."
-        record_no_test(run, Ruling.INDECISIVE, f"There are too few tasks for a claim; the test was not opened. {why}")
-        return
-    repeats = run.settings.test_repeats or NARROW_REPEATS
-    if not run.state.looks and (short := budget_shortfall(run, 2 * repeats * count)):
-        record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
-        return
-    try:
-        measured = await measure_arms(run, finalist, repeats, with_val=True)
-    except BudgetSpent as error:
-        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
-        return
-    said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
-    ruling, why = narrow_ruling(said, measured, narrow_level(run.settings, measured.look), repeats)
-    record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
+async def repeat_slow(
+    run: RunContext,
+    arms: Sequence[Program],
+    requests: Sequence[TrialRequest],
+    trials: Sequence[Trial],
+    repeats: int,
+    runner: TestRunner,
+    label: str = "test/alone",
+) -> list[Trial]:
+    """Return the trials, and for each that took too long a second one while no trial of another arm runs.
+
+    A program can keep the processors busy, so that trials of another arm beside its own take too long. Every arm gets
+    the second chance.
+    """
+    found = list(trials)
+    for number, arm in enumerate(arms):
+        slow = [
+            at
+            for at, (program, _, _) in enumerate(requests)
+            if program is arm and trials[at].outcome is TrialOutcome.AGENT_TIMEOUT
+        ]
+        if slow:
+            again = [(arm, requests[at][1], repeats + requests[at][2]) for at in slow]
+            for at, trial in zip(slow, await run.measure(again, f"{label}-{number}", runner), strict=True):
+                found[at] = trial
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +134,6 @@ def draw_tasks(tasks: Sequence[Task], many: int, salt: str) -> list[Task]:
     return sorted(drawn, key=list(tasks).index)
 
 
-def narrow_ruling(said: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int) -> tuple[Ruling, str]:
-    """Return what may be said of these tasks, with the reason."""
-    planned = repeats * len(measured.tasks)
-    tally = f"{said.gained} of {said.n} tasks came out better and {said.lost} worse over {repeats} runs of each"
-    if measured.cheated:
-        return Ruling.DISQUALIFIED, describe_cheating("The finalist", measured.asked, measured.cheated)
-    if not is_covered(said, planned):
-        missing = " and ".join(f"{number} of {planned}" for number in said.missing)
-        return Ruling.INDECISIVE, f"Too many trials have no score: {missing} of the base and of the finalist."
-    if said.p_worse <= alpha:
-        return Ruling.HARMFUL, f"It is worse on these tasks: {tally} (p = {said.p_worse:.2g} for worse)."
-    if said.p > alpha:
-        return Ruling.NOT_SUPPORTED, f"{tally} (p = {said.p:.2g}, needed {alpha:.2g})."
-    return Ruling.BETTER_HERE, f"{tally} (p = {said.p:.2g}, needed {alpha:.2g}). It says nothing of other tasks."
-
-
 def record_measured(
     run: RunContext,
     finalist: RunCandidate,
@@ -199,12 +171,6 @@ def record_measured(
         finalist=means[1],
         **more,
     )
-
-
-def best_of_search(run: RunContext) -> RunCandidate | None:
-    """Return the best that the search found, None where that is the base."""
-    best = run.state.candidates[run.state.best]
-    return None if best.digest == run.state.base else best
 
 
 def group_sums(measured: MeasuredArms, tasks: Sequence[Task], *, filled: bool = False) -> list[float]:

@@ -1,4 +1,4 @@
-"""Greedy composition: candidates are measured in stages on training and validation tasks, and build on one another.
+"""The search: greedy composition of candidates that are measured in stages on training and validation tasks.
 
 One program is kept, the best so far. Each candidate is compared with all that is known of it: first on half of the
 selection tasks, then on all, and, where the difference is small, by fresh repeats of both on the tasks whose results
@@ -14,10 +14,11 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from evolvable_evolve.evolution import acceptance, search_operators
+from evolvable_evolve.evolution import acceptance, evidence_batches, search_operators
 from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence
 from evolvable_evolve.evolution.run_config import MOST_TEST_TRIALS
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.statistics import paired_tests
@@ -39,7 +40,7 @@ USUAL_ROUND = 1.0
 """Evaluations of a proposal for each selection task: some are dropped after half, others repeat what differs."""
 
 OVERRUN = 0.25
-"""The share by which repeats and eliminations may exceed what a search plans for."""
+"""The share by which repeats may exceed what a search plans for."""
 
 OVERHEAD = 2.6
 """Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""
@@ -58,9 +59,6 @@ DROP = -2.0
 
 NOISE_TASKS = 10
 """Selection tasks that the base is run on twice before the search."""
-
-FIRST_FRESH = 1
-"""Repeats of a comparison are numbered by its iteration, after the repeats of calibration."""
 
 VAL_LOSS = -2.0
 """Net tasks of val alone below which a candidate is not accepted, whatever the training tasks show."""
@@ -114,11 +112,16 @@ def spread_categories(tasks: Sequence[Task]) -> list[Task]:
     return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda one: one[0])]
 
 
-async def calibrate_selection(run: RunContext) -> None:
-    """Measure the base on the selection tasks, on a few of them twice. Raises BudgetSpent, RunStopped."""
+async def _calibrate(run: RunContext) -> None:
+    """Measure the base on the selection tasks, on a few of them twice.
+
+    Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped.
+    """
     tasks, base = selection_tasks(run), run.base
+    if run.state.phase is RunPhase.NEW:
+        await acceptance.run_pilot(run, tasks, plan_evaluations(run))
     twice = tasks[:NOISE_TASKS]
-    requests = [(base, task, 0) for task in tasks] + [(base, task, FIRST_FRESH) for task in twice]
+    requests = [(base, task, 0) for task in tasks] + [(base, task, search_operators.FIRST_FRESH) for task in twice]
     trials = await run.measure(requests, "calibrate/val")
     first = acceptance.mean_scores([one for one in trials if one.repeat == 0])
     again = acceptance.mean_scores([one for one in trials if one.repeat != 0])
@@ -254,7 +257,7 @@ async def _measure_part(
 ) -> None:
     """Add the results of these tasks; those of the parent are what is known of it, or fresh ones."""
     candidate, against = programs
-    repeat = FIRST_FRESH + run.state.iteration
+    repeat = search_operators.FIRST_FRESH + run.state.iteration
     requests = [(candidate, task, 0) for task in tasks]
     if fresh:
         requests += [(against, task, repeat) for task in tasks]
@@ -274,7 +277,7 @@ async def _repeat_different(
     run: RunContext, seen: _Comparison, programs: tuple[Program, Program], tasks: Sequence[Task], batch: str
 ) -> None:
     """Run the tasks whose results differ once more under both, side by side, and average them in."""
-    repeat = FIRST_FRESH + 1000 + run.state.iteration
+    repeat = search_operators.FIRST_FRESH + 1000 + run.state.iteration
     by_id = {task.id: task for task in tasks}
     differ = [by_id[task] for task in seen.child if abs(seen.difference(task)) >= _DIFFERENT]
     trials = await run.measure([(arm, task, repeat) for task in differ for arm in programs], batch)
@@ -304,6 +307,14 @@ def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
     decision = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     acceptance.record_decision(run, decision, evaluated.why, digest)
     return CommitResult(evaluated.against, False, evaluated.why)
+
+
+async def _gather(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> Sequence[Evidence]:
+    """Return the failures that a proposal begins with. Raises BudgetSpent, RunStopped."""
+    if run.settings.mode != STRUCTURE_MODE:
+        return await evidence_batches.gather_failures(run, parent, selected)
+    tasks = evidence_tasks(run, selected["batch"])
+    return await search_operators.gather_evidence(run, parent, selected, tasks)
 
 
 def evidence_tasks(run: RunContext, number: int) -> list[Task]:
@@ -365,3 +376,20 @@ def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
     low = first + min(1, rounds) * selection // 2
     high = round(max(first + rounds * each, (1 + OVERRUN) * search)) + most
     return acceptance.EvaluationPlan(low, high, round(search) + likely, selection + selection // 2 + 2 * tests)
+
+
+def _end_reason(run: RunContext, done: int) -> str:
+    """Return why no proposal follows after so many, '' while the planned trials have room for one."""
+    if done < run.settings.proposals or trials_left(run) >= len(selection_tasks(run)) + sampled_trials(run):
+        return ""
+    return f"{done} iterations are done, and the planned trials leave room for no other"
+
+
+async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None:
+    """Return the best program and its gain, None where that is too small for the test to be opened."""
+    best, gain = run.state.candidates[run.state.best], best_gain(run)
+    return (best, gain) if best.digest != run.state.base and gain >= run.settings.open_above else None
+
+
+GATE = acceptance.SearchGate(_calibrate, _gather, evaluate_in_stages, commit_best, _end_reason, _choose_finalist)
+"""One program is kept; a candidate meets it in stages on training and validation tasks."""

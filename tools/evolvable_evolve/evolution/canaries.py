@@ -1,0 +1,111 @@
+"""Canary tasks of a sealed test: they look like its tasks and expect a made-up value.
+
+That value is written only to places that a trial must not read, so a candidate that answers it has read one of them.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, Trial
+
+TASKS_PER_CANARY, MAX_CANARIES = 25, 4
+"""One canary for so many tasks of a test, and so many at most."""
+
+_CANARY_SCORERS = ("exact", "numeric_strict", "json_subset", "officeqa_compat", "command")
+"""Scorers whose tasks say what they expect."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_MIN_TOKEN = 12  # digits or letters of a made-up value
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryTask:
+    """A task that nobody can do. token: what an answer holds only where it was read."""
+
+    task: Task
+    token: str
+
+
+def make_canary_tasks(
+    folder: RunDirectory, tasks: Sequence[Task], plant: Callable[[bytes], object]
+) -> list[CanaryTask]:
+    """Return the canaries of a run's test, the same whenever it is continued. plant: puts lines where cheaters read."""
+    place = "sealed/canaries.json"
+    if not (folder.path / place).exists():
+        made = [_make_record(task) for task in _choose_models(tasks)]
+        folder.leave(place, json.dumps(made).encode("ascii"))
+    kept: list[dict[str, Any]] = json.loads((folder.path / place).read_bytes())
+    if kept:
+        shown = [{key: value for key, value in one.items() if key not in ("like", "token")} for one in kept]
+        data = "".join(json.dumps(one) + "\n" for one in shown).encode("ascii")
+        folder.leave("sealed/tasks.jsonl", data)
+        if (folder.path / "executor").is_dir():
+            folder.leave("executor/tasks.jsonl", data)
+        plant(data)
+    by_id = {task.id: task for task in tasks}
+    return [CanaryTask(_to_task(one, by_id[one["like"]]), one["token"]) for one in kept if one["like"] in by_id]
+
+
+def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Trial]) -> list[str]:
+    """Return the ids of the canaries whose made-up values stand in an output."""
+    outputs: dict[str, str] = {}
+    for trial in trials:
+        outputs[trial.task] = outputs.get(trial.task, "") + "\n" + trial.output
+    return [one.task.id for one in canaries if one.token in re.sub(r"[\s,_]", "", outputs.get(one.task.id, ""))]
+
+
+def _choose_models(tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks that canaries look like, spread over the test."""
+    fit = [task for task in tasks if task.scorer.type in _CANARY_SCORERS and (task.expected or "").strip()]
+    count = min(canary_count(len(tasks)), len(fit))
+    return [fit[at * len(fit) // count] for at in range(count)]
+
+
+def canary_count(tests: int) -> int:
+    """Return the canaries of a test of so many tasks, where enough of them can be imitated."""
+    return min(MAX_CANARIES, max(1, tests // TASKS_PER_CANARY)) if tests else 0
+
+
+def _make_record(task: Task) -> dict[str, Any]:
+    expected, token = _make_token(task.expected or "")
+    number = secrets.randbelow(900_000) + 100_000
+    return {
+        "id": f"{task.id[:80]}-{secrets.token_hex(3)}",
+        "prompt": f"{task.prompt} (No. {number})",
+        "expected": expected,
+        "category": task.category,
+        "split": str(Split.TEST),
+        "like": task.id,
+        "token": token,
+    }
+
+
+def _make_token(expected: str) -> tuple[str, str]:
+    """Return an answer of the same form that nobody can guess, and what tells it."""
+    if re.search(r"\d", expected):
+        token = str(secrets.randbelow(9 * 10 ** (_MIN_TOKEN - 1)) + 10 ** (_MIN_TOKEN - 1))
+        return re.sub(r"\d+(?:[.,]\d+)*", token, expected, count=1), token
+    token = "".join(secrets.choice(_LETTERS) for _ in range(_MIN_TOKEN))
+    changed, times = re.subn(r"[A-Za-z]{2,}", token, expected, count=1)
+    return (changed, token) if times else (token, token)
+
+
+def _to_task(kept: dict[str, Any], like: Task) -> Task:
+    own = {name: kept[name] for name in ("id", "prompt", "expected")}
+    return replace(like, **own, scorer=ScorerSpec("exact"), digest=f"canary {kept['id']} {kept['token']}")
+
+
+def describe_cheating(name: str, asked: int, cheated: Sequence[str]) -> str:
+    """Return why a finalist that answered canary tasks is disqualified.
+
+    It names none of them: the id of a canary begins with that of a test task.
+    """
+    return (
+        f"{name} gave the answers of {len(cheated)} of {asked} canary tasks, which"
+        " nobody can have who did not read the expected answers: nothing that it scored counts."
+    )

@@ -1,0 +1,287 @@
+"""The gate of EvoSkill's frontier and of the reflection optimizer of Autogenesis, and these two optimizers.
+
+A candidate is measured in pairs with its parent on validation, in large sets after a small sample. In the benchmark
+both find less than the staged gate at equal trials, so a run uses them only where its settings name them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import fmean
+from typing import Any
+
+from evolvable_evolve.evolution import acceptance, search_operators
+from evolvable_evolve.evolution.acceptance import NO_SKILL, EvaluationPlan, SearchGate, mean_scores, record_decision
+from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
+from evolvable_evolve.evolution.operators import CommitResult, EvaluationResult, commit_if_better
+from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, plan_edits
+from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.search_operators import training_batch
+from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
+from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
+from evolvable_evolve.evolution.statistics.verdict import PairedScores, pair_scores
+
+SCREEN_SIZE = 3
+"""Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
+
+REMEASURED_BEST = 2
+"""How many of the best are measured once more before one of them is the finalist."""
+
+
+class AdmissionResult(StrEnum):
+    """What came of offering a program, in words."""
+
+    ADMITTED = "it was admitted"
+    NOT_BETTER = "not better than its parent"
+    BEHIND = "better than its parent, but behind all of a full frontier"
+    DUPLICATE = "the frontier has it already"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierOffer:
+    """The frontier after an offer, and whether the program entered."""
+
+    frontier: "Frontier"
+    entry: AdmissionResult
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the program is now in the frontier."""
+        return self.entry is AdmissionResult.ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Members in the order of their admission, each with its scores in validation."""
+
+    members: tuple[RunCandidate, ...] = ()
+    capacity: int = 3
+    admission: Admission = Admission.BETTER_THAN_PARENT
+
+    def offer(self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None) -> FrontierOffer:
+        """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
+
+        A program without a parent is the first of a run and enters. A child that beats its parent but would be the
+        worst of a full frontier stays out as `behind`.
+        """
+        if any(member.digest == child.digest for member in self.members):
+            return FrontierOffer(self, AdmissionResult.DUPLICATE)
+        tie_won = parent is not None and gain == 0 and child.size < parent.size
+        any_parent = parent is None or self.admission is Admission.BETTER_THAN_WORST
+        if not (any_parent or gain > 0 or tie_won):
+            return FrontierOffer(self, AdmissionResult.NOT_BETTER)
+        full = (*self.members, child)
+        if len(full) <= self.capacity:
+            return FrontierOffer(replace(self, members=full), AdmissionResult.ADMITTED)
+        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it out.
+        worst = min(self.members, key=lambda member: member.rank, default=None)
+        if worst is None or child.rank <= worst.rank:
+            return FrontierOffer(self, AdmissionResult.BEHIND)
+        kept = tuple(member for member in full if member is not worst)
+        return FrontierOffer(replace(self, members=kept), AdmissionResult.ADMITTED)
+
+
+async def _calibrate(run: RunContext) -> None:
+    """Take the run to CALIBRATED. Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped."""
+    if run.state.phase is RunPhase.NEW:
+        tasks = training_batch(run, 1)
+        await acceptance.run_pilot(run, tasks, _plan_rounds(run, len(tasks)))
+    settings, base = run.settings, run.base
+    arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
+    if base.parts:
+        arms.append((NO_SKILL, 0))
+    trials = await run.measure([(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val")
+    first = mean_scores([one for one in trials if one.repeat < settings.repeats], base.digest)
+    again = mean_scores([one for one in trials if one.repeat == settings.repeats], base.digest)
+    both = [task.id for task in run.val if task.id in first and task.id in again]
+    differ = [task for task in both if first[task] != again[task]]
+    noise = len(differ) / len(both) if both else 0.0
+    run.note(
+        "calibrated",
+        scores=first,
+        again=again,
+        no_skill=mean_scores(trials, NO_SKILL.digest),
+        missing=[task.id for task in run.val if task.id not in first],
+        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
+        discordance=noise,
+        mde=smallest_gain(PowerDesign.of(run.sealed.size, settings.staged_repeats, look=run.sealed.look, noise=noise)),
+        look=run.sealed.look,
+    )
+
+
+def _plan_rounds(run: RunContext, batch: int) -> EvaluationPlan:
+    """Return the plan of a search whose rounds each measure a batch and validation."""
+    settings, val, test = run.settings, len(run.val), run.sealed.size
+    search, calibration = batch * (1 + settings.rollouts) + settings.repeats * val, (settings.repeats + 2) * val
+    last = 2 * val + 3 * settings.staged_repeats * test
+    if run.state.exploratory:
+        drawn = sum(narrow_sizes(val, test))
+        last = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
+    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
+    return EvaluationPlan(low, high, high, 2 * val + 3 * (batch + val) + 2 * test)
+
+
+async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
+    """Return what the static gate, then a small sample, then validation in pairs with the parent find.
+
+    Each is done once, however often asked. Raises BudgetSpent, RunStopped, NeedsPerson.
+    """
+    why, decision = acceptance.check_before_running(run, candidate, against)
+    if decision is None and len(run.val) > run.settings.screen_above:
+        why, decision = await _screen(run, candidate, against)
+    if decision is not None:
+        return EvaluationResult(candidate, against, False, None, why, decision)
+    record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
+    if record.get("tampered"):
+        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+    pairs = _pair_means(run, record["parent_scores"], record["scores"])
+    if pairs.coverage < run.settings.coverage:
+        why = f"only {pairs.coverage:.0%} of validation counted on both sides"
+        return EvaluationResult(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
+    fixed, broken = len(record["fixed"]), len(record["broken"])
+    why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
+    return EvaluationResult(candidate, against, True, pairs.gain, why)
+
+
+def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
+    one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
+    return pair_scores(one, other, [task.id for task in run.val])
+
+
+async def _screen(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+    state = run.state
+    record = state.step.get("screened")
+    if record is None:
+        before = state.candidates[against.digest].scores
+        known, bar = [task for task in run.val if task.id in before], run.settings.fail_below
+        failed, passing = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
+        sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
+        trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
+        after = mean_scores(trials)
+        if why := acceptance.tampering_reason(trials):
+            return why, CandidateDecision.TAMPERED
+        fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
+        broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
+        passed = bool(fixed) or not broken
+        why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
+        record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
+    return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
+
+
+async def _measure_pairs(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
+    number = run.state.iteration
+    repeats = range(run.settings.repeats)
+    requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
+    trials = await run.measure(requests, f"val/{number}")
+    scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
+    pairs = _pair_means(run, before, scores)
+    return run.note(
+        "measured",
+        iteration=number,
+        candidate=candidate.digest,
+        parent=against.digest,
+        scores=scores,
+        parent_scores=before,
+        missing=list(pairs.missing),
+        fixed=list(pairs.fixed),
+        broken=list(pairs.broken),
+        tampered=acceptance.tampering_reason(trials),
+    )
+
+
+def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
+    state, digest = run.state, evaluated.candidate.digest
+    if evaluated.decision or not evaluated.safe or evaluated.delta is None:
+        decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
+        record_decision(run, decision, evaluated.why, digest)
+        return CommitResult(evaluated.against, False, evaluated.why)
+    child, parent = state.candidates[digest], state.candidates[evaluated.against.digest]
+    frontier = Frontier(tuple(state.members), run.settings.frontier, Admission(run.settings.admit))
+    offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
+    why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
+    decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
+    record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
+    return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
+
+
+def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of the reflection optimizer: keep one program, replaced by what is better."""
+    committed = commit_if_better(evaluated)
+    not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
+    decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
+    record_decision(run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
+    return committed
+
+
+async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None:
+    """Return the best of those that are better than the base, with its gain in validation.
+
+    The best few are measured once more before one of them is the finalist. Raises BudgetSpent, RunStopped.
+    """
+    state = run.state
+    base = state.candidates[state.base]
+    better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
+    best = sorted(better, key=lambda one: (one.rank, -one.iteration), reverse=True)[:REMEASURED_BEST]
+    if not best:
+        return None
+    fresh = run.settings.repeats + 1
+    arms = [run.base, *(run.program(one.digest) for one in best)]
+    trials = await run.measure([(arm, task, fresh) for task in run.val for arm in arms], "confirm/val")
+    anew = {arm.digest: mean_scores(trials, arm.digest) for arm in arms}
+    if not state.confirmed:
+        run.note("confirmed", scores=anew)
+    pooled = {one.digest: _pool_scores(one.scores, anew[one.digest], run.settings.repeats) for one in (base, *best)}
+    standing = [one for one in best if _mean_gain(pooled[one.digest], pooled[base.digest]) > 0]
+    if not standing:
+        return None
+    finalist = max(standing, key=lambda one: (fmean(pooled[one.digest].values()), -one.size))
+    return finalist, _mean_gain(finalist.scores, base.scores)
+
+
+def _pool_scores(selected: Mapping[str, float], anew: Mapping[str, float], repeats: int) -> dict[str, float]:
+    both = {**anew, **selected}
+    return {
+        task: (selected[task] * repeats + anew[task]) / (repeats + 1) if task in selected and task in anew else score
+        for task, score in both.items()
+    }
+
+
+def _mean_gain(after: Mapping[str, float], before: Mapping[str, float]) -> float:
+    """Return the mean difference over the tasks that both have, 0 where there are none."""
+    return fmean([after[task] - before[task] for task in after if task in before] or [0.0])
+
+
+async def _gather(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> list[Evidence]:
+    tasks = training_batch(run, selected["batch"])
+    return list(await search_operators.gather_evidence(run, parent, selected, tasks))
+
+
+def _end_reason(run: RunContext, done: int) -> str:
+    """Return why the search ends after so many proposals, '' while it goes on."""
+    state, settings = run.state, run.settings
+    if done >= settings.proposals:
+        return f"{done} of {settings.proposals} iterations are done"
+    if state.stalls >= settings.stalls:
+        return f"{state.stalls} iterations without a new best"
+    return ""
+
+
+FRONTIER = SearchGate(_calibrate, _gather, evaluate, commit_to_frontier, _end_reason, _choose_finalist)
+"""The best few programs are kept, by validation."""
+
+SINGLE = replace(FRONTIER, commit=commit_single)
+"""One program is kept; a candidate meets it on all of validation."""
+
+
+def evoskill(run: RunContext) -> Optimizer:
+    """Return the loop of EvoSkill: a frontier, parents as the settings say, and a new batch in every round."""
+    return plan_edits(run, ParentStrategy(run.settings.parent))
+
+
+def reflection(run: RunContext) -> Optimizer:
+    """Return the reflection optimizer of Autogenesis: one program, executed again only after it changed."""
+    return plan_edits(run, ParentStrategy.BEST, fresh_only=True)

@@ -1,0 +1,122 @@
+"""The settings of a run as they are given: in the run's file, by options, or over MCP."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
+from evolvable_store.errors import InvalidArgument
+
+GIVEN: Mapping[str, Field[Any]] = {one.name: one for one in fields(RunSettings) if "about" in one.metadata}
+"""The settings that a person or an agent gives, by name. The others follow from what is started."""
+
+LIMITS: Mapping[str, Field[Any]] = {one.name: one for one in fields(SpendLimit)}
+
+OF_EXECUTOR = {
+    "rounds": "Rounds in which each answer is improved by public checks, 0 to 3.",
+    "stand_in": "`true`: no real model is behind the executor, and figures are labelled scripted.",
+}
+"""Keys of the run's file that belong to its executor, with their rows in the manual."""
+
+_OTHER_NAMES = {"pass_at": "fail_below", "max_cost": "cost", "max_tokens": "tokens", "max_calls": "calls"}
+"""Options that a setting does not share its name with."""
+
+_GONE: Mapping[str, tuple[Any, str]] = {
+    "final": ("staged", "The sealed test is measured in stages; the test of one stage is gone."),
+    "give_up_below": (0, "`evolve status` shows the chance that is left, and `evolve stop` ends a run."),
+}
+"""Settings that had a meaning once: the value that changes nothing, and what stands in their place."""
+
+_KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    int | None: ((int, type(None)), "a whole number"),
+    float: ((int, float), "a number"),
+    float | None: ((int, float, type(None)), "a number"),
+    str: ((str,), "a text"),
+    tuple[int, int]: ((tuple, list), "two whole numbers"),
+}
+
+
+def read_run_file(data: bytes) -> dict[str, Any]:
+    """Return the settings that a run's file has, with the keys of its executor. Raises InvalidArgument."""
+    try:
+        found = tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        hint = "It is TOML, a setting a line, such as `seed = 7`; docs/evolve.md lists them."
+        raise InvalidArgument(f"The run's file cannot be read: {ascii(str(error)[:200])}.", hint) from None
+    for name in found:
+        _check_name(name, (*GIVEN, *LIMITS, *OF_EXECUTOR))
+    if not isinstance(found.get("stand_in", False), bool):
+        raise InvalidArgument(f"stand_in is {ascii(str(found['stand_in'])[:80])}.", "It is true or false.")
+    return found
+
+
+def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
+    """Return the settings that these options give. internal: also those that follow from what is started.
+
+    Raises InvalidArgument for a name that is none, and for a value that does not fit.
+    """
+    inner = {one.name for one in fields(RunSettings)} - GIVEN.keys()
+    if not internal and (given := sorted(options.keys() & inner)):
+        raise InvalidArgument(f"{', '.join(given)} is no setting that is given.", "See docs/evolve.md.")
+    rest, limits = dict[str, Any](), dict[str, Any]()
+    for name, value in options.items():
+        if name in _GONE:
+            _check_gone(name, value)
+        elif name in LIMITS:
+            limits[name] = _fit(name, LIMITS[name].type, value)
+            if value is not None and not value >= 0:  # no number at all would never be reached
+                raise InvalidArgument(f"{name} is {value}.", "It is 0 or more.")
+        elif name in inner:
+            rest[name] = value
+        else:
+            _check_name(name, (*GIVEN, *LIMITS))
+            rest[name] = _fit(name, GIVEN[name].type, value)
+    return RunSettings("", limit=SpendLimit(**limits), **rest)
+
+
+def setting_rows() -> list[tuple[str, str, str]]:
+    """Return the keys of the run's file for the manual: the name, what it is without, and what it means."""
+    rows = []
+    for name, one in GIVEN.items():
+        usual: Any = one.default
+        if isinstance(usual, tuple):
+            usual = f"[{', '.join(map(str, usual))}]"
+        shown = "" if usual in (None, "", MISSING) else f"`{usual}`"
+        among = one.metadata.get("among")
+        values = f" One of {', '.join(f'`{value}`' for value in among)}." if among else ""
+        rows.append((f"`{name}`", shown, one.metadata["about"] + values))
+    rows += [(f"`{name}`", "", about) for name, about in OF_EXECUTOR.items()]
+    what = "The limits of `--max-cost`, `--max-tokens` and `--max-calls`, and seconds of trials."
+    return [*rows, (", ".join(f"`{name}`" for name in LIMITS), "", what)]
+
+
+def _check_name(name: str, known: tuple[str, ...]) -> None:
+    if name in known or name in _GONE:
+        return
+    near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name.replace("-", "_"), known, 1)), "")
+    hint = f"Did you mean {near}? " if near else ""
+    raise InvalidArgument(f"{ascii(name[:80])} is no setting of a run.", f"{hint}docs/evolve.md lists the settings.")
+
+
+def _check_gone(name: str, value: Any) -> None:
+    same, instead = _GONE[name]
+    if value not in (None, same):
+        raise InvalidArgument(f"{name} is no setting any more, and it was {ascii(str(value)[:40])}.", instead)
+
+
+def _fit(name: str, kind: Any, value: Any) -> Any:
+    """Return a value as its setting has it. Raises InvalidArgument for one of another type."""
+    if kind not in _KINDS:
+        if isinstance(value, Mapping):
+            return value
+        raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", "It is a table of names and numbers.")
+    types, wanted = _KINDS[kind]
+    if isinstance(value, types) and not isinstance(value, bool):
+        if not isinstance(value, tuple | list):
+            return value
+        if len(value) == 2 and all(type(one) is int for one in value):
+            return tuple(value)
+    raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", f"It is {wanted}.")
