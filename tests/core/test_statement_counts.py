@@ -29,7 +29,7 @@ migrated the library."""
 UPDATE_MODULES = {Actor.AGENT: 45, Actor.HUMAN: 41}
 """Modules that an update with a changed description passes, the 9 of the scan among them; it may not grow."""
 
-FIND, FIND_MODULES = 12, 36
+FIND, FIND_MODULES = 12, 35
 """Statements of a search that leaves a choice, with those that begin and end its one read of the index, and modules
 that it passes; neither may grow."""
 

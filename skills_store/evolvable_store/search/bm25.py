@@ -7,7 +7,7 @@ import heapq
 import math
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,7 +81,7 @@ class _Clause(NamedTuple):
     factor: float
 
 
-def _searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
+def searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
     """Return the terms of a query that a library of so many documents is searched for."""
     asked = parse_query(query)
     if documents > _SMALL:
@@ -92,18 +92,6 @@ def _searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
 
 Terms = Mapping[str, Sequence[Postings]]
 """The postings of each term."""
-
-
-def searched_query(
-    text: str, documents: int, read: Callable[[Iterable[str]], Terms], *, learned: bool = True
-) -> "tuple[Query, Terms]":
-    """Return the query of a text over all fields, and the postings of its terms.
-
-    documents: how many there are. read: returns the postings of terms. learned: as for `Query`.
-    """
-    asked = _searched_terms(text, documents)
-    postings = read(asked)
-    return Query(asked, documents, postings, learned=learned), postings
 
 
 def own_query(query: "Query", postings: Terms) -> "Query":

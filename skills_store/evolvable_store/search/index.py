@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -13,7 +13,7 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
 from evolvable_store.search import index_entries, index_file
 from evolvable_store.search import postings as posting_tables
-from evolvable_store.search.bm25 import DocumentScore, TermScore, own_query, searched_query
+from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, own_query, searched_terms
 from evolvable_store.search.index_entries import (
     Candidates,
     IndexEntry,
@@ -200,7 +200,9 @@ class Index:
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             with self._known.locked(db) as state:
-                query, postings = searched_query(task, state.documents, partial(state.reader.read, db))
+                asked = searched_terms(task, state.documents)
+                postings = state.reader.read(db, asked)
+                query = Query(asked, state.documents, postings)
                 seen = state.visible(db, visible)
             weighed = query.best(db, seen, max(limit, listed + 1))
             best = list(weighed.values())[:limit]
@@ -231,7 +233,8 @@ class Index:
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             with self._known.locked(db) as state:
-                asking, _ = searched_query(query, state.documents, partial(state.reader.read, db), learned=learned)
+                asked = searched_terms(query, state.documents)
+                asking = Query(asked, state.documents, state.reader.read(db, asked), learned=learned)
                 seen = state.visible(db, visible)
             weighed = asking.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]

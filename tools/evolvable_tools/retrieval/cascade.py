@@ -11,7 +11,7 @@ from itertools import islice
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
 from evolvable_store.search.analyzer import MAX_QUERY
-from evolvable_store.search.index import Candidates, Index, IndexEntry, Match, Ranking
+from evolvable_store.search.index import Index, IndexEntry, Match, Ranking
 from evolvable_store.search.learned_texts import PastTasks
 from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.llm import LanguageModel, ProviderError
@@ -196,7 +196,16 @@ def search_cascade(
     threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)
     nearest: Sequence[int] = ()
     words = TaskWords.of(task) if mode in ("auto", "keyword") else None
-    signals = _signals(index, query, words)
+    signals = index.candidates(
+        task,
+        words.words if words else (),
+        names=words.names if words else (),
+        kind=query.kind,
+        scopes=scopes,
+        limit=query.limit,
+        listed=LIST_ALL,
+        own=2 * query.limit + BY_ITSELF,  # the keyword and the text stage have at most so many matches
+    )
     ranking = signals.ranking if mode in ("auto", "text") else None
     if words is not None:
         results["keyword"] = match_exact(words, signals.phrases, query.limit)
@@ -225,20 +234,6 @@ def search_cascade(
     if mode != "auto" or means.thinker is None:
         return found
     return _judged(found, task, merged, means.thinker, index.answers)
-
-
-def _signals(index: Index, query: SearchQuery, words: TaskWords | None) -> Candidates:
-    """Return what the index says of the task; without words, no names and triggers."""
-    return index.candidates(
-        query.task,
-        words.words if words else (),
-        names=words.names if words else (),
-        kind=query.kind,
-        scopes=query.scopes,
-        limit=query.limit,
-        listed=LIST_ALL,
-        own=2 * query.limit + BY_ITSELF,  # the keyword and the text stage have at most so many matches
-    )
 
 
 def _comparable(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:

@@ -19,7 +19,7 @@ from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import delegate_status, parse_delegate
 from evolvable_tools.library import Library
-from evolvable_tools.metrics import verified_utilities
+from evolvable_tools.metrics import earned_maturity, verified_utilities
 from evolvable_tools.retrieval import FITS, SearchDependencies, StageReport
 from evolvable_tools.retrieval.search_verdict import Verdict, none_below
 from evolvable_tools.trust import proven_resources
@@ -258,7 +258,8 @@ def _describe(
     match.version, match.description = entry.version, _shown(entry.description, author, marks)
     match.why = _shown(match.why, author, marks)  # it quotes the description
     match.author, match.by, match.marked = author.kind, author.by, author.marked
-    match.maturity, match.reported, match.verified = proven_maturity(proof), proof.reported, proof.verified
+    match.maturity = earned_maturity(proof.verified_successes, proof.verified, proof.ends)
+    match.reported, match.verified = proof.reported, proof.verified
     named = parse_delegate(Delegate(entry.delegate)) if entry.delegate else None
     if named is not None:
         head = library.store.backend.heads_by_id([entry.id])[entry.id]
