@@ -11,7 +11,7 @@ from itertools import islice
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
 from evolvable_store.search.analyzer import MAX_QUERY
-from evolvable_store.search.index import Index, IndexEntry, Match, Ranking
+from evolvable_store.search.index import Candidates, Index, IndexEntry, Match, Ranking
 from evolvable_store.search.learned_texts import PastTasks
 from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.llm import LanguageModel, ProviderError
@@ -223,17 +223,27 @@ def search_cascade(
     found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    if signals.every is not None:
-        listed, most = order_few(signals.every, ranking.weighed), LIST_ALL
-    else:
-        proven = means.proven(LISTED) if means.proven is not None else ()
-        ids = likely_ids(signals, merged, nearest, proven)
-        some = index.visible_entries(ids, kind=query.kind, scopes=scopes)
-        listed, most = list(some.values()), max(0, MOST - len(merged))
-    found = replace(found, further=further_choices(listed, merged, most))
+    found = replace(found, further=_further(index, query, signals, merged, nearest, means))
     if mode != "auto" or means.thinker is None:
         return found
     return _judged(found, task, merged, means.thinker, index.answers)
+
+
+def _further(
+    index: Index,
+    query: SearchQuery,
+    signals: Candidates,
+    merged: Sequence[Match],
+    nearest: Sequence[int],
+    means: SearchDependencies,
+) -> tuple[IndexEntry, ...]:
+    """Return what else may be for the task, the likely ones first. nearest: ids of what the embedder finds nearest."""
+    if signals.every is not None:
+        return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
+    proven = means.proven(LISTED) if means.proven is not None else ()
+    ids = likely_ids(signals, merged, nearest, proven)
+    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes)
+    return further_choices(list(entries.values()), merged, max(0, MOST - len(merged)))
 
 
 def _comparable(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
