@@ -135,7 +135,7 @@ def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple
     fused = fuse_with_vectors(index, query, ranking, pending) if pending else order_by_words(ranking, query)
     if not fused.hits:
         return None
-    return fused.hits[0].scored.entry.name, astuple(confidence_features(fused, 0))
+    return fused.hits[0].entry.name, astuple(confidence_features(fused, 0))
 
 
 def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:

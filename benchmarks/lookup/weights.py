@@ -16,7 +16,7 @@ from support import Row, progress
 
 from evolvable_store.search.analyzer import FIELDS
 from evolvable_store.search.bm25 import COVERAGE
-from evolvable_store.search.index import Index, SearchHit
+from evolvable_store.search.index import Index, Match
 from evolvable_store.store import Store
 from lookup.data import Library, Record, answerable, take_in
 from lookup.scoring import DEPTH, GATHERED, SMALL_FAMILY, Score, family, score
@@ -58,7 +58,7 @@ class Case:
     coverage: np.ndarray
 
     @classmethod
-    def of(cls, query: Record, candidates: Sequence[SearchHit], library: Library) -> "Case":
+    def of(cls, query: Record, candidates: Sequence[Match], library: Library) -> "Case":
         parts = np.zeros((len(candidates), len(_NAMES)))
         for at, scored in enumerate(candidates):
             for part in scored.parts:
@@ -86,7 +86,7 @@ def cases(library: Library, queries: Sequence[Record]) -> dict[str, list[Case]]:
                 ranking = index.search(query["text"], limit=_CANDIDATES)
                 known = {scored.entry.id for scored in ranking.scored}
                 right = {entries[names[id_]] for id_ in query["gold"]} - known
-                candidates = [*ranking.scored, *index.scored(ranking, index.weigh(ranking, right)).values()]
+                candidates = [*ranking.scored, *index.matches(ranking, index.weigh(ranking, right)).values()]
                 found[family(query)].append(Case.of(query, candidates, library))
     return {name: its for name, its in found.items() if len(its) >= SMALL_FAMILY or name == GATHERED}
 

@@ -1,6 +1,7 @@
 """The library as a table, page by page, and the search with its stages; a person corrects what it found."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import htpy as h
 from htpy import Node
@@ -26,7 +27,10 @@ from evolvable_tools.outcomes import learning
 from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats, verdict_words
 from evolvable_tools.retrieval import MODES
 from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
-from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, find_skill, list_resources
+from evolvable_tools.verbs.search import FoundSkills, ListedResource, find_skill, list_resources
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import Match
 
 PAGE = 50
 """Resources on a page."""
@@ -202,7 +206,7 @@ def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Nod
     ]
 
 
-def _match_row(asked: PageRequest, task: str, one: FoundMatch, found: FoundSkills) -> list[Node]:
+def _match_row(asked: PageRequest, task: str, one: "Match", found: FoundSkills) -> list[Node]:
     best = _best(found)
     fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
     button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]

@@ -1,16 +1,17 @@
 """The answer of a search: one shape for each verdict, within its bytes, whoever wrote the texts."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from evolvable_store.resource import Ref
+from evolvable_store.search.index import IndexEntry, Match
 from evolvable_tools.delegation import DelegateStatus
 from evolvable_tools.found_answers import NOTE, answer_size, found_answer
 from evolvable_tools.retrieval import StageReport
 from evolvable_tools.retrieval.search_verdict import Verdict
-from evolvable_tools.verbs.search import CHOICES, FoundMatch, FoundSkills, FurtherChoice
+from evolvable_tools.verbs.search import CHOICES, FoundSkills, FurtherChoice
 
 NUMBER = "0123456789abcdef"
 LONG = "Fills, merges and splits the forms of PDF files, and says “done” when it is. " * 14
@@ -22,13 +23,15 @@ def marked(text: str) -> str:
     return f"[{NUMBER}] {text} [/{NUMBER}]"
 
 
-def match(number: int, description: str = LONG, name: str = "a-usual-name", **given: Any) -> FoundMatch:
+def match(number: int, description: str = LONG, name: str = "a-usual-name", kind: str = "skill", **given: Any) -> Match:
     why = 'words: pdf (body), fill (body), merge (body), split (body); "Fills, merges and splits"; meaning: cosine 0.5'
     fields = {"stage": "text", "confidence": 0.91, "why": why, "maturity": "Budding", "author": "you"}
-    return FoundMatch(f"skill:{name}-{number}", 3, f"{name}-{number}", description, **(fields | given))
+    ref = Ref.parse(f"{kind}:{name}-{number}")
+    entry = IndexEntry(number, ref.kind, ref.scope, ref.name, 3, description, (), False, "", "tree")
+    return Match(entry, version=3, description=description, **(fields | given))
 
 
-def found(verdict: Verdict, matches: list[FoundMatch], further: int = 0, **given: Any) -> FoundSkills:
+def found(verdict: Verdict, matches: list[Match], further: int = 0, **given: Any) -> FoundSkills:
     rest = [FurtherChoice(f"skill:further-choice-{number}", LONG) for number in range(further)]
     stages = [StageReport("text", "said " * 20)]
     return FoundSkills("search-0123456789ab", verdict, matches, stages, rest, **given)
@@ -105,7 +108,7 @@ def test_further_names_are_one_string_of_at_most_twenty_eight_and_none_stands_tw
 
 
 def test_a_name_of_another_kind_keeps_its_kind() -> None:
-    agents = [replace(match(at), ref=f"agent:reviewer-{at}") for at in range(10)]
+    agents = [match(at, name="reviewer", kind="agent") for at in range(10)]
 
     assert found_answer(found(Verdict.CHOOSE, agents))["also"] == "agent:reviewer-8, agent:reviewer-9"
 

@@ -13,9 +13,10 @@ from samples import OFFICE
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.index import Match
 from evolvable_tools.embedding import NearestDescription, SimilarResources
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchDependencies, SearchMatch, SearchQuery
+from evolvable_tools.retrieval import SearchDependencies, SearchQuery
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
 from evolvable_tools.retrieval.hybrid import DEPTH, FAR, confidences, fuse_with_vectors
 
@@ -63,7 +64,7 @@ def refs(found: CascadeResult) -> list[str]:
     return [match.ref for match in found.matches]
 
 
-def of(found: CascadeResult, ref: str) -> SearchMatch:
+def of(found: CascadeResult, ref: str) -> Match:
     (match,) = (match for match in found.matches if match.ref == ref)
     return match
 
@@ -179,7 +180,7 @@ def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -
     sure = confidences(fused)
     assert list(sure) == sorted(sure, reverse=True)
     found = search_cascade(library.index, query.task, limit=10, means=SearchDependencies(near))
-    assert refs(found) == [str(hit.scored.entry.ref) for hit in fused.hits]
+    assert refs(found) == [str(hit.entry.ref) for hit in fused.hits]
 
 
 @pytest.mark.usefixtures("office")
@@ -323,7 +324,7 @@ def test_siblings_are_distinguished_by_their_own_words_beside_an_embedder_too(li
 
     fused = fuse_with_vectors(library.index, query, ranking, StandIn(library, dict.fromkeys(names, 0.5)))
 
-    assert [hit.scored.entry.name for hit in fused.hits[:2]] == ["acme-queues", "acme-start"]
+    assert [hit.entry.name for hit in fused.hits[:2]] == ["acme-queues", "acme-start"]
 
 
 def test_late_interaction_changes_the_order_and_no_confidence_of_a_place(siblings: Library) -> None:

@@ -10,9 +10,9 @@ import pytest
 from samples import put_texts
 
 from evolvable_store.resource import Kind
-from evolvable_store.search.index import Index
+from evolvable_store.search.index import Index, Match
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchMatch, StageResult
+from evolvable_tools.retrieval import StageResult
 from evolvable_tools.retrieval.cascade import search_cascade
 from evolvable_tools.retrieval.exact import LONGEST_PHRASE, MOST_WORDS, TaskWords, match_exact
 
@@ -31,7 +31,7 @@ def teach(library: Library) -> Teach:
     return lambda **triggers: write(library, {name.replace("_", "-"): its for name, its in triggers.items()})
 
 
-def ask(library: Library, task: str, limit: int = 10) -> tuple[SearchMatch, ...]:
+def ask(library: Library, task: str, limit: int = 10) -> tuple[Match, ...]:
     return match(library.index, task, limit).candidates
 
 

@@ -427,7 +427,7 @@ def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(store: S
     weighed = index.weigh(ranking, [scored.entry.id for scored in ranking.scored])
 
     assert weighed == ranking.weighed
-    assert index.scored(ranking, weighed) == {scored.entry.id: scored for scored in ranking.scored}
+    assert index.matches(ranking, weighed) == {scored.entry.id: scored for scored in ranking.scored}
     assert len(weighed) > 10
 
 
@@ -438,7 +438,7 @@ def test_what_is_only_weighed_can_be_read_afterwards(store: Store, index: Index)
     whole, few = index.search(query, limit=30), index.search(query, limit=5, depth=30)
 
     assert (few.weighed, len(few.scored)) == (whole.weighed, 5)
-    assert index.scored(few, few.weighed) == {scored.entry.id: scored for scored in whole.scored}
+    assert index.matches(few, few.weighed) == {scored.entry.id: scored for scored in whole.scored}
 
 
 def test_what_goes_between_weighing_and_reading_is_left_out(store: Store, index: Index) -> None:
@@ -446,7 +446,7 @@ def test_what_goes_between_weighing_and_reading_is_left_out(store: Store, index:
     ranking = index.search("merge conflict", limit=1, depth=2)
     put(store, {}, remove=["two"])
 
-    assert [scored.entry.name for scored in index.scored(ranking, ranking.weighed).values()] == ["one"]
+    assert [scored.entry.name for scored in index.matches(ranking, ranking.weighed).values()] == ["one"]
 
 
 # What a process keeps

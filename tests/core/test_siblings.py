@@ -48,7 +48,7 @@ def test_a_place_keeps_its_confidence_when_siblings_exchange_places(library: Lib
 
     assert fused.before is not None
     assert confidences(fused) == confidences(fused.before)
-    assert {hit.scored.entry.id for hit in fused.hits} == {hit.scored.entry.id for hit in fused.before.hits}
+    assert {hit.entry.id for hit in fused.hits} == {hit.entry.id for hit in fused.before.hits}
 
 
 def test_of_two_that_say_the_same_the_one_whose_whole_name_is_in_the_task_comes_first(

@@ -8,12 +8,11 @@ from earned import WORDS, verified
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.index import IndexEntry
+from evolvable_store.search.index import IndexEntry, Match
 from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import wilson_lower_bound
-from evolvable_tools.retrieval import SearchMatch
 from evolvable_tools.retrieval.cascade import CAP, TIE, _bound, break_ties
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill
@@ -121,12 +120,12 @@ def test_who_is_called_by_name_is_not_overtaken(library: Library) -> None:
 # The rule itself
 
 
-def match(id_: int, confidence: float, scope: str = "user", stage: str = "text") -> SearchMatch:
+def match(id_: int, confidence: float, scope: str = "user", stage: str = "text") -> Match:
     entry = IndexEntry(id_, Kind.SKILL, scope, f"skill-{id_}", 1, "", (), False, "", "")
-    return SearchMatch(entry, confidence, "", stage=stage)
+    return Match(entry, confidence=confidence, stage=stage)
 
 
-def ids(matches: Sequence[SearchMatch], proven: Sequence[int] = ()) -> list[int]:
+def ids(matches: Sequence[Match], proven: Sequence[int] = ()) -> list[int]:
     """Returns the order of the matches when these succeeded nine times of ten."""
     proofs = dict.fromkeys(proven, SuccessCounts(10, 9, 10, 9))
     return [one.entry.id for one in break_ties(matches, proofs, ("acme", "user"), FITS)]

@@ -15,7 +15,8 @@ from evolvable_store.storage import connection
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.verbs import edit
+from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.verbs import edit, search
 from evolvable_tools.verbs.duplicate_hints import DuplicateHints
 
 AGENT = Caller(Actor.AGENT)
@@ -27,6 +28,10 @@ migrated the library."""
 
 UPDATE_MODULES = {Actor.AGENT: 45, Actor.HUMAN: 42}
 """Modules that an update with a changed description passes, the 9 of the scan among them; it may not grow."""
+
+FIND, FIND_MODULES = 12, 35
+"""Statements of a search that leaves a choice, with those that begin and end its one read of the index, and modules
+that it passes; neither may grow."""
 
 MODULES = 48
 """Modules that a saved file passes today, among them the scan and, in a full sync, what reads the lock files of
@@ -106,6 +111,19 @@ def test_a_changed_description_makes_no_more_statements(library: Library, statem
 
     assert updated.warnings == []
     assert len(statements) <= CHANGE, statements
+
+
+def test_a_search_reads_the_index_once_and_passes_few_modules(library: Library, statements: list[str]) -> None:
+    search.find_skill(library, AGENT, "split forms")
+    statements.clear()
+
+    with passed_modules() as passed:
+        found = search.find_skill(library, AGENT, "fill and merge forms")
+
+    assert found.verdict is Verdict.CHOOSE and len(found.matches) == 4
+    assert sum("FROM state" in one for one in statements) == 1, statements
+    assert len(statements) <= FIND, statements
+    assert len(passed) <= FIND_MODULES, sorted(passed)
 
 
 @pytest.mark.parametrize("caller", [AGENT, PERSON], ids=["agent", "person"])

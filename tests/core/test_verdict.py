@@ -3,20 +3,18 @@
 import pytest
 
 from evolvable_store.resource import Kind
-from evolvable_store.search.index import IndexEntry
-from evolvable_tools.retrieval import SearchMatch
+from evolvable_store.search.index import IndexEntry, Match
 from evolvable_tools.retrieval.search_verdict import LEAD, SURE, Verdict, VerdictRule, none_below
 
 RULE = VerdictRule(300)
 
 
-def matches(*confidences: float, enough: bool = True, stage: str = "text", sure: int = 0) -> list[SearchMatch]:
+def matches(*confidences: float, enough: bool = True, stage: str = "text", sure: int = 0) -> list[Match]:
     """Return matches of these confidences; the first `sure` are named by the task."""
     return [
-        SearchMatch(
+        Match(
             IndexEntry(at, Kind.SKILL, "user", f"s{at}", 1, "", (), False, "", "tree"),
-            confidence,
-            "",
+            confidence=confidence,
             sure=at < sure,
             stage=stage,
             enough=enough,

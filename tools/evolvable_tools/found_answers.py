@@ -7,12 +7,15 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
 from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.untrusted_text import split_marks
-from evolvable_tools.verbs.search import CHOICES, NEAREST, FoundMatch, FoundSkills, FurtherChoice
+from evolvable_tools.verbs.search import CHOICES, NEAREST, FoundSkills, FurtherChoice
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import Match
 
 SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300
 """Of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW described ones."""
@@ -38,8 +41,20 @@ def found_answer(found: FoundSkills, *, detail: bool = False) -> Answer:
     made = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](found)
     if not detail:
         return made
-    matches, stages = [asdict(match) for match in found.matches], [asdict(stage) for stage in found.stages]
+    matches, stages = [_fields_of(match) for match in found.matches], [asdict(stage) for stage in found.stages]
     return made | {"matches": matches, "stages": stages, "notice": found.notice, "fits": found.fits}
+
+
+_MATCH_FIELDS = (
+    *("ref", "version", "name", "description", "stage", "confidence", "why", "maturity", "author", "by"),
+    *("reported", "verified", "marked"),
+)
+
+
+def _fields_of(match: "Match") -> Answer:
+    """Return every promised field of a match."""
+    delegate = asdict(match.delegate) if match.delegate is not None else None
+    return {name: getattr(match, name) for name in _MATCH_FIELDS} | {"delegate": delegate}
 
 
 def answer_size(answer: Mapping[str, Any]) -> int:
@@ -82,7 +97,7 @@ def _none(found: FoundSkills) -> Answer:
 
 
 def _choose(found: FoundSkills) -> Answer:
-    rest: list[FoundMatch | FurtherChoice] = [*found.matches, *found.further]
+    rest: list[Match | FurtherChoice] = [*found.matches, *found.further]
     # Where a match fits, what does not match at all is named and no more.
     described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
     texts = [split_marks(one.description) for one in described]

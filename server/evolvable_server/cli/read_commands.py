@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,6 +38,9 @@ from evolvable_tools.metrics import ENOUGH, format_success
 from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
 from evolvable_tools.untrusted_text import marks, quote_marks
 from evolvable_tools.verbs import load, search, versions
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import Match
 
 MOST_OF_LINE = 160
 """Characters of the line of a match where the output is no terminal."""
@@ -98,7 +101,7 @@ def show_found(found: search.FoundSkills, *, verbose: bool = False) -> None:
         say(f"\nOpen {which}: evolvable load {lines[0].ref} --search {found.search_id}")
 
 
-def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bool) -> None:
+def _show_match(match: "Match", found: search.FoundSkills, verbose: bool) -> None:
     """Write a match on one line; verbose: and below it its stage, its reasons and whose it is."""
     begin = one_line(f"{match.ref}@{match.version}")
     told = f"  {match.confidence:.0%}  "

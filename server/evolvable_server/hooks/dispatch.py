@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evolvable_server.app import ListedFolders, make_caller, scopes_seen
 from evolvable_server.client_process import client_connection
@@ -42,7 +42,10 @@ from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.sessions import SUBAGENT_TOOLS
 from evolvable_tools.untrusted_text import split_marks
 from evolvable_tools.verbs.load import note_load
-from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
+from evolvable_tools.verbs.search import FoundSkills, find_skill, record_impressions
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import Match
 
 MAX_TEXT = 200_000
 """Characters of one field that are looked at."""
@@ -163,7 +166,7 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     return _said(fresh, found.search_id) if fresh else ""
 
 
-def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSkills, offered: OfferLog) -> bool:
+def _claimed(library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog) -> bool:
     head = library.store.head_or_none(Ref.parse(match.ref))
     if head is None or caller.session is None or library.evidence.used_in(caller.session, [head.id]):
         return False
@@ -173,7 +176,7 @@ def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSk
     return True
 
 
-def _said(matches: list[FoundMatch], search_id: str) -> str:
+def _said(matches: "list[Match]", search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
     notices = [f"; {author_words(one.author, one.by)}" if one.author != AuthorKind.YOU else "" for one in matches]

@@ -5,10 +5,10 @@ Nothing is left out or estimated, so the order does not depend on the size of th
 
 import heapq
 import math
+import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from evolvable_store.errors import DamagedFile
@@ -45,8 +45,11 @@ PRIOR = 50
 
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS, _LEARNED = FIELD_NUMBERS["pairs"], FIELD_NUMBERS["learned"]
+OWN_FIELDS = ("name", "description", "triggers")
+"""The fields of a resource's own short text."""
+
+_OWN = frozenset(FIELD_NUMBERS[name] for name in OWN_FIELDS)
 _APART = (_PAIRS, _LEARNED)  # fields that do not say how rare a word is
-_SCORE = itemgetter(0)
 _FIELD_WEIGHTS = {number: FIELDS[name].weight for name, number in FIELD_NUMBERS.items()}
 _NAMES = {number: name for name, number in FIELD_NUMBERS.items()}
 _FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
@@ -87,6 +90,19 @@ def searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
     return {key: a for key, a in asked.items() if not (a.function_word or key in _FUNCTION_TERMS)} or asked
 
 
+Terms = Mapping[str, Sequence[Postings]]
+"""The postings of each term."""
+
+
+def own_query(query: "Query", postings: Terms) -> "Query":
+    """Return the same query over the OWN_FIELDS alone: a long body can hide what a resource says of itself.
+
+    postings: those that the query was made of.
+    """
+    own = {term: [one for one in fields if one.field in _OWN] for term, fields in postings.items()}
+    return Query(query.asked, query.documents, own)
+
+
 class Query:
     """A query against one state of the index: how well it fits every document."""
 
@@ -106,6 +122,7 @@ class Query:
         """Weight of each word of the query that a document has, as `TermScore` names it."""
         self._clauses: list[_Clause] = []
         self._rows: dict[int, Sums] = {}
+        self._lengths = _row_lengths(postings.values())
         self._parts: dict[int, tuple[TermScore, ...]] = {}
         # What sessions taught changes no weight of a word: a text without learned tasks scores as before.
         having = {key: max((p.count for p in postings[key] if p.field not in _APART), default=0) for key in asked}
@@ -139,7 +156,7 @@ class Query:
         for base, places, weights in postings.runs:
             sums = self._rows.get(base)
             if sums is None:
-                sums = self._rows[base] = Sums(BLOCK)
+                sums = self._rows[base] = Sums(self._lengths[base])
             try:
                 sums.add(places, weights, factor, number, weight)
             except ValueError as error:
@@ -147,23 +164,28 @@ class Query:
 
     def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Return the best few resources that may be seen, best first; of equals the older one."""
-        resources = seen.few or {}
-        if seen.few is None:
-            for some, last in self._candidates(2 * limit):
-                resources = seen.among(db, some)
-                # There may be others before them that may not be seen, or are gone.
-                if last or len(resources) >= limit:
-                    break
-        fitting = (weighed for weighed in self.weigh(resources) if weighed.score)
-        best = heapq.nsmallest(limit, fitting, key=lambda its: (-its.score, resources[its.document]))
-        return {resources[weighed.document]: weighed for weighed in best}
+        resources, there = seen.few or {}, list[DocumentScore]()
+        for some, last in self._candidates(2 * limit):
+            if seen.few is None:
+                resources = seen.among(db, [one.document for one in some])
+            there = [one for one in some if one.document in resources]
+            # There may be others before them that may not be seen, or are gone; of few, one of an equal score.
+            if last or (len(there) >= limit > 0 and (seen.few is None or there[limit - 1].score > some[-1].score)):
+                break
+        best = heapq.nsmallest(limit, there, key=lambda its: (-its.score, resources[its.document]))
+        return {resources[one.document]: one for one in best}
 
-    def _candidates(self, wanted: int) -> Iterator[tuple[list[int], bool]]:
+    def _candidates(self, wanted: int) -> Iterator[tuple[list[DocumentScore], bool]]:
         """Yield the best documents, more each time, and whether there are no others."""
         while True:
-            rows = ((base, sums.best(wanted)) for base, sums in self._rows.items())
-            some = heapq.nlargest(wanted, ((score, base + at) for base, its in rows for at, score, _ in its), _SCORE)
-            yield [document for _, document in some], len(some) < wanted
+            some = [
+                DocumentScore(base + at, score, coverage)
+                for base, sums in self._rows.items()
+                for at, score, coverage in sums.best(wanted)
+            ]
+            if len(self._rows) > 1:
+                some = heapq.nlargest(wanted, some, key=lambda one: one.score)
+            yield some, len(some) < wanted
             wanted *= 4
 
     def weigh(self, documents: Iterable[int]) -> list[DocumentScore]:
@@ -173,7 +195,9 @@ class Query:
     def _weighed(self, document: int) -> DocumentScore:
         at = document % BLOCK
         sums = self._rows.get(document - at)
-        return DocumentScore(document, *(sums.at(at)[1:] if sums else (0.0, 0.0)))
+        if sums is None or at >= self._lengths[document - at]:
+            return DocumentScore(document, 0.0, 0.0)
+        return DocumentScore(document, *sums.at(at)[1:])
 
     def explain(self, documents: Iterable[int]) -> None:
         """Make the parts of several documents ready, which is faster than one by one."""
@@ -204,6 +228,15 @@ class Query:
         if document not in self._parts:
             self.explain([document])
         return self._parts[document]
+
+
+def _row_lengths(postings: Iterable[Sequence[Postings]]) -> dict[int, int]:
+    """Return for each row how many places its sums need: an empty row of a whole block takes most of a small search."""
+    lengths: dict[int, int] = {}
+    for run in (run for fields in postings for one in fields for run in one.runs):
+        last = int.from_bytes(run.places[-2:], sys.byteorder)  # places are in order, and one beyond the row is refused
+        lengths[run.base] = min(BLOCK, max(lengths.get(run.base, 0), last + 1))
+    return lengths
 
 
 def _clause(postings: Postings, asked: QueryTerm, documents: int, having: int) -> _Clause:

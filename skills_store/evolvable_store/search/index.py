@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
@@ -13,14 +13,14 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
 from evolvable_store.search import index_entries, index_file
 from evolvable_store.search import postings as posting_tables
-from evolvable_store.search.analyzer import FIELD_NUMBERS
-from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
+from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, own_query, searched_terms
 from evolvable_store.search.index_entries import (
+    Candidates,
     IndexEntry,
+    Match,
     Ranking,
-    SearchHit,
     TriggerPhrase,
-    make_hits,
+    make_matches,
     visibility,
 )
 from evolvable_store.search.index_file import IndexCache, IndexFile
@@ -34,7 +34,17 @@ from evolvable_store.search.postings import SETTLED_AT_ONCE, VisibilityFilter
 from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
 
-__all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
+__all__ = [
+    "Candidates",
+    "DocumentScore",
+    "Index",
+    "IndexEntry",
+    "Match",
+    "Ranking",
+    "TermScore",
+    "TriggerPhrase",
+    "check_index",
+]
 
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _REBUILD_HINT = "Delete {}: the next search makes it again."
@@ -170,6 +180,41 @@ class Index:
     # Reading
 
     @_rebuild_if_damaged
+    def candidates(
+        self,
+        task: str,
+        words: Sequence[str],
+        *,
+        names: Iterable[str],
+        kind: Kind | None,
+        scopes: Sequence[str] | None,
+        limit: int,
+        listed: int,
+        own: int,
+    ) -> Candidates:
+        """Return all that the index says of a task, read in one state of it.
+
+        words, names: as for `phrases`. scopes: as in `search`. listed: of at most so many resources all are returned,
+        and of more so many are weighed and one. own: the most resources that are ranked by their own short texts.
+        """
+        with self._file.reading() as db:
+            visible = self._visible(kind, scopes)
+            with self._known.locked(db) as state:
+                asked = searched_terms(task, state.documents)
+                postings = state.reader.read(db, asked)
+                query = Query(asked, state.documents, postings)
+                seen = state.visible(db, visible)
+            weighed = query.best(db, seen, max(limit, listed + 1))
+            best = list(weighed.values())[:limit]
+            scored = make_matches(state.entries(db, [one.document for one in best]), best, query)
+            phrases = index_entries.match_phrases(db, words, names, visible, state.beginnings) if words else []
+            ranking = Ranking(scored, weighed, query, visible)
+            if seen.few is not None and len(seen.few) <= listed:
+                every = state.entries(db, seen.few).values()
+                return Candidates(phrases, ranking, (), sorted(every, key=lambda one: (one.name, one.kind, one.scope)))
+            return Candidates(phrases, ranking, tuple(own_query(query, postings).best(db, seen, own)), None)
+
+    @_rebuild_if_damaged
     def search(
         self,
         query: str,
@@ -179,28 +224,22 @@ class Index:
         limit: int = 10,
         depth: int = 0,
         learned: bool = True,
-        fields: Collection[str] | None = None,
     ) -> Ranking:
         """Return the resources whose texts fit the query best; any text is a query, and takes a bounded time.
 
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
-        depth: how many are weighed, when that is more than the limit. learned: learned tasks count too. fields: those
-        that count, None for all.
+        depth: how many are weighed, when that is more than the limit. learned: learned tasks count too.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             with self._known.locked(db) as state:
                 asked = searched_terms(query, state.documents)
-                postings = state.reader.read(db, asked)
-                if fields is not None:
-                    numbers = {FIELD_NUMBERS[name] for name in fields}
-                    postings = {term: [one for one in its if one.field in numbers] for term, its in postings.items()}
-                asking = Query(asked, state.documents, postings, learned=learned)
+                asking = Query(asked, state.documents, state.reader.read(db, asked), learned=learned)
                 seen = state.visible(db, visible)
             weighed = asking.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]
-            scored = make_hits(index_entries.entries_of_documents(db, [one.document for one in best]), best, asking)
-        return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking, visible)
+            scored = make_matches(state.entries(db, [one.document for one in best]), best, asking)
+        return Ranking(scored, weighed, asking, visible)
 
     @_rebuild_if_damaged
     def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
@@ -210,14 +249,14 @@ class Index:
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
 
     @_rebuild_if_damaged
-    def scored(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, SearchHit]:
-        """Return the finds that were weighed, by resource; without those that are gone meanwhile."""
-        known = {scored.entry.id: scored for scored in ranking.scored if scored.entry.id in weighed}
+    def matches(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, Match]:
+        """Return the matches that were weighed, by resource; without those that are gone meanwhile."""
+        known = {match.entry.id: match for match in ranking.scored if match.entry.id in weighed}
         further = [weighed[id_] for id_ in weighed if id_ not in known]
         if further:
             with self._file.reading() as db:
                 entries = index_entries.entries_of_documents(db, [one.document for one in further])
-            known |= {scored.entry.id: scored for scored in make_hits(entries, further, ranking.query)}
+            known |= {match.entry.id: match for match in make_matches(entries, further, ranking.query)}
         return known
 
     @_rebuild_if_damaged
@@ -270,7 +309,8 @@ class Index:
         wanted = list(ids)
         with self._file.reading() as db:
             documents = index_entries.documents_of_resources(db, wanted, self._visible(kind, scopes))
-            entries = index_entries.entries_of_documents(db, documents)
+            with self._known.locked(db) as state:
+                entries = state.entries(db, documents)
         found = {documents[document]: entry for document, entry in entries.items()}
         return {id_: found[id_] for id_ in dict.fromkeys(wanted) if id_ in found}
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS
+from evolvable_store.search.index_entries import IndexEntry, entries_of_documents
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.storage import connection as driver
@@ -268,6 +269,7 @@ def read_state(db: Connection, key: str) -> str:
 
 
 _MAX_VISIBILITIES = 64  # combinations of kind and scopes that are remembered
+_MAX_ENTRIES = 400  # that are remembered, of some kilobyte each
 
 
 @dataclass(slots=True)
@@ -283,6 +285,7 @@ class IndexState:
     beginnings: PrefixFilter
     reader: postings.PostingsReader
     seen: dict[VisibilityFilter, VisibleDocuments] = field(default_factory=dict)
+    known_entries: dict[int, IndexEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -304,6 +307,19 @@ class IndexState:
         """Return what is known before the index was read."""
         waiting = postings.PendingDocuments()
         return cls((-1,), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
+
+    def entries(self, db: Connection, documents: Collection[int]) -> dict[int, IndexEntry]:
+        """Return the entries of these documents, by document; each is read once. Safe to share between threads."""
+        known = self.known_entries
+        found = {document: known[document] for document in documents if document in known}
+        if len(found) < len(documents):
+            fresh = entries_of_documents(db, (document for document in documents if document not in known))
+            if len(known) + len(fresh) > _MAX_ENTRIES:
+                self.known_entries = known = {}
+            if len(fresh) <= _MAX_ENTRIES:
+                known.update(fresh)
+            found |= fresh
+        return found
 
     def visible(self, db: Connection, visible: VisibilityFilter) -> VisibleDocuments:
         """Return the documents that this filter lets through."""

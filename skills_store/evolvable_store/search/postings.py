@@ -52,17 +52,13 @@ class VisibilityFilter:
     condition: str
     values: tuple[Any, ...]
 
-    def documents(self, db: Connection, limit: int) -> dict[int, int]:
-        """Return some documents that there are, at most `limit`, each with its resource."""
-        return self._select(db, "", (), limit)
-
-    def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
-        """Return those of the documents that may be returned, each with its resource."""
-        return self._select(db, " AND e.document IN (SELECT value FROM json_each(?))", (json.dumps(documents),), -1)
-
-    def _select(self, db: Connection, further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
-        query = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
-        return dict(db.execute(query, (*self.values, *values, limit)).fetchall())
+    def documents(self, db: Connection, limit: int, among: Sequence[int] | None = None) -> dict[int, int]:
+        """Return the documents that may be returned, at most `limit`, each with its resource. among: only of these."""
+        query, values = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}", self.values
+        if among is not None:
+            query += " AND e.document IN (SELECT value FROM json_each(?))"
+            values = (*values, json.dumps(among))
+        return dict(db.execute(f"{query} LIMIT ?", (*values, limit)).fetchall())
 
 
 class VisibleDocuments:
@@ -80,7 +76,7 @@ class VisibleDocuments:
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in known]
         if unknown:
-            known.update(dict.fromkeys(unknown) | self._visible.among(db, unknown))
+            known.update(dict.fromkeys(unknown) | self._visible.documents(db, -1, unknown))
             self._known = known
         return {document: resource for document in documents if (resource := known[document]) is not None}
 

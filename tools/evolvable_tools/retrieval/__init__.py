@@ -1,4 +1,4 @@
-"""Search: the types that the stages share, from the query to the match, and what a search may use."""
+"""Search: the types that the stages share, from the query to their results, and what a search may use."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.embedding import NearestDescription, SimilarResources
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import IndexEntry
+    from evolvable_store.search.index import Match
     from evolvable_tools.llm import LanguageModel
 
 
@@ -37,31 +37,10 @@ class SearchQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchMatch:
-    """One resource that may fit: how likely it fits (0 to 1), why, and which stage found it.
-
-    sure: no further stage has to be asked. stage: set once the answers of the stages are merged. enough: it has words
-    enough of the task, or a person or the task named it, so that it may be told as sure.
-    """
-
-    entry: "IndexEntry"
-    confidence: float
-    why: str
-    sure: bool = False
-    stage: str = ""
-    enough: bool = False
-
-    @property
-    def ref(self) -> str:
-        """The resource."""
-        return str(self.entry.ref)
-
-
-@dataclass(frozen=True, slots=True)
 class StageResult:
     """The candidates of a stage, best first, and one line about them."""
 
-    candidates: tuple[SearchMatch, ...]
+    candidates: "tuple[Match, ...]"
     said: str
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
 from evolvable_store.search.analyzer import MAX_QUERY
-from evolvable_store.search.index import Index, IndexEntry, Ranking
+from evolvable_store.search.index import Candidates, Index, IndexEntry, Match, Ranking
 from evolvable_store.search.learned_texts import PastTasks
 from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.llm import LanguageModel, ProviderError
@@ -21,7 +21,6 @@ from evolvable_tools.retrieval import (
     MODES,
     Neighbours,
     SearchDependencies,
-    SearchMatch,
     SearchQuery,
     StageReport,
     StageResult,
@@ -30,10 +29,10 @@ from evolvable_tools.retrieval import (
 )
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
 from evolvable_tools.retrieval.further import (
+    BY_ITSELF,
     LIST_ALL,
     LISTED,
     MOST,
-    OWN_FIELDS,
     further_choices,
     is_foreign,
     likely_ids,
@@ -136,7 +135,7 @@ def _llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> 
 
 
 def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
-    return StageResult((SearchMatch(entry, confidence, why, sure=True),), f"{entry.ref}: {why}")
+    return StageResult((Match(entry, confidence=confidence, why=why, sure=True),), f"{entry.ref}: {why}")
 
 
 MAX_LIMIT = 100
@@ -161,7 +160,7 @@ class CascadeResult:
     from. `further`: with `choose`, what else may be for the task, the likely ones first.
     """
 
-    matches: tuple[SearchMatch, ...]
+    matches: tuple[Match, ...]
     verdict: Verdict
     stages: tuple[StageReport, ...]
     fits: float
@@ -195,14 +194,22 @@ def search_cascade(
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
     threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)
-    ranking: Ranking | None = None
     nearest: Sequence[int] = ()
-    if mode in ("auto", "keyword"):
-        words = TaskWords.of(task)
-        phrases = index.phrases(words.words, names=words.names, kind=query.kind, scopes=scopes)
-        results["keyword"] = match_exact(words, phrases, query.limit)
-    if mode in ("auto", "text"):
-        ranking = index.search(task, kind=query.kind, scopes=scopes, limit=query.limit, depth=LIST_ALL + 1)
+    words = TaskWords.of(task) if mode in ("auto", "keyword") else None
+    signals = index.candidates(
+        task,
+        words.words if words else (),
+        names=words.names if words else (),
+        kind=query.kind,
+        scopes=scopes,
+        limit=query.limit,
+        listed=LIST_ALL,
+        own=2 * query.limit + BY_ITSELF,  # the keyword and the text stage have at most so many matches
+    )
+    ranking = signals.ranking if mode in ("auto", "text") else None
+    if words is not None:
+        results["keyword"] = match_exact(words, signals.phrases, query.limit)
+    if ranking is not None:
         fused = order_by_words(ranking, query)
         if pending is not None and not is_clear(fused):
             fused = fuse_with_vectors(index, query, ranking, pending)
@@ -216,22 +223,30 @@ def search_cascade(
     found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    proven = means.proven(LISTED) if means.proven is not None else ()
-    few = index.entries(kind=query.kind, scopes=scopes, limit=LIST_ALL + 1) if len(ranking.weighed) <= LIST_ALL else []
-    if 0 < len(few) <= LIST_ALL:
-        listed, most = order_few(few, ranking), LIST_ALL
-    else:
-        own = index.search(task, kind=query.kind, scopes=scopes, limit=1, depth=len(merged) + MOST, fields=OWN_FIELDS)
-        ids = likely_ids(merged, ranking, own, nearest, proven)
-        some = index.visible_entries(ids, kind=query.kind, scopes=scopes)
-        listed, most = list(some.values()), max(0, MOST - len(merged))
-    found = replace(found, further=further_choices(listed, merged, most))
+    found = replace(found, further=_further(index, query, signals, merged, nearest, means))
     if mode != "auto" or means.thinker is None:
         return found
     return _judged(found, task, merged, means.thinker, index.answers)
 
 
-def _comparable(rule: VerdictRule, merged: Sequence[SearchMatch], ranking: Ranking | None, task: str) -> VerdictRule:
+def _further(
+    index: Index,
+    query: SearchQuery,
+    signals: Candidates,
+    merged: Sequence[Match],
+    nearest: Sequence[int],
+    means: SearchDependencies,
+) -> tuple[IndexEntry, ...]:
+    """Return what else may be for the task, the likely ones first. nearest: ids of what the embedder finds nearest."""
+    if signals.every is not None:
+        return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
+    proven = means.proven(LISTED) if means.proven is not None else ()
+    ids = likely_ids(signals, merged, nearest, proven)
+    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes)
+    return further_choices(list(entries.values()), merged, max(0, MOST - len(merged)))
+
+
+def _comparable(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
     """Return the rule for a task whose words may be of another language than the library's."""
     if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.asked and is_foreign(task):
         return replace(rule, comparable=False)
@@ -259,23 +274,26 @@ def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
     return tuple(StageReport(stage, result.said) for stage, result in results.items())
 
 
-def _merged(results: Mapping[str, StageResult], fits: float) -> list[SearchMatch]:
+def _merged(results: Mapping[str, StageResult], fits: float) -> list[Match]:
     """Return one match for each resource, in the order of confidence, those that a stage is sure of first.
 
     Stages count as independent witnesses: all are wrong only if each is. Matches keep the order of their stage where no
     other stage found them. One that a stage is sure of fits at any threshold.
     """
-    merged: dict[int, SearchMatch] = {}
+    merged: dict[int, Match] = {}
     for stage in reversed(list(results)):
-        for found in results[stage].candidates:
-            match, known = replace(found, stage=stage), merged.get(found.entry.id)
-            merged[found.entry.id] = _joined(match, known) if known else match
+        for match in results[stage].candidates:
+            match.stage, known = stage, merged.get(match.entry.id)
+            merged[match.entry.id] = _join(match, known) if known else match
     ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
-    rounded = [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
-    return [replace(one, confidence=max(one.confidence, fits), enough=True) if one.sure else one for one in rounded]
+    for match in ordered:
+        match.confidence = round(match.confidence, 3)
+        if match.sure:
+            match.confidence, match.enough = max(match.confidence, fits), True
+    return ordered
 
 
-def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: float) -> list[SearchMatch]:
+def _by_past_tasks(index: Index, task: str, merged: list[Match], fits: float) -> list[Match]:
     """Return the matches after what is known of nearly this task; a sure one stays.
 
     One that was wrong for it is less likely, one that a person named is LABELLED. The best match fits when a session
@@ -284,37 +302,37 @@ def _by_past_tasks(index: Index, task: str, merged: list[SearchMatch], fits: flo
     past = index.past_tasks(task, [match.entry.id for match in merged if not match.sure])
     if not (past.wrong or past.labelled or past.succeeded):
         return merged
-    changed = [_after(match, past) for match in merged]
-    changed.sort(key=lambda match: (not match.sure, -match.confidence))
-    first = changed[0]
+    for match in merged:
+        _correct(match, past)
+    merged.sort(key=lambda match: (not match.sure, -match.confidence))
+    first = merged[0]
     if first.entry.id in past.succeeded and first.entry.id not in past.wrong:
-        changed[0] = replace(first, confidence=max(first.confidence, fits))
-    return changed
+        first.confidence = max(first.confidence, fits)
+    return merged
 
 
-def _after(match: SearchMatch, past: PastTasks) -> SearchMatch:
+def _correct(match: Match, past: PastTasks) -> None:
+    """Change the confidence of a match by what is known of nearly this task."""
     if match.entry.id in past.labelled:
-        return replace(match, confidence=max(match.confidence, LABELLED), enough=True)
-    if match.entry.id in past.wrong:
-        return replace(match, confidence=round(match.confidence * CORRECTED, 3))
-    return match
+        match.confidence, match.enough = max(match.confidence, LABELLED), True
+    elif match.entry.id in past.wrong:
+        match.confidence = round(match.confidence * CORRECTED, 3)
 
 
-def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
-    return replace(
-        one,
-        confidence=1 - (1 - one.confidence) * (1 - other.confidence),
-        why="; ".join(filter(None, (one.why, other.why))),
-        sure=one.sure or other.sure,
-        enough=one.enough or other.enough,
-        stage=one.stage if one.sure or one.confidence >= other.confidence else other.stage,
-    )
+def _join(one: Match, other: Match) -> Match:
+    """Return a match of one stage with what another stage says of the same resource."""
+    if not one.sure and one.confidence < other.confidence:
+        one.stage = other.stage
+    one.confidence = 1 - (1 - one.confidence) * (1 - other.confidence)
+    one.why = "; ".join(filter(None, (one.why, other.why)))
+    one.sure, one.enough = one.sure or other.sure, one.enough or other.enough
+    return one
 
 
 def _judged(
     found: CascadeResult,
     task: str,
-    merged: Sequence[SearchMatch],
+    merged: Sequence[Match],
     thinker: LanguageModel,
     memory: MutableMapping[str, str],
 ) -> CascadeResult:
@@ -324,7 +342,7 @@ def _judged(
     """
     shortlist, most, length = list(merged[:SHORTLIST]), SHORTLIST, judge_stage.MAX_DESCRIPTION
     if not any(match.confidence >= found.fits for match in merged):
-        shortlist = [*merged, *(SearchMatch(entry, 0.0, "") for entry in found.further)]
+        shortlist = [*merged, *(Match(entry) for entry in found.further)]
         most, length = LIST_ALL, MOST_DESCRIPTION
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     try:
@@ -335,11 +353,11 @@ def _judged(
     if judged.ref is None:
         return replace(found, verdict=Verdict.NONE, stages=stages, further=())
     chosen = next(match for match in shortlist if match.ref == judged.ref)
-    sure = max(chosen.confidence, judged.confidence, found.rule.sure_from)
-    why = "; ".join(filter(None, (judged.why, chosen.why)))
-    first = replace(chosen, stage="judge", confidence=sure, why=why, enough=True)
+    chosen.stage, chosen.enough = "judge", True
+    chosen.confidence = max(chosen.confidence, judged.confidence, found.rule.sure_from)
+    chosen.why = "; ".join(filter(None, (judged.why, chosen.why)))
     rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
-    matches = (first, *rest)[: max(1, len(found.matches))]
+    matches = (chosen, *rest)[: max(1, len(found.matches))]
     return replace(found, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
 
 
@@ -366,19 +384,19 @@ TIE = 0.05
 
 
 def break_ties(
-    matches: Sequence[SearchMatch],
+    matches: Sequence[Match],
     proofs: Mapping[int, SuccessCounts],
     scopes: Sequence[str],
     fits: float,
     capped: Collection[int] = (),
-) -> tuple[SearchMatch, ...]:
+) -> tuple[Match, ...]:
     """Return the matches with near ties ordered by evidence, then by the nearer scope.
 
     proofs: by the resource's id. scopes: nearest first. capped: resources whose evidence counts at most CAP. A match
     that does not fit keeps its place, as does a choice of a judge or a name. No match moves past one whose confidence
     is higher by more than TIE.
     """
-    ordered: list[SearchMatch] = []
+    ordered: list[Match] = []
     rest = list(matches)
     while rest:
         first = rest[0]

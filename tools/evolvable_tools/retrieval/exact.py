@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from evolvable_store.resource import Kind
 from evolvable_store.search.analyzer import MAX_QUERY, terms
-from evolvable_store.search.index import TriggerPhrase
+from evolvable_store.search.index import Match, TriggerPhrase
 from evolvable_store.search.tokenizer import tokenize
-from evolvable_tools.retrieval import SearchMatch, StageResult
+from evolvable_tools.retrieval import StageResult
 
 SURE = 0.8
 """From this confidence on, a keyword ranks before any text match."""
@@ -89,7 +89,7 @@ def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int)
     phrases: those of the index whose words are side by side in the task.
     """
     places = _longest(list(_places(phrases, task.words)), task)
-    best: dict[int, SearchMatch] = {}
+    best: dict[int, Match] = {}
     for place, claims in zip(places, _claims(places), strict=True):
         candidate = _candidate(place, task, claims)
         known = best.get(candidate.entry.id)
@@ -155,13 +155,13 @@ def _longest(places: list[_Place], task: TaskWords) -> list[_Place]:
     return kept
 
 
-def _candidate(place: _Place, task: TaskWords, claims: int) -> SearchMatch:
+def _candidate(place: _Place, task: TaskWords, claims: int) -> Match:
     entry = place.phrase.entry
     said = f'{place.phrase.source} "{entry.name if place.phrase.source == "name" else place.phrase.text}"'
     confidence, how = _confidence(place, task)
     # A phrase of several resources distinguishes them less.
     confidence /= claims
-    return SearchMatch(entry, confidence, f"{said} {how}", confidence >= SURE)
+    return Match(entry, confidence=confidence, why=f"{said} {how}", sure=confidence >= SURE)
 
 
 def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:

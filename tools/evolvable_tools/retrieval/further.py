@@ -1,12 +1,11 @@
 """What a caller may choose from beside the matches, and whether words can be compared at all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from evolvable_store.search.analyzer import FUNCTION_WORDS, MAX_QUERY
-from evolvable_store.search.index import IndexEntry, Ranking
+from evolvable_store.search.index import Candidates, IndexEntry, Match
 from evolvable_store.search.tokenizer import fold, tokenize
 from evolvable_store.search.translation import is_not_english
-from evolvable_tools.retrieval import SearchMatch
 
 LIST_ALL = 60
 """Of a library of at most so many resources of a kind all can be chosen."""
@@ -23,31 +22,24 @@ MOST = 3 * LISTED
 _LATIN_ENDS = "\u024f"
 
 
-OWN_FIELDS = ("name", "description", "triggers")
-"""The fields of a resource's own short text."""
+def order_few(every: Sequence[IndexEntry], likely: Iterable[int]) -> list[IndexEntry]:
+    """Return all resources of a small library, the likely ones first. likely: their ids, the most likely first."""
+    places = {id_: at for at, id_ in enumerate(likely)}
+    return sorted(every, key=lambda entry: places.get(entry.id, LIST_ALL))
 
 
-def order_few(every: Sequence[IndexEntry], ranking: Ranking) -> list[IndexEntry]:
-    """Return all resources of a small library, the likely ones first."""
-    likely = {id_: at for at, id_ in enumerate(ranking.weighed)}
-    return sorted(every, key=lambda entry: likely.get(entry.id, LIST_ALL))
-
-
-def likely_ids(
-    merged: Sequence[SearchMatch], ranking: Ranking, own: Ranking, near: Sequence[int], proven: Sequence[int]
-) -> list[int]:
+def likely_ids(found: Candidates, merged: Sequence[Match], near: Sequence[int], proven: Sequence[int]) -> list[int]:
     """Return the ids of what may be chosen in a larger library, the likely ones first.
 
-    own: the ranking by OWN_FIELDS alone. near, proven: ids of what an embedder finds nearest, and of what has the most
-    successes, of any kind.
+    near, proven: ids of what an embedder finds nearest, and of what has the most successes, of any kind.
     """
     matched = {match.entry.id for match in merged}
-    by_itself = [id_ for id_ in own.weighed if id_ not in matched][:BY_ITSELF]
-    ids = dict.fromkeys([*by_itself, *near[:LISTED], *proven, *ranking.weighed])
+    by_itself = [id_ for id_ in found.own if id_ not in matched][:BY_ITSELF]
+    ids = dict.fromkeys([*by_itself, *near[:LISTED], *proven, *found.ranking.weighed])
     return list(ids)[: len(merged) + MOST]
 
 
-def further_choices(entries: Sequence[IndexEntry], merged: Sequence[SearchMatch], most: int) -> tuple[IndexEntry, ...]:
+def further_choices(entries: Sequence[IndexEntry], merged: Sequence[Match], most: int) -> tuple[IndexEntry, ...]:
     """Return those beside the matches, at most so many."""
     matched = {match.entry.id for match in merged}
     others = [entry for entry in entries if entry.id not in matched]

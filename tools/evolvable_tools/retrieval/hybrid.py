@@ -13,10 +13,10 @@ from heapq import nlargest
 
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms
 from evolvable_store.search.bm25 import PRIOR
-from evolvable_store.search.index import DocumentScore, Index, Ranking, SearchHit, TermScore
+from evolvable_store.search.index import DocumentScore, Index, Match, Ranking, TermScore
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_tools.embedding import SimilarResources
-from evolvable_tools.retrieval import PendingNeighbours, SearchMatch, SearchQuery, StageResult
+from evolvable_tools.retrieval import PendingNeighbours, SearchQuery, StageResult
 from evolvable_tools.retrieval.siblings import COMPARED, own_words, sibling_bonus
 
 MEANING = 0.5
@@ -44,15 +44,6 @@ LEARNED, FAR = 0.45, 0.3
 """Weight of a nearness of 1 to a learned task, in the same units; and what counts as far."""
 
 
-@dataclass(frozen=True, slots=True)
-class FusedHit:
-    """One resource: the score of its words, its cosine to the task if that is known, and both as one score."""
-
-    scored: SearchHit
-    cosine: float | None
-    score: float
-
-
 @dataclass(frozen=True)
 class FusedRanking:
     """Hits, best first. `similar`: the answer of the embedder, None without one.
@@ -61,7 +52,7 @@ class FusedRanking:
     moved: places that a resource gained by a learned task near to this one, of those compared with such a task.
     """
 
-    hits: tuple[FusedHit, ...]
+    hits: tuple[Match, ...]
     ranking: Ranking
     similar: SimilarResources | None
     before: "FusedRanking | None" = None
@@ -76,7 +67,9 @@ class FusedRanking:
 def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResources | None = None) -> FusedRanking:
     """Return the first few by words alone, siblings distinguished. similar: why the embedder has no answer."""
     best = ranking.scored[0].score if ranking.scored else 0.0
-    hits = tuple(FusedHit(s, None, s.score / best) for s in ranking.scored[: query.limit])
+    hits = ranking.scored[: query.limit]
+    for hit in hits:
+        hit.fused = hit.score / best
     plain = FusedRanking(hits, ranking, similar)
     return _reordered(plain, _words_scores(plain, query), COMPARED)
 
@@ -91,21 +84,23 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     weighed |= index.weigh(ranking, others)
     both = _both(weighed, similar)
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
-    scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
-    hits = (FusedHit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
-    fused = FusedRanking(tuple(hits), ranking, similar)
+    matches = index.matches(ranking, {id_: weighed[id_] for id_ in best})
+    hits = tuple(matches[id_] for id_ in best if id_ in matches)
+    for hit in hits:
+        hit.cosine, hit.fused = similar.cosines.get(hit.entry.id), both[hit.entry.id]
+    fused = FusedRanking(hits, ranking, similar)
     words = _words_scores(fused, query)
     return reorder_closest(fused, words)
 
 
 def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
     """Return the score of each hit by its words, the best 1, and what it gains over its siblings."""
-    best = max((hit.scored.score for hit in fused.hits), default=0.0) or 1.0
+    best = max((hit.score for hit in fused.hits), default=0.0) or 1.0
     first = fused.ranking.scored[:COMPARED]
     gained = {
         hit.entry.id: bonus for hit, bonus in zip(first, sibling_bonus(fused.ranking, query.task, first), strict=True)
     }
-    return {hit.scored.entry.id: hit.scored.score / best + gained.get(hit.scored.entry.id, 0.0) for hit in fused.hits}
+    return {hit.entry.id: hit.score / best + gained.get(hit.entry.id, 0.0) for hit in fused.hits}
 
 
 def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRanking:
@@ -115,7 +110,7 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
     """
     if fused.similar is None or len(fused.hits) < 2:
         return fused
-    cosines = _with_usual(fused.similar.cosines, [hit.scored.entry.id for hit in fused.hits])
+    cosines = _with_usual(fused.similar.cosines, [hit.entry.id for hit in fused.hits])
     found = _reordered(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
@@ -133,7 +128,7 @@ def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) ->
     if not near:
         return without
     taught = _reordered(fused, {**sums, **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}}, REORDERED)
-    before, after = ([hit.scored.entry.id for hit in its.hits[:REORDERED]] for its in (without, taught))
+    before, after = ([hit.entry.id for hit in its.hits[:REORDERED]] for its in (without, taught))
     moved = {id_: before.index(id_) - after.index(id_) for id_ in near if id_ in before and id_ in after}
     return replace(taught, moved=moved)
 
@@ -147,10 +142,10 @@ def _with_usual(cosines: Mapping[int, float], ids: Collection[int]) -> dict[int,
 
 def _reordered(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
     """Return the ranking with those of its first few that have a sum in the order of their sums."""
-    places = [at for at, hit in enumerate(fused.hits[:first]) if hit.scored.entry.id in sums]
+    places = [at for at, hit in enumerate(fused.hits[:first]) if hit.entry.id in sums]
     if len(places) < 2:
         return fused
-    chosen = sorted((fused.hits[at] for at in places), key=lambda hit: -sums[hit.scored.entry.id])
+    chosen = sorted((fused.hits[at] for at in places), key=lambda hit: -sums[hit.entry.id])
     hits = list(fused.hits)
     for at, hit in zip(places, chosen, strict=True):
         hits[at] = hit
@@ -202,24 +197,23 @@ class ConfidenceFeatures:
 def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
     """Return the features of one hit."""
     hit, ranking, content = fused.hits[at], fused.ranking, fused.content
-    scored = hit.scored
-    said = own_words(scored) & content
-    others = [other.score for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
-    lead, size = hit.score - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
-    rivals = nlargest(_MORE_OTHERS, (other.scored.score for place, other in enumerate(fused.hits) if place != at))
-    highest = max(scored.score, *rivals[:1], 1e-9)
+    said = own_words(hit) & content
+    others = [other.fused for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
+    lead, size = hit.fused - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
+    rivals = nlargest(_MORE_OTHERS, (other.score for place, other in enumerate(fused.hits) if place != at))
+    highest = max(hit.score, *rivals[:1], 1e-9)
     return ConfidenceFeatures(
-        strength=math.log(scored.score / (ranking.mass or 1.0) + 0.05),
-        covered=scored.coverage * known_share(ranking),
+        strength=math.log(hit.score / (ranking.mass or 1.0) + 0.05),
+        covered=hit.coverage * known_share(ranking),
         weight=math.log(ranking.mass + 1e-3),
         size=size,
         length=math.log(1 + len(content)),
         of_itself=len(said) / max(1, len(content)),
         lead=lead,
         lead_in_size=lead * (size - _MIDDLE),
-        pairs=math.log1p(sum(part.field == "pairs" for part in scored.parts)),
+        pairs=math.log1p(sum(part.field == "pairs" for part in hit.parts)),
         rarity=ranking.mass / max(1, len(content)),
-        ahead=(scored.score - sum(rivals) / _MORE_OTHERS) / highest,
+        ahead=(hit.score - sum(rivals) / _MORE_OTHERS) / highest,
         meaning=hit.cosine or 0.0,
     )
 
@@ -281,7 +275,7 @@ def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]
     """
     fused = fused.before or fused
     found: list[float] = []
-    fused.ranking.explain(hit.scored for hit in fused.hits[:most])
+    fused.ranking.explain(fused.hits[:most])
     for at, hit in enumerate(fused.hits[:most]):
         model = WORDS if hit.cosine is None else MEANINGS
         sure = confidence(confidence_features(fused, at), model)
@@ -312,7 +306,7 @@ _NOT_NEEDED = "not waited for: the words are sure enough"
 def is_clear(fused: FusedRanking) -> bool:
     """Return whether the best match is so certain that vectors would not change it."""
     hits = (fused.before or fused).hits
-    if len(hits) > 1 and hits[1].score > CLEAR * hits[0].score:
+    if len(hits) > 1 and hits[1].fused > CLEAR * hits[0].fused:
         return False
     return any(sure >= SURE for sure in confidences(fused, 1))
 
@@ -322,11 +316,10 @@ def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: 
 
     Each of the `most` first resources is in the result of the stage that contributed more to it.
     """
-    by_words, by_meaning = list[SearchMatch](), list[SearchMatch]()
+    by_words, by_meaning = list[Match](), list[Match]()
     for hit, sure in zip(fused.hits, confidences(fused, most), strict=False):
-        (by_meaning if _is_by_meaning(hit, fused) else by_words).append(
-            SearchMatch(hit.scored.entry, sure, _why(hit, fused), enough=_has_enough(hit, fused))
-        )
+        hit.confidence, hit.why, hit.enough = sure, _why(hit, fused), _has_enough(hit, fused)
+        (by_meaning if _is_by_meaning(hit, fused) else by_words).append(hit)
     results = {"text": StageResult(tuple(by_words), _said(fused))}
     if pending is not None:
         said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
@@ -334,22 +327,22 @@ def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: 
     return results
 
 
-def _has_enough(hit: FusedHit, fused: FusedRanking) -> bool:
+def _has_enough(hit: Match, fused: FusedRanking) -> bool:
     """Return whether the match has words enough of the task to be told as sure.
 
     One word of the task is never enough, two are if the resource says both of itself, and common ones weigh little.
     """
     content, weights = fused.content, fused.ranking.query.weights
-    held = {part.word for part in hit.scored.parts} & content
-    if len(content) <= _FEW_WORDS and len(own_words(hit.scored) & content) < _FEW_WORDS:
+    held = {part.word for part in hit.parts} & content
+    if len(content) <= _FEW_WORDS and len(own_words(hit) & content) < _FEW_WORDS:
         return False
     return sum(weights.get(word, 0.0) for word in held) >= ENOUGH
 
 
-def _is_by_meaning(hit: FusedHit, fused: FusedRanking) -> bool:
+def _is_by_meaning(hit: Match, fused: FusedRanking) -> bool:
     """Return whether the words alone would not have found it."""
     within = {scored.entry.id for scored in fused.ranking.scored[: len(fused.hits)]}
-    return hit.cosine is not None and hit.scored.entry.id not in within
+    return hit.cosine is not None and hit.entry.id not in within
 
 
 def _said(fused: FusedRanking) -> str:
@@ -360,20 +353,20 @@ def _said(fused: FusedRanking) -> str:
     return f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's weight is in it"
 
 
-def _why(hit: FusedHit, fused: FusedRanking) -> str:
+def _why(hit: Match, fused: FusedRanking) -> str:
     """Return the words that contributed most, the sentence with them, the cosine, and the learned task that is near."""
     reasons = []
-    if hit.scored.parts:
-        shown = _shown(hit.scored.parts)
+    if hit.parts:
+        shown = _shown(hit.parts)
         reasons.append("words: " + ", ".join(f"{word} ({field})" for word, field in shown))
-        passage = _passage(hit.scored.entry.description, [word for word, _ in shown])
+        passage = _passage(hit.entry.description, [word for word, _ in shown])
         if passage:
             reasons.append(f'"{passage}"')
     if hit.cosine is not None:
         reasons.append(f"meaning: cosine {hit.cosine:.2f}")
-    up = fused.moved.get(hit.scored.entry.id)
+    up = fused.moved.get(hit.entry.id)
     if up is not None and fused.similar is not None:
-        reasons.append(f"learned task: near by {fused.similar.learned[hit.scored.entry.id]:.2f}{_places(up)}")
+        reasons.append(f"learned task: near by {fused.similar.learned[hit.entry.id]:.2f}{_places(up)}")
     return "; ".join(reasons)
 
 

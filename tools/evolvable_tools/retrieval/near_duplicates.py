@@ -11,7 +11,7 @@ from operator import or_
 
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.search.analyzer import FUNCTION_WORDS
-from evolvable_store.search.index import Index, IndexEntry, SearchHit
+from evolvable_store.search.index import Index, IndexEntry, Match
 from evolvable_store.search.tokenizer import tokenize
 
 ALIKE = 0.68
@@ -99,7 +99,7 @@ def find_near_duplicates(
     than EACH newcomers are compared with before any is searched for. progress: called with the resources compared, and
     all of them, then with those searched for.
     """
-    asked: dict[int, dict[int, SearchHit]] = {}
+    asked: dict[int, dict[int, Match]] = {}
     found: dict[frozenset[str], NearDuplicate] = {}
     around = cache(seen)
     likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
@@ -240,7 +240,7 @@ def _said(found: int, shown: int, left: int) -> str:
 
 
 def _pairs(
-    index: Index, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, SearchHit]]
+    index: Index, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, Match]]
 ) -> Iterator[NearDuplicate]:
     """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
@@ -259,7 +259,7 @@ def _pairs(
         yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
 
 
-def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
+def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, Match]:
     ranking = index.search(_query(entry), kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
     ranking.explain(ranking.scored)
     return {scored.entry.id: scored for scored in ranking.scored}
@@ -269,12 +269,12 @@ def _query(entry: IndexEntry) -> str:
     return "\n".join((entry.name, entry.description, *entry.triggers))
 
 
-def _share(other: SearchHit | None, own: SearchHit | None) -> float:
+def _share(other: Match | None, own: Match | None) -> float:
     """Return the other's score as a share of the resource's own on the same words, 0 to 1."""
     return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
 
 
-def _named(entry: IndexEntry, own: SearchHit, other: SearchHit) -> float:
+def _named(entry: IndexEntry, own: Match, other: Match) -> float:
     """Return the share of the name's weight in the other's own words, 0 to 1."""
     name = _name(entry)
     weights: dict[str, float] = defaultdict(float)
@@ -285,7 +285,7 @@ def _named(entry: IndexEntry, own: SearchHit, other: SearchHit) -> float:
     return sum(weight for word, weight in weights.items() if word in said) / (sum(weights.values()) or 1.0)
 
 
-def _siblings(entry: IndexEntry, other: SearchHit, back: SearchHit | None) -> bool:
+def _siblings(entry: IndexEntry, other: Match, back: Match | None) -> bool:
     """Return whether the names have a word in common, and each has one that the other's own words lack."""
     ours, theirs = _name(entry), _name(other.entry)
     return bool(ours & theirs and ours - _of_itself(other) and back and theirs - _of_itself(back))
@@ -295,7 +295,7 @@ def _name(entry: IndexEntry) -> set[str]:
     return {word for word in tokenize(entry.name) if not word.isdigit()} - FUNCTION_WORDS
 
 
-def _of_itself(scored: SearchHit) -> set[str]:
+def _of_itself(scored: Match) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
@@ -311,7 +311,7 @@ def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int
 
 
 def _confusable(
-    entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: SearchHit | None, likeness: float
+    entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: Match | None, likeness: float
 ) -> NearDuplicate:
     phrases = sorted(triggers | (_quoted(entry.description) & _quoted(other.description)))
     shared = phrases or _heaviest(scored)
@@ -323,7 +323,7 @@ def _quoted(description: str) -> set[str]:
     return {" ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
 
 
-def _heaviest(scored: SearchHit | None) -> list[str]:
+def _heaviest(scored: Match | None) -> list[str]:
     weights: dict[str, float] = defaultdict(float)
     for part in scored.parts if scored else ():
         if part.field in _OF_ITSELF and part.word not in FUNCTION_WORDS:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from heapq import nlargest
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from evolvable_tools.retrieval import SearchMatch
+if TYPE_CHECKING:
+    from evolvable_store.search.index import Match
 
 
 class Verdict(StrEnum):
@@ -65,7 +67,7 @@ class VerdictRule:
     sure_from: float = SURE
     comparable: bool = True
 
-    def verdict(self, matches: Sequence[SearchMatch]) -> Verdict:
+    def verdict(self, matches: "Sequence[Match]") -> Verdict:
         """Return the verdict on these matches, best first.
 
         A match of too few words of the task is never sure. One that the task names is, unless it names another one too.

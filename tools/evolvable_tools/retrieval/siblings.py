@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import chain
 
 from evolvable_store.search.analyzer import MAX_QUERY, terms
-from evolvable_store.search.index import Ranking, SearchHit
+from evolvable_store.search.index import Match, Ranking
 from evolvable_store.search.tokenizer import tokenize
 
 COMPARED = 10
@@ -26,7 +26,7 @@ _SHORT = 160  # characters: so short a task has fewer words than a query has roo
 _OTHER_FIELDS = frozenset(("body", "files", "pairs", "learned"))
 
 
-def sibling_bonus(ranking: Ranking, task: str, first: Sequence[SearchHit]) -> list[float]:
+def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[float]:
     """Return what each of the first few matches gains by its name and by words that few of the others have.
 
     task: what the ranking was made for.
@@ -48,12 +48,12 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[SearchHit]) -> li
     ]
 
 
-def own_words(hit: SearchHit) -> set[str]:
+def own_words(hit: Match) -> set[str]:
     """Return the words of the query that are in the resource's name, description or triggers."""
     return {part.word for part in hit.parts if part.field not in _OTHER_FIELDS}
 
 
-def _named(hit: SearchHit, said: Set[str]) -> float:
+def _named(hit: Match, said: Set[str]) -> float:
     """Return the share of the resource's name that the query has, 0 to 1."""
     name = _name_terms(hit.entry.name)
     return len(name & said) / max(1, len(name))

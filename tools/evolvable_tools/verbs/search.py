@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.frontmatter import Delegate, parse_document
@@ -17,17 +17,17 @@ from evolvable_store.storage.observations import Impression
 from evolvable_store.storage.trial_pool import PooledVersion
 from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships, version_authorship
 from evolvable_tools.caller import Caller
-from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
+from evolvable_tools.delegation import delegate_status, parse_delegate
 from evolvable_tools.library import Library
-from evolvable_tools.metrics import verified_utilities
-from evolvable_tools.retrieval import FITS, SearchDependencies, SearchMatch, StageReport
+from evolvable_tools.metrics import earned_maturity, verified_utilities
+from evolvable_tools.retrieval import FITS, SearchDependencies, StageReport
 from evolvable_tools.retrieval.search_verdict import Verdict, none_below
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs.load import proven_maturity, summarise
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import Index, IndexEntry
+    from evolvable_store.search.index import Index, IndexEntry, Match
     from evolvable_tools.retrieval.near_duplicates import NearDuplicateReport
 
 
@@ -40,31 +40,6 @@ CHOICES = 8
 """Matches of an answer, where the caller does not say how many, and the most choices that it describes."""
 
 MAX_PAGE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class FoundMatch:
-    """One match: which version, which stage found it, how sure that is (0 to 1), why, and how proven it is.
-
-    author: whose it is: you, agent, member, repository or import. by: a name, '' where the author says all. marked:
-    whether an agent reads its description between marks. reported, verified: its rated uses, as their sessions report
-    or as is verified. delegate: the agent that it names for its work, None for most.
-    """
-
-    ref: str
-    version: int
-    name: str
-    description: str
-    stage: str
-    confidence: float
-    why: str
-    maturity: str
-    author: str
-    by: str = ""
-    reported: int = 0
-    verified: int = 0
-    marked: bool = False
-    delegate: DelegateStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +61,7 @@ class FoundSkills:
 
     search_id: str
     verdict: Verdict
-    matches: list[FoundMatch]
+    matches: "list[Match]"
     stages: list[StageReport]
     further: list[FurtherChoice] = field(default_factory=list)
     notice: str = ""
@@ -95,14 +70,14 @@ class FoundSkills:
     most: int = CHOICES
 
     @property
-    def fitting(self) -> list[FoundMatch]:
+    def fitting(self) -> "list[Match]":
         """The matches that fit, best first."""
         return (
             [] if self.verdict is Verdict.NONE else [match for match in self.matches if match.confidence >= self.fits]
         )
 
     @property
-    def lines(self) -> list[FoundMatch]:
+    def lines(self) -> "list[Match]":
         """The matches that a person reads, best first: the nearest where none fits, else those that alone are not none.
 
         Of a choice at least the nearest.
@@ -117,7 +92,7 @@ class ListedResource:
     """One resource of a listing. uses: how often it was loaded; success: share among the rated uses that count, None
     without any; rated: how many these are.
 
-    author, by, marked, reported, verified: as in FoundMatch.
+    author, by, marked, reported, verified: as in Match.
     """
 
     ref: str
@@ -182,8 +157,9 @@ def find_skill(
     whose = authorships(library, ids, caller)
     capped = _capped(library, whose)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
-    sure = [_unsure_of_new(match, whose, found.fits) for match in found.matches]
-    order = _strangers_last(break_ties(sure, ranked, scopes, found.fits, capped), whose, found.fits)
+    for match in found.matches:
+        _doubt_new(match, whose.get(match.entry.id), found.fits)
+    order = _strangers_last(break_ties(found.matches, ranked, scopes, found.fits, capped), whose, found.fits)
     verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
     beyond, order = order[limit:], order[:limit]
     marks = _marks(caller)
@@ -192,17 +168,15 @@ def find_skill(
     tried: Mapping[int, PooledVersion] = {}
     if library.trials is not None:
         tried = library.trials.described(library, caller, [match.entry.id for match in fitting], search)
-    matches = [_match(library, scopes, m, whose.get(m.entry.id, NOBODYS), known.get(m.entry.id), marks) for m in order]
-    for place, one in enumerate(order if tried else ()):
-        if one.entry.id in tried:
-            matches[place] = _as_tried(library, caller, matches[place], tried[one.entry.id], marks)
+    for match in order:
+        _describe(library, scopes, match, whose.get(match.entry.id, NOBODYS), known.get(match.entry.id), marks)
+        if match.entry.id in tried:
+            _describe_trial(library, caller, match, tried[match.entry.id], marks)
     if to_agent:
-        versions = {resource: trial.version for resource, trial in tried.items()}
-        seen = ((one.entry.id, versions.get(one.entry.id, one.entry.version)) for one in fitting)
-        record_impressions(library, caller, search, seen)
+        record_impressions(library, caller, search, ((match.entry.id, match.version) for match in fitting))
     further = _further([*(match.entry for match in beyond), *named], whose, marks)
     least = none_below(found.rule.resources)
-    return FoundSkills(search, verdict, matches, stages, further, marks.notice, found.fits, least, limit)
+    return FoundSkills(search, verdict, order, stages, further, marks.notice, found.fits, least, limit)
 
 
 def index_for(library: Library, caller: Caller) -> "Index":
@@ -232,12 +206,10 @@ def _capped(library: Library, whose: Mapping[int, Authorship]) -> set[int]:
     return set(unknown) - proven_resources(library, unknown) if unknown else set()
 
 
-def _unsure_of_new(match: SearchMatch, whose: Mapping[int, Authorship], fits: float) -> SearchMatch:
-    """Return a match; what an agent made in another session, and no person looked at, is never a sure one."""
-    author = whose.get(match.entry.id)
-    if author is None or not (author.is_new and author.marked) or match.confidence < fits:
-        return match
-    return replace(match, confidence=round(max(0.0, fits - 0.01), 3))
+def _doubt_new(match: "Match", author: Authorship | None, fits: float) -> None:
+    """Lower the confidence of what an agent made in another session and no person looked at: it is never sure."""
+    if author is not None and author.is_new and author.marked and match.confidence >= fits:
+        match.confidence = round(max(0.0, fits - 0.01), 3)
 
 
 def _further(
@@ -261,64 +233,47 @@ def _shown(text: str, author: Authorship, marks: AnswerMarks) -> str:
     return bound_text(text, trusted=not author.is_strangers)
 
 
-def _strangers_last(matches: Sequence[SearchMatch], whose: Mapping[int, Authorship], fits: float) -> list[SearchMatch]:
+def _strangers_last(matches: "Sequence[Match]", whose: Mapping[int, Authorship], fits: float) -> "list[Match]":
     """Return the matches with those of strangers behind everything else that fits."""
-    last = [m for m in matches if m.confidence >= fits and whose.get(m.entry.id, NOBODYS).is_strangers]
-    if not last:
-        return list(matches)
-    return sorted(matches, key=lambda match: 1 if match in last else 0 if match.confidence >= fits else 2)
+
+    def place(match: "Match") -> int:
+        if match.confidence < fits:
+            return 2
+        return 1 if whose.get(match.entry.id, NOBODYS).is_strangers else 0
+
+    # Of those that fit none is behind one that does not, unless it is a stranger's.
+    return sorted(matches, key=place) if any(place(match) == 1 for match in matches) else list(matches)
 
 
-def _as_tried(
-    library: Library, caller: Caller, match: FoundMatch, trial: PooledVersion, marks: AnswerMarks
-) -> FoundMatch:
-    """Return a match as a session of the trial arm sees it: the version on trial, with its own description."""
+def _describe(
+    library: Library,
+    scopes: Sequence[str],
+    match: "Match",
+    author: Authorship,
+    proof: SuccessCounts | None,
+    marks: AnswerMarks,
+) -> None:
+    """Add to a match what the answer says of its version."""
+    entry, proof = match.entry, proof or SuccessCounts()
+    match.version, match.description = entry.version, _shown(entry.description, author, marks)
+    match.why = _shown(match.why, author, marks)  # it quotes the description
+    match.author, match.by, match.marked = author.kind, author.by, author.marked
+    match.maturity = earned_maturity(proof.verified_successes, proof.verified, proof.ends)
+    match.reported, match.verified = proof.reported, proof.verified
+    named = parse_delegate(Delegate(entry.delegate)) if entry.delegate else None
+    if named is not None:
+        head = library.store.backend.heads_by_id([entry.id])[entry.id]
+        match.delegate = delegate_status(library, scopes, named, head, entry.version)
+
+
+def _describe_trial(library: Library, caller: Caller, match: "Match", trial: PooledVersion, marks: AnswerMarks) -> None:
+    """Change a match to what a session of the trial arm sees: the version on trial, with its own description."""
     head = library.store.backend.heads_by_id([trial.resource])[trial.resource]
     author = version_authorship(library, head, trial.version, caller)
     loaded = parse_document(library.store.file(head, main_file(head.kind, head.name), trial.version).data)
     text = str(loaded.fields.get("description", ""))
-    shown = _shown(text, author, marks)
-    return replace(match, version=trial.version, description=shown, author=author.kind, marked=author.marked)
-
-
-def _described(
-    entry: "IndexEntry", author: Authorship, proof: SuccessCounts | None, marks: AnswerMarks
-) -> dict[str, Any]:
-    """Return the fields that a match and a listed resource have in common."""
-    return {
-        "ref": str(entry.ref),
-        "version": entry.version,
-        "description": _shown(entry.description, author, marks),
-        "maturity": proven_maturity(proof),
-        "author": author.kind,
-        "by": author.by,
-        "marked": author.marked,
-        "reported": proof.reported if proof is not None else 0,
-        "verified": proof.verified if proof is not None else 0,
-    }
-
-
-def _match(
-    library: Library,
-    scopes: Sequence[str],
-    match: SearchMatch,
-    author: Authorship,
-    proof: SuccessCounts | None,
-    marks: AnswerMarks,
-) -> FoundMatch:
-    named = parse_delegate(Delegate(match.entry.delegate)) if match.entry.delegate else None
-    delegate = None
-    if named is not None:
-        head = library.store.backend.heads_by_id([match.entry.id])[match.entry.id]
-        delegate = delegate_status(library, scopes, named, head, match.entry.version)
-    return FoundMatch(
-        **_described(match.entry, author, proof, marks),
-        name=match.entry.name,
-        stage=match.stage,
-        confidence=match.confidence,
-        why=_shown(match.why, author, marks),  # it quotes the description
-        delegate=delegate,
-    )
+    match.version, match.description = trial.version, _shown(text, author, marks)
+    match.author, match.marked = author.kind, author.marked
 
 
 def record_impressions(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
@@ -376,7 +331,15 @@ def list_resources(
         tally, proof, author = tallies.get(entry.id, Tally()), known.get(entry.id), whose.get(entry.id, NOBODYS)
         known_uses = summarise(str(entry.ref), tally, proof)
         listed = ListedResource(
-            **_described(entry, author, proof, marks),
+            ref=str(entry.ref),
+            version=entry.version,
+            description=_shown(entry.description, author, marks),
+            maturity=proven_maturity(proof),
+            author=author.kind,
+            by=author.by,
+            marked=author.marked,
+            reported=proof.reported if proof is not None else 0,
+            verified=proof.verified if proof is not None else 0,
             uses=tally.loaded,
             success=known_uses.success,
             rated=known_uses.rated,
