@@ -246,8 +246,8 @@ def test_two_bearers_leave_a_place_at_work_to_a_third(tmp_path):
     }
     limits = {
         "evolvable_server.transport.request_limits.REQUESTS": 4,
-        "request_limits.REQUESTS_EACH": 4,
-        "request_limits.WAIT_SECONDS": 0.2,
+        "evolvable_server.transport.request_limits.REQUESTS_EACH": 4,
+        "evolvable_server.transport.request_limits.WAIT_SECONDS": 0.2,
     }
     with http_server(place, limits=limits, secret=secrets["third"]) as server, contextlib.ExitStack() as stack:
         held = [
