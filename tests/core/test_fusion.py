@@ -14,11 +14,11 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import Match
-from evolvable_tools.embedding import NearestDescription, SimilarResources
+from evolvable_tools.embedding.embedder import NearestDescription, SimilarResources
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchDependencies, SearchQuery
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
 from evolvable_tools.retrieval.hybrid import DEPTH, FAR, confidences, fuse_with_vectors
+from evolvable_tools.retrieval.search_types import SearchDependencies, SearchQuery
 
 Skill = Callable[..., Ref]
 

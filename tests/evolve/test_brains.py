@@ -26,8 +26,8 @@ from evolvable_evolve.evolution.proposers.proposer_model import (
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.llm import WrongAnswer
 from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.language_model import WrongAnswer
 from evolvable_tools.redaction.redactor import Redactor
 
 SCHEMA = {

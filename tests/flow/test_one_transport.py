@@ -23,9 +23,9 @@ from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, M
 from evolvable_server.config import read_config
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.model_setup import make_judge
-from evolvable_tools.llm import ProviderError, Request
 from evolvable_tools.llm.conversation import Conversation, ConversationSettings, TurnFailed
 from evolvable_tools.llm.endpoint import ModelEndpoint
+from evolvable_tools.llm.language_model import ProviderError, Request
 from evolvable_tools.llm.transport import (
     API_KEY,
     BEARER,

@@ -17,17 +17,15 @@ from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn
 from evolvable_server.client_folders import read_client_homes
+from evolvable_server.clients import all_clients
 from evolvable_server.clients.client import PROJECT, USER
-from evolvable_server.clients.registry import all_clients
 from evolvable_server.config import Machine, read_machine
+from evolvable_store import Head
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.workingcopy.project_changes import enter_project
-from evolvable_tools.delegation import needed_by
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
+from evolvable_store.storage import WatchedFolder
+from evolvable_store.workingcopy import enter_project
+from evolvable_tools import HeldBack, Library, check_anything_leaves, held_back, needed_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from evolvable_server import plugins
 from evolvable_server.cli.terminal import remark
 from evolvable_store.errors import quoted
 from evolvable_store.resource import near_names
-from evolvable_tools.verbs import registry
-from evolvable_tools.verbs.registry import EXAMPLES, FIRST, GROUPS, PLACES, VERBS, place_of, verb_at
+from evolvable_tools import verbs
+from evolvable_tools.verbs import EXAMPLES, FIRST, GROUPS, PLACES, VERBS, place_of, verb_at
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),
@@ -67,13 +67,13 @@ def load_command(name: str) -> click.Command | None:
     return found
 
 
-TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
+TOOLS = {tool.name: tool.command for tool in verbs.TOOLS.values() if tool.command}
 """MCP tool -> the command that does the same."""
 
 
 def resolve_name(name: str) -> str:
     """Return the command that a name of the command line means: a command, an MCP tool's name, or an alias."""
-    return TOOLS.get(name, registry.ALIASES.get(name, name))
+    return TOOLS.get(name, verbs.ALIASES.get(name, name))
 
 
 def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:

@@ -43,7 +43,7 @@ from evolvable_server.config import Config, toolsets_of
 from evolvable_server.environment import NO_ACCOUNT_HOME, hint_at_removed_variables
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
-from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, PLACES
+from evolvable_tools.verbs import ALIASES, GROUPS, HINTS, PLACES
 
 
 def _group(word: str) -> click.Command | None:

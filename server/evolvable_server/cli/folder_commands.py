@@ -36,12 +36,10 @@ from evolvable_server.config import is_person
 from evolvable_server.learning_consent import consent
 from evolvable_store.errors import AlreadyExists, EvolvableError
 from evolvable_store.resource import Kind, check_scope, is_plugins
-from evolvable_store.storage.bindings import WaitingPlaces, WatchedFolder
-from evolvable_store.workingcopy.discovery import count_resources
-from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.project_changes import refresh_marks
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.past_sessions import PastSessions
+from evolvable_store.storage import WaitingPlaces, WatchedFolder
+from evolvable_store.workingcopy import DirectoryIssue, count_resources, refresh_marks
+from evolvable_tools import Library
+from evolvable_tools.outcomes import PastSessions
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10

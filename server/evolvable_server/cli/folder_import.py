@@ -12,14 +12,12 @@ from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.terminal import progress, remark
 from evolvable_server.client_folders import ClientHomes
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
+from evolvable_store import Identity, Principal, holds_library
 from evolvable_store.errors import InvalidArgument, NoLibrary
-from evolvable_store.operation import Identity, Principal
-from evolvable_store.paths import holds_library
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.workingcopy.discovery import count_resources
-from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
-from evolvable_tools.care.findings import near_duplicate_lines, scan_for_secrets
-from evolvable_tools.library import Library
+from evolvable_store.workingcopy import DirectoryIssue, SyncReport, count_resources
+from evolvable_tools import Library
+from evolvable_tools.care import near_duplicate_lines, scan_for_secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,16 @@ import anyio
 import click
 from mcp import Client, StdioServerParameters
 
-from evolvable_server.care.setup.clients import sample_task
+from evolvable_server.care import sample_task
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import progress, remark, say, shortened, show_text
 from evolvable_server.client_folders import client_folders, read_client_homes
-from evolvable_server.clients.registration import server_start
+from evolvable_server.clients import server_start
 from evolvable_server.config import SELF_CHECK, Config, read_config
+from evolvable_store import Store, seed_folder, work_tree
 from evolvable_store.errors import EvolvableError, LibraryError
-from evolvable_store.paths import seed_folder, work_tree
 from evolvable_store.resource import Kind
-from evolvable_store.store import Store
-from evolvable_tools.care.copying import Copied, copy_skills
+from evolvable_tools.care import Copied, copy_skills
 from evolvable_tools.verbs.library_status import proposal_request
 
 PATIENCE_SECONDS = 60

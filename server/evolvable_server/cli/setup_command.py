@@ -14,20 +14,24 @@ from typing import Any
 
 import click
 
-from evolvable_server.care.setup.clients import (
+from evolvable_server.care import (
     ClientCheck,
     ClientState,
     FoundClient,
     check_connections,
     connect_client,
+    describe_changes,
     find_clients,
+    find_offers,
     install_plugin,
     is_own_plugin,
+    read_record,
     sample_task,
+    setup_offers,
+    take_record,
     titles,
+    write_record,
 )
-from evolvable_server.care.setup.offers import find_offers, setup_offers
-from evolvable_server.care.setup.record import describe_changes, read_record, take_record, write_record
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChoice, check_links
 from evolvable_server.cli.folder_commands import show_sync
@@ -36,14 +40,12 @@ from evolvable_server.cli.folder_reception import Confirmed, ask_folders, descri
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.terminal import ask, count, local_time, progress, remark, say, some, warn
 from evolvable_server.client_folders import client_folders, project_folders, read_client_homes
-from evolvable_server.clients.registry import all_clients
-from evolvable_server.clients.skill_list import SHORTEN, crowded_list, list_on_disk
+from evolvable_server.clients import SHORTEN, all_clients, crowded_list, list_on_disk
 from evolvable_server.config import NO_TERMINAL, is_person, read_machine
 from evolvable_server.plugins import SetupOffer
+from evolvable_store import Identity, Principal, holds_library
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoLibrary, Refused
-from evolvable_store.operation import Identity, Principal
-from evolvable_store.paths import holds_library
-from evolvable_tools.reporting import HealthProblem
+from evolvable_tools import HealthProblem
 
 MAX_NAMED = 5
 

@@ -14,19 +14,13 @@ from pathlib import Path
 from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine
+from evolvable_store import MAX_FILE, parse_document, read_regular, summarize
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import parse_document, summarize
-from evolvable_store.objects import MAX_FILE
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE, Kind, main_file
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.collection_store import ListingChoice
-from evolvable_store.workingcopy.discovery import discover
-from evolvable_store.workingcopy.folder_lock import exclusive
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import check_may_decide
-from evolvable_tools.verbs.collections import (
+from evolvable_store.storage import ListingChoice, WatchedFolder
+from evolvable_store.workingcopy import discover, exclusive
+from evolvable_tools import Caller, Library, check_may_decide
+from evolvable_tools.verbs import (
     ListedSkill,
     Shown,
     SkillListing,

@@ -38,10 +38,10 @@ FORMAT = driver.DerivedFormat(
     page_size=8192,
 )
 
-FILE = f"index-{FORMAT.version}.db"
+INDEX_FILE = f"index-{FORMAT.version}.db"
 """Each format has a file of its own, so servers of two versions do not make it again in turns."""
 
-EARLIER = ("index.db", "index-5.db")
+EARLIER_INDEX_FILES = ("index.db", "index-5.db")
 """The files of earlier formats."""
 
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
@@ -60,7 +60,7 @@ class IndexFile:
         self._home = home
         self._lock = threading.Lock()
         self._patient_at = 0.0
-        self._begin(home / FILE)
+        self._begin(home / INDEX_FILE)
         if private or not os.access(home, os.W_OK):
             self._begin(self._private_copy())
         self._open_first()
@@ -216,7 +216,7 @@ class IndexFile:
 
     def _set_aside(self) -> None:
         """Move the file away for diagnosis; only the last one stays."""
-        with driver.file_lock(self.path.with_name(f"{FILE}.lock")):
+        with driver.file_lock(self.path.with_name(f"{INDEX_FILE}.lock")):
             if _identity(self.path) == self._known:  # else another process was faster
                 driver.set_aside(self.path)
 
@@ -225,9 +225,9 @@ class IndexFile:
         weakref.finalize(self, _remove, folder, os.getpid())
         with contextlib.suppress(OSError):
             for end in ("", "-wal"):
-                if (self._home / f"{FILE}{end}").exists():
-                    shutil.copyfile(self._home / f"{FILE}{end}", folder / f"{FILE}{end}")
-        return folder / FILE
+                if (self._home / f"{INDEX_FILE}{end}").exists():
+                    shutil.copyfile(self._home / f"{INDEX_FILE}{end}", folder / f"{INDEX_FILE}{end}")
+        return folder / INDEX_FILE
 
 
 _parent_connections: list[object] = []
@@ -243,7 +243,7 @@ def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
 
 def _remove_earlier(home: Path) -> None:
     """Remove the index of an earlier format once no process uses it: SQLite removes the shared memory at the end."""
-    for name in EARLIER:
+    for name in EARLIER_INDEX_FILES:
         if (home / name).exists() and not (home / f"{name}-shm").exists():
             with contextlib.suppress(OSError):
                 (home / name).unlink()

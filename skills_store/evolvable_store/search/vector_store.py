@@ -17,7 +17,7 @@ from evolvable_store.errors import DamagedFile, LibraryError
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Connection
 
-FILE = "vectors.db"
+VECTORS_FILE = "vectors.db"
 
 _LEARNED = """CREATE TABLE IF NOT EXISTS learned (
     model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, hash)
@@ -32,15 +32,15 @@ def open_vectors(home: Path) -> Connection:
     Raises LibraryError.
     """
     try:
-        return _open_file(home / FILE)
+        return _open_file(home / VECTORS_FILE)
     except DamagedFile:
         set_aside(home)
-        return _open_file(home / FILE)
+        return _open_file(home / VECTORS_FILE)
 
 
 def set_aside(home: Path) -> None:
     """Move the file away for diagnosis; only the last one stays."""
-    driver.set_aside(home / FILE)
+    driver.set_aside(home / VECTORS_FILE)
 
 
 def _open_file(path: Path) -> Connection:
@@ -65,7 +65,7 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
 
     They are computed again from the remaining texts.
     """
-    path = home / FILE
+    path = home / VECTORS_FILE
     if not path.exists():
         return
     with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
@@ -142,10 +142,10 @@ def digest_text(text: str) -> TextDigest:
 
 def embedding_progress(home: Path) -> EmbeddingProgress | None:
     """Return how far the newest model of the library in `home` is; None when nothing was begun or can be read."""
-    if not (home / FILE).is_file():
+    if not (home / VECTORS_FILE).is_file():
         return None
     try:
-        with contextlib.closing(driver.connect(home / FILE, durable=False, access="read")) as db:
+        with contextlib.closing(driver.connect(home / VECTORS_FILE, durable=False, access="read")) as db:
             # The one before is kept too, and may have been made later.
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
@@ -167,7 +167,7 @@ class Vectors:
 
         Raises LibraryError.
         """
-        return cls(home / FILE, open_vectors(home))
+        return cls(home / VECTORS_FILE, open_vectors(home))
 
     def close(self) -> None:
         """Close the file."""

@@ -1,1 +1,413 @@
-"""Evolution: searching for better resources with tasks, and promoting only what a sealed test carries."""
+"""Evolution: searching for better resources with tasks, and promoting only what a sealed test carries.
+
+Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what programs are
+measured on, `RunState` is what the ledger adds up to. The packages within have faces of their own for each other;
+code outside of evolution imports from here.
+"""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.candidates import (
+        LeakCorpus,
+        Program,
+        ProgramPart,
+        load_program,
+        make_part,
+        make_program,
+    )
+    from evolvable_evolve.evolution.deploy import (
+        Adoption,
+        MonitoredAdoption,
+        adopt,
+        monitor_adoptions,
+        preview_adoption,
+        unadopt,
+    )
+    from evolvable_evolve.evolution.driver import drive_run
+    from evolvable_evolve.evolution.executors import (
+        CLIENTS,
+        CommandHost,
+        Executor,
+        ToolSandbox,
+        check_named_executor,
+        encode_input,
+        parse_strict_json,
+        run_tool_command,
+        write_below,
+    )
+    from evolvable_evolve.evolution.ledger import (
+        DAMAGE_ERRORS,
+        EVOLVE_DIR,
+        Ledger,
+        LedgerBusy,
+        LedgerDamaged,
+        LedgerRecord,
+        RunDirectory,
+        RunState,
+        create_run,
+        find_run,
+        fold_records,
+        iter_run_states,
+        iter_runs,
+        load_run,
+        load_run_state,
+        read_ledger,
+        read_records,
+        translate_damage,
+    )
+    from evolvable_evolve.evolution.measure import (
+        MeasuredUnder,
+        Measurement,
+        StartedMeasurement,
+        format_measurement,
+        read_measurement,
+        start_measurement,
+    )
+    from evolvable_evolve.evolution.operators import MODES
+    from evolvable_evolve.evolution.plan import RunPlan, make_plan
+    from evolvable_evolve.evolution.proposers import (
+        REPAIRS,
+        FailureCause,
+        HandOffModel,
+        ModelAnswer,
+        ModelQuestion,
+        ModelRole,
+        NeedsAnswer,
+        NoAnswer,
+        ProposerModel,
+        RepairTag,
+        check_answer,
+        make_masker,
+        named_model,
+        shorten,
+    )
+    from evolvable_evolve.evolution.report import (
+        CandidateFacts,
+        MeanInterval,
+        RunFacts,
+        changed_test_tasks,
+        collect_facts,
+        draw_curve,
+        draw_lineage,
+        format_mean,
+        write_report,
+    )
+    from evolvable_evolve.evolution.run_config import (
+        HostContext,
+        RayCluster,
+        SpendLimit,
+        parse_executor_spec,
+        parse_price,
+    )
+    from evolvable_evolve.evolution.run_context import (
+        QUESTION_TOKENS,
+        RunStopped,
+        check_runnable,
+        executor_kind,
+        make_executor,
+    )
+    from evolvable_evolve.evolution.run_control import (
+        ControlResult,
+        PendingQuestions,
+        RunStatus,
+        SubmittedAnswer,
+        decide_held_candidate,
+        describe_evaluations,
+        get_held_candidate,
+        get_status,
+        list_pending,
+        list_statuses,
+        read_status,
+        resume_run,
+        stop_run,
+        submit_answer,
+    )
+    from evolvable_evolve.evolution.run_file import GIVEN, read_run_file
+    from evolvable_evolve.evolution.run_removal import RemovedRun, finish_removals, remove_old_runs, remove_run
+    from evolvable_evolve.evolution.scorers import TaskSetScorer
+    from evolvable_evolve.evolution.start import Opportunities, StartedRun, find_opportunities, start_run
+    from evolvable_evolve.evolution.statistics import alpha_of_look
+    from evolvable_evolve.evolution.task import (
+        ModelUsage,
+        Rollout,
+        Score,
+        ScorerSpec,
+        Split,
+        SplitRatios,
+        Task,
+        TaskSet,
+        Trial,
+        TrialOutcome,
+    )
+    from evolvable_evolve.evolution.tasks import (
+        ImportedTable,
+        LookTransfer,
+        SessionTaskSet,
+        TableColumns,
+        TaskSetCheck,
+        check_taskset,
+        count_by_category,
+        count_by_split,
+        draft_from_sessions,
+        look_at,
+        propose_session_tasks,
+        read_table,
+        record_shown_test,
+        redact_file,
+        try_checks,
+    )
+    from evolvable_evolve.evolution.tasks.locate import (
+        approve,
+        count_unassigned,
+        is_approved,
+        list_commands,
+        load_taskset,
+        needs_commands,
+        read_taskset_path,
+        refuse_unapproved,
+        refuse_untrusted,
+        registered_scorers,
+        render_splits,
+        write_files,
+    )
+    from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, scorer_files
+    from evolvable_evolve.evolution.trials import (
+        AsyncioBackend,
+        Bill,
+        BudgetSpent,
+        ConcurrencyLimit,
+        ProcessBackend,
+        RayBackend,
+        Reservation,
+        RunBudget,
+        TrialAttempt,
+        TrialBackend,
+        TrialJob,
+        parse_trial,
+        to_bill,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "candidates": "LeakCorpus Program ProgramPart load_program make_part make_program",
+            "deploy": "Adoption MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
+            "driver": "drive_run",
+            "executors": (
+                "CLIENTS CommandHost Executor ToolSandbox check_named_executor encode_input "
+                "parse_strict_json run_tool_command write_below"
+            ),
+            "ledger": (
+                "DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerRecord RunDirectory "
+                "RunState create_run find_run fold_records iter_run_states iter_runs load_run "
+                "load_run_state read_ledger read_records translate_damage"
+            ),
+            "measure": (
+                "MeasuredUnder Measurement StartedMeasurement format_measurement read_measurement start_measurement"
+            ),
+            "operators": "MODES",
+            "plan": "RunPlan make_plan",
+            "proposers": (
+                "FailureCause HandOffModel ModelAnswer ModelQuestion ModelRole NeedsAnswer NoAnswer "
+                "ProposerModel REPAIRS RepairTag check_answer make_masker named_model shorten"
+            ),
+            "report": (
+                "CandidateFacts MeanInterval RunFacts changed_test_tasks collect_facts draw_curve "
+                "draw_lineage format_mean write_report"
+            ),
+            "run_config": "HostContext RayCluster SpendLimit parse_executor_spec parse_price",
+            "run_context": "QUESTION_TOKENS RunStopped check_runnable executor_kind make_executor",
+            "run_control": (
+                "ControlResult PendingQuestions RunStatus SubmittedAnswer decide_held_candidate "
+                "describe_evaluations get_held_candidate get_status list_pending list_statuses read_status "
+                "resume_run stop_run submit_answer"
+            ),
+            "run_file": "GIVEN read_run_file",
+            "run_removal": "RemovedRun finish_removals remove_old_runs remove_run",
+            "scorers": "TaskSetScorer",
+            "start": "Opportunities StartedRun find_opportunities start_run",
+            "statistics": "alpha_of_look",
+            "task": "ModelUsage Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome",
+            "tasks": (
+                "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck check_taskset "
+                "count_by_category count_by_split draft_from_sessions look_at propose_session_tasks "
+                "read_table record_shown_test redact_file try_checks"
+            ),
+            "tasks.locate": (
+                "approve count_unassigned is_approved list_commands load_taskset needs_commands "
+                "read_taskset_path refuse_unapproved refuse_untrusted registered_scorers render_splits "
+                "write_files"
+            ),
+            "tasks.reader": "InvalidTaskSet scorer_files",
+            "trials": (
+                "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend Reservation "
+                "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
+            ),
+        },
+    )
+
+__all__ = [
+    "Adoption",
+    "AsyncioBackend",
+    "Bill",
+    "BudgetSpent",
+    "CLIENTS",
+    "CandidateFacts",
+    "CommandHost",
+    "ConcurrencyLimit",
+    "ControlResult",
+    "DAMAGE_ERRORS",
+    "EVOLVE_DIR",
+    "Executor",
+    "FailureCause",
+    "GIVEN",
+    "HandOffModel",
+    "HostContext",
+    "ImportedTable",
+    "InvalidTaskSet",
+    "LeakCorpus",
+    "Ledger",
+    "LedgerBusy",
+    "LedgerDamaged",
+    "LedgerRecord",
+    "LookTransfer",
+    "MODES",
+    "MeanInterval",
+    "MeasuredUnder",
+    "Measurement",
+    "ModelAnswer",
+    "ModelQuestion",
+    "ModelRole",
+    "ModelUsage",
+    "MonitoredAdoption",
+    "NeedsAnswer",
+    "NoAnswer",
+    "Opportunities",
+    "PendingQuestions",
+    "ProcessBackend",
+    "Program",
+    "ProgramPart",
+    "ProposerModel",
+    "QUESTION_TOKENS",
+    "REPAIRS",
+    "RayBackend",
+    "RayCluster",
+    "RemovedRun",
+    "RepairTag",
+    "Reservation",
+    "Rollout",
+    "RunBudget",
+    "RunDirectory",
+    "RunFacts",
+    "RunPlan",
+    "RunState",
+    "RunStatus",
+    "RunStopped",
+    "Score",
+    "ScorerSpec",
+    "SessionTaskSet",
+    "SpendLimit",
+    "Split",
+    "SplitRatios",
+    "StartedMeasurement",
+    "StartedRun",
+    "SubmittedAnswer",
+    "TableColumns",
+    "Task",
+    "TaskSet",
+    "TaskSetCheck",
+    "TaskSetScorer",
+    "ToolSandbox",
+    "Trial",
+    "TrialAttempt",
+    "TrialBackend",
+    "TrialJob",
+    "TrialOutcome",
+    "adopt",
+    "alpha_of_look",
+    "approve",
+    "changed_test_tasks",
+    "check_answer",
+    "check_named_executor",
+    "check_runnable",
+    "check_taskset",
+    "collect_facts",
+    "count_by_category",
+    "count_by_split",
+    "count_unassigned",
+    "create_run",
+    "decide_held_candidate",
+    "describe_evaluations",
+    "draft_from_sessions",
+    "draw_curve",
+    "draw_lineage",
+    "drive_run",
+    "encode_input",
+    "executor_kind",
+    "find_opportunities",
+    "find_run",
+    "finish_removals",
+    "fold_records",
+    "format_mean",
+    "format_measurement",
+    "get_held_candidate",
+    "get_status",
+    "is_approved",
+    "iter_run_states",
+    "iter_runs",
+    "list_commands",
+    "list_pending",
+    "list_statuses",
+    "load_program",
+    "load_run",
+    "load_run_state",
+    "load_taskset",
+    "look_at",
+    "make_executor",
+    "make_masker",
+    "make_part",
+    "make_plan",
+    "make_program",
+    "monitor_adoptions",
+    "named_model",
+    "needs_commands",
+    "parse_executor_spec",
+    "parse_price",
+    "parse_strict_json",
+    "parse_trial",
+    "preview_adoption",
+    "propose_session_tasks",
+    "read_ledger",
+    "read_measurement",
+    "read_records",
+    "read_run_file",
+    "read_status",
+    "read_table",
+    "read_taskset_path",
+    "record_shown_test",
+    "redact_file",
+    "refuse_unapproved",
+    "refuse_untrusted",
+    "registered_scorers",
+    "remove_old_runs",
+    "remove_run",
+    "render_splits",
+    "resume_run",
+    "run_tool_command",
+    "scorer_files",
+    "shorten",
+    "start_measurement",
+    "start_run",
+    "stop_run",
+    "submit_answer",
+    "to_bill",
+    "translate_damage",
+    "try_checks",
+    "unadopt",
+    "write_below",
+    "write_files",
+    "write_report",
+]

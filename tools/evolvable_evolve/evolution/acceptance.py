@@ -4,15 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.candidates.static_gate import check_candidate, find_executable_change
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate
+from evolvable_evolve.evolution import scorers
+from evolvable_evolve.evolution.candidates import Program, check_candidate, find_executable_change
+from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
 from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate
-from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.proposers import Evidence, ModelAnswer, ModelQuestion, ProposerModel
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext
-from evolvable_evolve.evolution.scorers import external_scorers
 from evolvable_evolve.evolution.task import CRASHED, Task, Trial, TrialOutcome, add_usage
 from evolvable_store.errors import EvolvableError
 
@@ -212,21 +210,19 @@ async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 
-async def calibrate_judge(
-    run: RunContext, judging: external_scorers.JudgeSetup, model: ProposerModel, label: str
-) -> None:
+async def calibrate_judge(run: RunContext, judging: scorers.JudgeSetup, model: ProposerModel, label: str) -> None:
     """Have the judge score the known answers of each rubric, and record how often it was right.
 
     model: the judge, as it is asked now. label: of the executor that runs the tasks.
     Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
     """
     for rubric, samples in judging.samples.items():
-        known = external_scorers.samples_digest(samples)
+        known = scorers.samples_digest(samples)
         kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
         if kept:
-            found = external_scorers.JudgeCalibration.from_record(kept[-1])
+            found = scorers.JudgeCalibration.from_record(kept[-1])
         else:
-            found = await external_scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
+            found = await scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
             run.note(
                 "judge",
                 by=model.name,
@@ -236,10 +232,10 @@ async def calibrate_judge(
                 agreement=found.agreement,
                 passed=found.passes,
                 about=rubric[:200],
-                warning=external_scorers.family_warning(run.settings.executor, model.name, label),
+                warning=scorers.family_warning(run.settings.executor, model.name, label),
             )
-        external_scorers.check_calibration(found)
-        judging.calibrations[external_scorers.rubric_digest(rubric)] = found
+        scorers.check_calibration(found)
+        judging.calibrations[scorers.rubric_digest(rubric)] = found
 
 
 class _PaidJudge:

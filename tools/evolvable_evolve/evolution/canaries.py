@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.ledger import RunDirectory
 from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, Trial
 
 TASKS_PER_CANARY, MAX_CANARIES = 25, 4

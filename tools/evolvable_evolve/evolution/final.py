@@ -19,8 +19,8 @@ from typing import Any
 
 from evolvable_evolve.evolution.acceptance import NO_SKILL, mean_scores
 from evolvable_evolve.evolution.canaries import canary_count, describe_cheating, make_canary_tasks
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, MOST_TEST_TRIALS, RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.sealed_arms import (
@@ -32,21 +32,22 @@ from evolvable_evolve.evolution.sealed_arms import (
     repeat_slow,
 )
 from evolvable_evolve.evolution.staged_verdict import StagedVerdict
-from evolvable_evolve.evolution.statistics.narrow_claim import (
+from evolvable_evolve.evolution.statistics import (
     MIN_GROUPS,
     MIN_NARROW_TASKS,
     NARROW_ALPHA,
     NARROW_REPEATS,
+    STAGE_SHARES,
+    STAGES,
     NarrowResult,
+    Ruling,
+    alpha_of_look,
     is_covered,
     narrow_sizes,
     permutation_result,
 )
-from evolvable_evolve.evolution.statistics.staged_test import STAGE_SHARES, STAGES, alpha_of_look
-from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_evolve.evolution.task import Task
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialRequest
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 SMALL_GAIN = 0.25
 """The gain in the search under which later stages run each task more often under each arm.

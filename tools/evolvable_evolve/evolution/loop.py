@@ -9,15 +9,13 @@ from functools import partial
 from evolvable_evolve.evolution import acceptance, search_operators
 from evolvable_evolve.evolution.acceptance import SearchGate
 from evolvable_evolve.evolution.final import run_final_test
-from evolvable_evolve.evolution.ledger.run_directory import LedgerError
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase
+from evolvable_evolve.evolution.ledger import CandidateDecision, LedgerError, RunPhase
 from evolvable_evolve.evolution.measured_gain import run_measurement
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, Improve
-from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_gate, open_optimizer
-from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer, NoAnswer
+from evolvable_evolve.evolution.optimizers import Optimizer, compose_step, open_gate, open_optimizer
+from evolvable_evolve.evolution.proposers import NeedsAnswer, NoAnswer
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialsFailing
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialsFailing
 from evolvable_store.errors import EvolvableError, TryAgain
 
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 
 from evolvable_evolve.evolution.final import narrow_level, plan_stages
 from evolvable_evolve.evolution.run_config import RunSettings
-from evolvable_evolve.evolution.statistics.narrow_claim import (
+from evolvable_evolve.evolution.statistics import (
     MIN_NARROW_TASKS,
     NARROW_REPEATS,
+    alpha_of_look,
     narrow_sizes,
     permutation_p_value,
+    sign_flip_p_value,
+    staged_sign_flip,
 )
-from evolvable_evolve.evolution.statistics.paired_tests import sign_flip_p_value
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, staged_sign_flip
 from evolvable_evolve.evolution.task import Split, Task, TaskSet
 from evolvable_store.errors import InvalidArgument
 

@@ -7,15 +7,13 @@ from typing import Any
 
 from evolvable_evolve.evolution.acceptance import values_by_task
 from evolvable_evolve.evolution.canaries import find_answered_canaries, make_canary_tasks
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.narrow_claim import NarrowResult, narrow_sizes
-from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
-from evolvable_evolve.evolution.statistics.verdict import Ruling
+from evolvable_evolve.evolution.statistics import NarrowResult, Ruling, narrow_sizes, paired_interval
 from evolvable_evolve.evolution.task import Task, Trial, TrialOutcome
-from evolvable_evolve.evolution.tasks.holdout import TestRunner
-from evolvable_evolve.evolution.trials.measurement import TrialRequest
+from evolvable_evolve.evolution.tasks import TestRunner
+from evolvable_evolve.evolution.trials import TrialRequest
 
 FIRST_REPEAT = 20_000
 """The repeat from which on validation tasks are run here: none of it was measured before."""

@@ -7,16 +7,17 @@ from statistics import fmean
 from typing import Any
 
 from evolvable_evolve.evolution.canaries import CanaryTask, describe_cheating, find_answered_canaries
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.staged_test import (
+from evolvable_evolve.evolution.statistics import (
     MissingTrials,
+    Ruling,
     StagedResult,
     alpha_of_look,
+    compare_log_costs,
     harm_bound,
     staged_sign_flip,
 )
-from evolvable_evolve.evolution.statistics.verdict import Ruling, compare_log_costs
 from evolvable_evolve.evolution.task import Task, Trial
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.llm.transport import SIGN_IN_HEADERS, RequestRules, async_http_client, http_errors
+from evolvable_tools.llm import SIGN_IN_HEADERS, RequestRules, async_http_client, http_errors
 
 if TYPE_CHECKING:
     import httpx2

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.language_model import printable_line
 from evolvable_tools.llm.transport import AnswerTooLarge, host_of
 
 BUSY_HINT = "Try again later; what needs no model goes on without."

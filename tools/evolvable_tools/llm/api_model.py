@@ -5,8 +5,8 @@ from random import random
 from time import monotonic
 from typing import Any
 
-from evolvable_tools.llm import ModelAttempt, ProviderError, Request, most_tokens, parse_answer
 from evolvable_tools.llm.api_failure import ApiFailure, hide_key, read_failure
+from evolvable_tools.llm.language_model import ModelAttempt, ProviderError, Request, most_tokens, parse_answer
 from evolvable_tools.llm.protocols import ApiAccess, ApiRequest, ModelTurn, open_client, protocol_of, user_message
 
 LONGEST_WAIT = 5.0

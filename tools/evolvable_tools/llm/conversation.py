@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from evolvable_tools.llm import ModelAttempt, ProviderError
 from evolvable_tools.llm.api_failure import ApiFailure, read_failure
 from evolvable_tools.llm.api_model import make_attempt
+from evolvable_tools.llm.language_model import ModelAttempt, ProviderError
 from evolvable_tools.llm.protocols import (
     ApiAccess,
     ApiRequest,

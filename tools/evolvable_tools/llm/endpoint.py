@@ -8,10 +8,17 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from evolvable_store import regular_file
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.regular_files import regular_file
-from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, most_tokens
 from evolvable_tools.llm.api_model import ApiModel
+from evolvable_tools.llm.language_model import (
+    LanguageModel,
+    ModelAttempt,
+    ProviderError,
+    Request,
+    WrongAnswer,
+    most_tokens,
+)
 from evolvable_tools.llm.protocols import ANTHROPIC, PROTOCOLS, STRUCTURED, ApiAccess
 from evolvable_tools.llm.transport import host_of, is_key, is_loopback
 

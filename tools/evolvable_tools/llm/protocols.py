@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar
 
-from evolvable_tools.llm import ProviderError, Request, instructions_with_schema, parse_json, printable_line
 from evolvable_tools.llm.api_failure import NoMessage
+from evolvable_tools.llm.language_model import (
+    ProviderError,
+    Request,
+    instructions_with_schema,
+    parse_json,
+    printable_line,
+)
 from evolvable_tools.llm.transport import (
     API_KEY,
     BEARER,

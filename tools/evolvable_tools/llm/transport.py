@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.language_model import printable_line
 
 if TYPE_CHECKING:
     import ssl

@@ -2,10 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from evolvable_store.search.analyzer import FUNCTION_WORDS, MAX_QUERY
-from evolvable_store.search.index import Candidates, IndexEntry, Match
-from evolvable_store.search.tokenizer import fold, tokenize
-from evolvable_store.search.translation import is_not_english
+from evolvable_store.search import (
+    FUNCTION_WORDS,
+    MAX_QUERY,
+    Candidates,
+    IndexEntry,
+    Match,
+    fold,
+    is_not_english,
+    tokenize,
+)
 
 LIST_ALL = 60
 """Of a library of at most so many resources of a kind all can be chosen."""

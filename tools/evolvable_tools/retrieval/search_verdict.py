@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import Match
+    from evolvable_store.search import Match
 
 
 class Verdict(StrEnum):

@@ -14,29 +14,24 @@ from urllib.parse import unquote, urlsplit
 
 from evolvable_server.care.client_status import PATIENCE_SECONDS, check_clients, client_entries, probe_start
 from evolvable_server.client_folders import ClientHomes
-from evolvable_server.clients import config_files
-from evolvable_server.clients.client import USER, Client
-from evolvable_server.clients.registration import (
+from evolvable_server.clients import (
     ClientConnection,
+    all_clients,
     configuration_entry,
     connect,
+    read_configuration,
     run_client,
     server_start,
 )
-from evolvable_server.clients.registry import all_clients
+from evolvable_server.clients.client import USER, Client
 from evolvable_server.config import Config, Machine
 from evolvable_server.environment import CONFIG, HOME
+from evolvable_store import make_manifest, seed_folder
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.objects import make_manifest
-from evolvable_store.paths import seed_folder
 from evolvable_store.resource import Kind
-from evolvable_store.workingcopy.plugin_folders import plugin_place, plugin_skills
-from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.authors import authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.reporting import HealthProblem
-from evolvable_tools.verbs.search import MAX_PAGE, list_page
+from evolvable_store.workingcopy import plugin_place, plugin_skills, read_folder
+from evolvable_tools import Caller, HealthProblem, Library, authorships
+from evolvable_tools.verbs import MAX_PAGE, list_page
 
 PLUGIN = "evolvable"
 """The name of the plugin, and of the marketplace that has it."""
@@ -123,7 +118,7 @@ def _found(
         state = ClientState.PLUGIN
     else:
         try:
-            config_files.read_configuration(path)
+            read_configuration(path)
         except EvolvableError as error:
             state, note = ClientState.BROKEN, f"{error.text} {error.hint}".strip()
     can_plug = state is ClientState.OPEN and not plugin_obstacle(client, config, machine)

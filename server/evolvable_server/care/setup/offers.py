@@ -6,24 +6,16 @@ from functools import partial
 from evolvable_server import plugins
 from evolvable_server.care.setup.clients import find_clients
 from evolvable_server.client_folders import read_client_homes
-from evolvable_server.clients.skill_list import MeasuredList, choose_collection, crowded_list
+from evolvable_server.clients import MeasuredList, choose_collection, crowded_list
 from evolvable_server.config import Config, read_machine
 from evolvable_server.learning_consent import consent, is_shared, set_consent
 from evolvable_server.plugins import SetupOffer
 from evolvable_server.session_learning import count_sessions, describe_past_sessions, learn_past_sessions
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.learning import MAX_TASK
-from evolvable_tools.reporting import Progress, count
-from evolvable_tools.verbs.collections import (
-    add_to_collection,
-    describe_listing,
-    fitting_skills,
-    list_collections,
-    measure_listing,
-)
+from evolvable_tools import Caller, Library, Progress, count
+from evolvable_tools.outcomes import MAX_TASK
+from evolvable_tools.verbs import add_to_collection, describe_listing, fitting_skills, list_collections, measure_listing
 
 COLLECTION = "everyday"
 """What the collection of a shortened list is called, with a number behind it where there is one of the name."""

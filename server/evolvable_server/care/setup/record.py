@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolvable_server.care.setup.clients import FoundClient
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
-from evolvable_tools.library import Library
-from evolvable_tools.reporting import count, some
+from evolvable_store import read_regular, write_private
+from evolvable_tools import Library, count, some
 from evolvable_tools.verbs.folder_states import folder_states
 from evolvable_tools.verbs.library_status import changes_since
 

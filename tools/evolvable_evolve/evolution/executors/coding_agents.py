@@ -17,9 +17,9 @@ from evolvable_evolve.evolution.executors.installation import (
     iter_skills,
     list_ancestor_dirs,
 )
-from evolvable_evolve.sandbox.exchange import ModelAccess
+from evolvable_evolve.sandbox import ModelAccess
 from evolvable_store.resource import Kind
-from evolvable_tools.llm.transport import API_KEY, BEARER, key_header
+from evolvable_tools.llm import API_KEY, BEARER, key_header
 
 
 class ClaudeExecutor(ClientExecutor):

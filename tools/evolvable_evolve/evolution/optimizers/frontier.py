@@ -12,17 +12,22 @@ from typing import Any
 
 from evolvable_evolve.evolution import acceptance, search_operators
 from evolvable_evolve.evolution.acceptance import NO_SKILL, EvaluationPlan, SearchGate, mean_scores, record_decision
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, plan_edits
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.proposers import Evidence
 from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.search_operators import training_batch
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
-from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
-from evolvable_evolve.evolution.statistics.verdict import PairedScores, pair_scores
+from evolvable_evolve.evolution.statistics import (
+    NARROW_REPEATS,
+    PairedScores,
+    PowerDesign,
+    narrow_sizes,
+    pair_scores,
+    smallest_gain,
+)
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
