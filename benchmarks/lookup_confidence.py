@@ -36,9 +36,8 @@ from support import Row, conclude, progress
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index, IndexEntry
 from evolvable_store.store import Store
-from evolvable_tools.embedding import SimilarResources
+from evolvable_tools.embedding.embedder import SimilarResources
 from evolvable_tools.embedding.embedder_client import truncate_task
-from evolvable_tools.retrieval import PendingNeighbours, SearchQuery, fits_from
 from evolvable_tools.retrieval.hybrid import (
     DEPTH,
     ConfidenceFeatures,
@@ -46,6 +45,7 @@ from evolvable_tools.retrieval.hybrid import (
     fuse_with_vectors,
     order_by_words,
 )
+from evolvable_tools.retrieval.search_types import PendingNeighbours, SearchQuery, fits_from
 
 NAMES = tuple(field.name for field in fields(ConfidenceFeatures))
 

@@ -20,8 +20,8 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import IndexEntry
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchQuery
 from evolvable_tools.retrieval.cascade import search_evoagent
+from evolvable_tools.retrieval.search_types import SearchQuery
 from evolvable_tools.review.context_compression import MAX_TOKENS, AssetFiles, compress_history
 from evolvable_tools.verbs import edit
 

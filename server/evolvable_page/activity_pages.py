@@ -7,11 +7,10 @@ from evolvable_page.decision_notes import moved_resources, operation_note
 from evolvable_page.layout import PageBody, author_tag, form, swapping, table, when
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_store import Operation
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Operation
-from evolvable_tools.authors import operation_author
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools import Library, operation_author
+from evolvable_tools.verbs import revert_or_propose
 
 PAGE = 50
 """Operations on a page."""
@@ -109,7 +108,7 @@ def _undo(site: Site, asked: PageRequest) -> str:
     back = BACK.get(asked.get("back"), "/operations")
     if not asked.get("sure") and _going(site.library, number):
         return f"/operations/{number}/undo" + (f"?back={back}" if back != "/operations" else "")
-    undone = proposal_inbox.revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
+    undone = revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
     if undone.conflicts:
         conflict = undone.conflicts[0]
         sides = " | ".join(conflict.sides.splitlines()[:MAX_SIDES])

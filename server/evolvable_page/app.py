@@ -31,7 +31,7 @@ from evolvable_page.layout import PageBody
 from evolvable_page.live import ChangeFeed, stream_endpoint
 from evolvable_page.parts import page_parts
 from evolvable_page.site import PageRequest, PageServices, PageView, Site
-from evolvable_server.transport.host_check import HostCheck
+from evolvable_server.transport import HostCheck
 from evolvable_store.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:

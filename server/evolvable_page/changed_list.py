@@ -12,7 +12,7 @@ from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_
 from evolvable_page.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.verbs.unseen_changes import UnseenChange, approve_seen, count_unseen, list_unseen
+from evolvable_tools.verbs import UnseenChange, approve_seen, count_unseen, list_unseen
 
 ADDRESS = "/inbox/changed"
 

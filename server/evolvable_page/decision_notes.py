@@ -9,8 +9,8 @@ from evolvable_page.layout import form, resource_link, swapping
 from evolvable_page.site import MOST_WAITING, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
-from evolvable_tools.library import Library
+from evolvable_store.storage import APPROVED, OPEN, REJECTED, Proposal
+from evolvable_tools import Library
 
 MAX_NAMED = 5
 """Proposals of one decision that a note names; the others are counted."""

@@ -12,19 +12,15 @@ from evolvable_page.diff_view import draw_diff
 from evolvable_page.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
 from evolvable_page.site import PageAction, PageRequest, PageView, Result, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
-from evolvable_server import plugins
-from evolvable_server.config import read_config
-from evolvable_server.config_edits import set_trusted
-from evolvable_server.second_config import read_library_config
+from evolvable_server import plugins, read_config, read_library_config, set_trusted
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
-from evolvable_tools.reporting import silent_step
-from evolvable_tools.verbs import scan_import
+from evolvable_tools import silent_step, verbs
+from evolvable_tools.verbs import TrustOffer, TrustQuestion
 from evolvable_tools.verbs.folder_states import folder_states
 from evolvable_tools.verbs.library_status import list_held_files
-from evolvable_tools.verbs.scan_import import TrustOffer, TrustQuestion
 
 if TYPE_CHECKING:
-    from evolvable_server.care.doctor import Health
+    from evolvable_server.care import Health
 
 MAX_OFFERED = 200
 """Resources of a folder that are shown before a person trusts it; a larger folder is for the terminal."""
@@ -71,7 +67,7 @@ def _background(site: Site, name: str, compute: Callable[[], Result]) -> Result 
 def _examine(site: Site) -> "Health":
     """Return what `evolvable doctor` finds with the configuration of now, the sandbox apart: no page shows that."""
     # late: few who open the page look at its health, and the checks need modules of every part
-    from evolvable_server.care.doctor import examine
+    from evolvable_server.care import examine
 
     home = site.library.store.home
     return examine(read_config(home=home), silent_step, home)
@@ -167,7 +163,7 @@ def _asked(site: Site, asked: PageRequest) -> TrustQuestion:
     folder = known.get(asked.get("folder"))
     if folder is None:
         raise InvalidArgument("This is no watched folder.", "Health lists those that are.")
-    return scan_import.ask_trust(site.library, site.caller, folder=folder)
+    return verbs.ask_trust(site.library, site.caller, folder=folder)
 
 
 def _seen(question: TrustQuestion) -> str:
@@ -213,7 +209,7 @@ def _trust(site: Site, asked: PageRequest) -> str:
     if _seen(question) != asked.get("seen"):
         raise Conflict("The folder holds something else than you saw.", "Look at it again.")
     caller = site.decider(asked)
-    scan_import.trust(site.library, caller, question)
+    verbs.trust(site.library, caller, question)
     set_trusted(Path(question.folder), site.library.store.home.resolve(), caller.signer)
     return f"/trust?folder={quoted(asked.get('folder'))}"
 

@@ -28,13 +28,12 @@ from evolvable_page.site import MOST_WAITING, PageAction, PageRequest, PageView,
 from evolvable_page.text import make_visible, one_line, quoted, restore_line_ends
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import OPEN, REJECTED
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.usage_report import stats
+from evolvable_store.storage import OPEN, REJECTED
+from evolvable_tools import Library, verbs
+from evolvable_tools.outcomes import stats
 from evolvable_tools.scan import Finding
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs import Decided, Grounds, WaitingProposal
 from evolvable_tools.verbs.library_status import first_request
-from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal
 
 KEYS = "Keys: a approve, r reject, e edit, j next, k previous, u take back, ? all keys."
 
@@ -49,7 +48,7 @@ def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
 
     Each proposal has an address of its own, so that a live part of its page never shows another one.
     """
-    waiting = proposal_inbox.list_waiting(site.library, 1)
+    waiting = verbs.list_waiting(site.library, 1)
     if waiting:
         return next_address(f"/inbox/{waiting[0].proposal_id}", asked)
     empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
@@ -82,8 +81,8 @@ def _waiting_parts(site: Site) -> list[Node]:
 
 def _proposal(site: Site, asked: PageRequest) -> PageBody:
     """Show one proposal."""
-    waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
-    done, shown = decision_note(site, asked), proposal_inbox.show_proposal(site.library, asked.needed("number"))
+    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    done, shown = decision_note(site, asked), verbs.show_proposal(site.library, asked.needed("number"))
     queue = _queue(waiting, shown.proposal_id, [link_changed(site), *_waiting_parts(site)])
     parts = h.div(".inbox")[_left(site, shown), _right(site, asked, shown, waiting), queue]
     main = [done, parts, h.p(".keys")[KEYS]]
@@ -142,7 +141,7 @@ def _decision(site: Site, asked: PageRequest, shown: WaitingProposal) -> Node:
         ]
         return h.section(id="decide", data_live=True)[said, take_back_forms(site, asked, [proposal])]
     edit = None
-    if proposal_inbox.changes_text(site.library, shown.proposal_id):
+    if verbs.changes_text(site.library, shown.proposal_id):
         edit = h.a(href=f"/inbox/{shown.proposal_id}/edit", id="edit", aria_keyshortcuts="e")
     return h.section(id="decide", data_live=True)[
         _decision_forms(site, asked, [shown]), h.p[edit["Edit, then approve"]] if edit is not None else None
@@ -293,8 +292,8 @@ def _queue(waiting: Sequence[WaitingProposal], current: int, below: Node) -> Nod
 def _approve(site: Site, asked: PageRequest) -> str:
     numbers = _numbers(asked)
     caller = site.decider(asked)
-    taken = proposal_inbox.proposed_lines(site.library, numbers[0]) if asked.get("take") and len(numbers) == 1 else {}
-    decided = proposal_inbox.approve_together(
+    taken = verbs.proposed_lines(site.library, numbers[0]) if asked.get("take") and len(numbers) == 1 else {}
+    decided = verbs.approve_together(
         site.library, caller, numbers, asked.get("reason"), _HOW, edited=taken, seen=_seen(numbers, asked)
     )
     return _after(site.library, decided)
@@ -302,12 +301,12 @@ def _approve(site: Site, asked: PageRequest) -> str:
 
 def _edit(site: Site, asked: PageRequest) -> str:
     number = asked.needed("number")
-    texts = proposal_inbox.proposed_texts(site.library, number)
+    texts = verbs.proposed_texts(site.library, number)
     sent = {path: asked.get(f"text:{path}") for path in texts if f"text:{path}" in asked.fields}
     saved = {path: restore_line_ends(text, texts[path]) for path, text in sent.items()}
     edited = {path: text for path, text in saved.items() if text != texts[path]}
     caller = site.decider(asked)
-    decided = proposal_inbox.approve_together(
+    decided = verbs.approve_together(
         site.library, caller, [number], asked.get("reason"), _HOW, edited=edited, seen=_seen([number], asked)
     )
     return _after(site.library, decided)
@@ -321,7 +320,7 @@ def _reject(site: Site, asked: PageRequest) -> str:
             raise InvalidArgument(f"Proposal {number} is {state} already; nothing was rejected.", "Look at it again.")
     return _after(
         site.library,
-        [proposal_inbox.reject(site.library, number, asked.get("reason"), site.caller) for number in numbers],
+        [verbs.reject(site.library, number, asked.get("reason"), site.caller) for number in numbers],
     )
 
 
@@ -329,7 +328,7 @@ def _reopen(site: Site, asked: PageRequest) -> str:
     """Let those of the proposals wait again that are still rejected."""
     proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
     for number in [one for one in numbers if proposals.get(one).state == REJECTED] or numbers[:1]:
-        proposal_inbox.reopen(site.library, site.caller, number)
+        verbs.reopen(site.library, site.caller, number)
     return f"/inbox/{numbers[0]}?done={','.join(map(str, numbers))}"
 
 
@@ -351,7 +350,7 @@ def _seen(numbers: Sequence[int], asked: PageRequest) -> dict[int, int | None] |
 def _after(library: Library, decided: Sequence[Decided]) -> str:
     """Return the address of the next proposal, with what was decided."""
     done = ",".join(str(one.proposal_id) for one in decided)
-    ids = [one.proposal_id for one in proposal_inbox.list_waiting(library, MOST_WAITING)]
+    ids = [one.proposal_id for one in verbs.list_waiting(library, MOST_WAITING)]
     following = next((one for one in ids if one > decided[-1].proposal_id), ids[0] if ids else None)
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"
 
@@ -359,8 +358,8 @@ def _after(library: Library, decided: Sequence[Decided]) -> str:
 def _edit_form(site: Site, asked: PageRequest) -> PageBody:
     """Show the texts of a proposal in fields; what is saved is approved."""
     number = asked.needed("number")
-    shown = proposal_inbox.show_proposal(site.library, number)
-    texts = dict(list(proposal_inbox.proposed_texts(site.library, number).items())[:MAX_EDITED])
+    shown = verbs.show_proposal(site.library, number)
+    texts = dict(list(verbs.proposed_texts(site.library, number).items())[:MAX_EDITED])
     fields = [
         h.label(".text")[
             h.code[make_visible(path)],
@@ -391,8 +390,8 @@ def _edit_form(site: Site, asked: PageRequest) -> PageBody:
 def _session_form(site: Site, asked: PageRequest) -> PageBody:
     """Show all that a session led to, and decide on it together."""
     session = str(asked.path["session"])
-    waiting = proposal_inbox.list_waiting(site.library, MOST_WAITING)
-    mine = [proposal_inbox.show_proposal(site.library, one.proposal_id) for one in waiting if one.session == session]
+    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    mine = [verbs.show_proposal(site.library, one.proposal_id) for one in waiting if one.session == session]
     if not mine:
         raise InvalidArgument("Nothing of this session waits.", "The inbox lists what does.")
     return PageBody(

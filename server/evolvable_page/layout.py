@@ -11,8 +11,8 @@ from htpy import Element, Node
 from markupsafe import Markup
 
 from evolvable_page.text import make_visible, one_line, quoted
-from evolvable_tools.authors import author_words
-from evolvable_tools.outcomes.usage_report import Share
+from evolvable_tools import author_words
+from evolvable_tools.outcomes import Share
 
 SECTIONS = {
     "inbox": ("/inbox", "Inbox"),

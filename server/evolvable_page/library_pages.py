@@ -21,12 +21,10 @@ from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_
 from evolvable_page.text import make_visible, one_line, quoted
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref, check_scope
-from evolvable_tools.metrics import format_success
-from evolvable_tools.outcomes import learning
-from evolvable_tools.outcomes.usage_report import ResourceStats, Stats, stats
-from evolvable_tools.retrieval import MODES
-from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
-from evolvable_tools.verbs.search import FoundMatch, FoundSkills, ListedResource, find_skill, list_resources
+from evolvable_tools import format_success
+from evolvable_tools.outcomes import ResourceStats, Stats, correct_task, list_learned, stats
+from evolvable_tools.retrieval import MODES, VERDICTS, Verdict
+from evolvable_tools.verbs import FoundMatch, FoundSkills, ListedResource, find_skill, list_resources
 
 PAGE = 50
 """Resources on a page."""
@@ -254,7 +252,7 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
 
 def _learned(site: Site, found: FoundSkills) -> Node:
     refs = [Ref.parse(one.ref) for one in found.matches[:3]]
-    tasks = [one for ref in refs for one in learning.list_learned(site.library, site.caller, ref)]
+    tasks = [one for ref in refs for one in list_learned(site.library, site.caller, ref)]
     rows = [
         h.li[resource_link(one.ref), ": ", "not " if one.against else "", make_visible(one.task), f" ({one.source})"]
         for one in [task for task in tasks if task.task][:12]
@@ -265,7 +263,7 @@ def _learned(site: Site, found: FoundSkills) -> Node:
 def _correct(site: Site, asked: PageRequest) -> str:
     task, right, wrong = asked.get("task")[:MAX_TASK], Ref.parse(asked.get("right")), asked.get("wrong")
     against = Ref.parse(wrong) if wrong and Ref.parse(wrong) != right else None
-    learning.correct_task(site.library, site.caller, task, right, against)
+    correct_task(site.library, site.caller, task, right, against)
     return f"/search?task={quoted(task)}&kind={right.kind}"
 
 

@@ -12,19 +12,20 @@ from htpy import Node
 from evolvable_page.layout import form, resource_link, shape, svg, table, with_code
 from evolvable_page.site import PageAction, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, quoted
-from evolvable_server.clients.skill_list import ClientList, choose_collection, client_lists, read_overrides
-from evolvable_server.config import read_machine
+from evolvable_server import read_machine
+from evolvable_server.clients import ClientList, choose_collection, client_lists, read_overrides
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.verbs import collections
-from evolvable_tools.verbs.collections import (
+from evolvable_tools.verbs import (
     BUDGET,
     ListedSkill,
     SkillCollection,
     SkillListing,
+    add_to_collection,
     list_collections,
     measure_listing,
     read_skills,
+    remove_from_collection,
 )
 
 MAX_SHOWN = 100
@@ -218,12 +219,12 @@ def _store(site: Site, asked: PageRequest) -> str:
     if before and not asked.get("known"):
         raise InvalidArgument(f"There is a collection {name} already.", "Go back and choose another name.")
     added, removed = sorted(wanted - before, key=str), sorted((before & shown) - wanted, key=str)
-    collections.add_to_collection(site.library, site.caller, name, added, removed)
+    add_to_collection(site.library, site.caller, name, added, removed)
     return ADDRESS
 
 
 def _remove(site: Site, asked: PageRequest) -> str:
-    collections.remove_from_collection(site.library, site.caller, asked.get("name"))
+    remove_from_collection(site.library, site.caller, asked.get("name"))
     return ADDRESS
 
 

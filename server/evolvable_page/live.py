@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 from evolvable_page.access import PageAccess, PageSession
-from evolvable_store.storage.protocol import Storage
+from evolvable_store.storage import Storage
 
 POLL_SECONDS = 0.04
 """How often the library is asked for a change while a page is open: a query of SQLite's change counter."""

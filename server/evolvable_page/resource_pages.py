@@ -25,14 +25,21 @@ from evolvable_page.layout import (
 )
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, render_markdown
-from evolvable_store.operation import Actor, Head
+from evolvable_store import Actor, Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.proposals import APPROVED, OPEN, Proposal
-from evolvable_tools.authors import NOBODYS, authorships
-from evolvable_tools.outcomes.usage_report import ResourceStats, stats
-from evolvable_tools.verbs import edit
-from evolvable_tools.verbs.load import Loaded, get_resource
-from evolvable_tools.verbs.versions import History, PastVersion, resource_history
+from evolvable_store.storage import APPROVED, OPEN, Proposal
+from evolvable_tools import NOBODYS, authorships
+from evolvable_tools.outcomes import ResourceStats, stats
+from evolvable_tools.verbs import (
+    History,
+    Loaded,
+    PastVersion,
+    Updated,
+    get_resource,
+    remove_resource,
+    resource_history,
+    restore_resource,
+)
 
 VERSIONS = 30
 """Versions in the lane and in the table of one page."""
@@ -288,7 +295,7 @@ def _removal(site: Site, asked: PageRequest, head: Head) -> Node:
 
 def _restore(site: Site, asked: PageRequest) -> str:
     ref, version = Ref.parse(asked.get("ref")), asked.needed("version")
-    restored = edit.restore_resource(
+    restored = restore_resource(
         site.library,
         site.signing(asked),
         ref,
@@ -301,13 +308,13 @@ def _restore(site: Site, asked: PageRequest) -> str:
 
 def _remove(site: Site, asked: PageRequest) -> str:
     ref = Ref.parse(asked.get("ref"))
-    removed = edit.remove_resource(
+    removed = remove_resource(
         site.library, site.signing(asked), ref, "removed in the local page", expected_version=asked.number("expected")
     )
     return _after(ref, removed)
 
 
-def _after(ref: Ref, done: edit.Updated) -> str:
+def _after(ref: Ref, done: Updated) -> str:
     """Return the address of the resource, with what was done."""
     nothing = 1 if done.operation is None else None
     return resource_address(ref, operation=done.operation, nothing=nothing)

@@ -9,11 +9,10 @@ from htpy import Node
 from evolvable_page.layout import PageBody, resource_link, table, tag, when
 from evolvable_page.site import PageRequest, PageView, Site
 from evolvable_page.text import make_visible, one_line, quoted
-from evolvable_server.config import read_machine
+from evolvable_server import read_machine
 from evolvable_store.errors import NoSuchOperation
-from evolvable_tools.sessions import Session, Span
-from evolvable_tools.sessions.parser import ListedSession, SessionPage, list_sessions, read_session
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.sessions import ListedSession, Session, SessionPage, Span, list_sessions, read_session
+from evolvable_tools.verbs import list_waiting
 
 LISTED = 50
 """Sessions that are listed, the newest first."""
@@ -89,7 +88,7 @@ def _used(site: Site, session: str) -> Node:
 
 def _proposed(site: Site, session: str) -> Node:
     proposals = site.library.store.backend.proposals
-    waiting = [one for one in proposal_inbox.list_waiting(site.library) if one.session == session]
+    waiting = [one for one in list_waiting(site.library) if one.session == session]
     rows = [
         h.li[
             h.a(href=f"/inbox/{one.proposal_id}")[f"{one.proposal_id}: {one.ref}"], " waits: ", make_visible(one.reason)

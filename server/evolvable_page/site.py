@@ -20,10 +20,8 @@ from starlette.routing import Route
 from evolvable_page.access import BodyTooLong, PageAccess, PageSession
 from evolvable_page.layout import Frame, PageBody, draw_page, with_code
 from evolvable_page.text import make_visible
-from evolvable_server.app import lock_of
-from evolvable_server.approval_keys import ApproverKeys
-from evolvable_server.config import Config
-from evolvable_server.second_config import read_library_config
+from evolvable_server import ApproverKeys, Config, lock_of, read_library_config
+from evolvable_store import Actor, Signer
 from evolvable_store.errors import (
     Conflict,
     EvolvableError,
@@ -33,10 +31,8 @@ from evolvable_store.errors import (
     NotFound,
     Refused,
 )
-from evolvable_store.operation import Actor, Signer
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs.registry import VERBS, Authority
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import VERBS, Authority
 
 log = logging.getLogger(__name__)
 

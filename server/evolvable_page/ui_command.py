@@ -12,18 +12,13 @@ import click
 
 from evolvable_page.app import PageServer
 from evolvable_page.site import PageServices
-from evolvable_server import plugins
-from evolvable_server.approval_keys import PassphraseSigner
-from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.progress import paused_progress
+from evolvable_server import Config, PassphraseSigner, listen_address, plugins
+from evolvable_server.cli import CommandContext, command, paused_progress
 from evolvable_server.cli.terminal import remark, say
-from evolvable_server.clients.memory_files import refresh_memory_files
-from evolvable_server.config import Config
-from evolvable_server.grants import listen_address
+from evolvable_server.clients import refresh_memory_files
+from evolvable_store import Identity, Principal, Signer
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Identity, Principal, Signer
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 if TYPE_CHECKING:
     from evolvable_server.page_kit import SignInFlow

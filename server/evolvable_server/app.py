@@ -9,13 +9,11 @@ from pathlib import Path
 from evolvable_server.config import Config, actor_of, file_status
 from evolvable_server.person_config import USUAL, PersonConfig, account_home, config_path
 from evolvable_server.second_config import read_library_config, second_path
+from evolvable_store import Identity
 from evolvable_store.errors import EvolvableError
-from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.workingcopy.projects import Projects
-from evolvable_tools.approvals_lock import ApprovalsLock
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_store.workingcopy import Projects
+from evolvable_tools import ApprovalsLock, Caller, Library
 
 log = logging.getLogger(__name__)
 

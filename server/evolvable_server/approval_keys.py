@@ -16,9 +16,9 @@ from typing import Any
 from evolvable_server.config_file import PRIVATE, check_owner
 from evolvable_server.person_config import config_path, read_person_config
 from evolvable_server.second_config import own_path
+from evolvable_store import regular_file
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.regular_files import regular_file
-from evolvable_tools.approvals_lock import SigningKey, make_key, open_key
+from evolvable_tools import SigningKey, make_key, open_key
 
 FILE = "approvals.key"
 

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_server.config import Config, is_person
-from evolvable_store.paths import work_tree
+from evolvable_store import work_tree
 from evolvable_store.resource import Kind
-from evolvable_store.workingcopy.discovery import COMMANDS
-from evolvable_store.workingcopy.openat import link_out_of_repository
-from evolvable_store.workingcopy.plugin_folders import plugin_skills
-from evolvable_store.workingcopy.project_places import skill_folders, surroundings_of
+from evolvable_store.workingcopy import COMMANDS, link_out_of_repository, plugin_skills, skill_folders, surroundings_of
 
 VARIABLES = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}
 """Client in `[clients]` of the account's configuration -> the variable with which the client is told the same."""

@@ -25,9 +25,8 @@ from evolvable_server.environment import (
 )
 from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter
 from evolvable_server.second_config import read_library_config
+from evolvable_store import ADDRESS_FILE, Actor, Identity, Principal
 from evolvable_store.errors import InvalidArgument, InvalidRef
-from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import check_scope
 
 MARKS = {

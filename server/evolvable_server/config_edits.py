@@ -27,10 +27,9 @@ from evolvable_server.person_config import (
     signed_settings,
 )
 from evolvable_server.second_config import read_library_config, second_path
+from evolvable_store import Signer, write_private
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
-from evolvable_store.operation import Signer
-from evolvable_store.private_files import write_private
-from evolvable_tools.llm.endpoint import ModelEndpoint
+from evolvable_tools.llm import ModelEndpoint
 
 _LOCK_SECONDS = 10.0
 

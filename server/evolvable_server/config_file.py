@@ -4,8 +4,8 @@ import os
 import stat
 from pathlib import Path
 
+from evolvable_store import regular_file
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.regular_files import regular_file
 
 MAX_BYTES = 1_000_000
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from evolvable_store.paths import CHANGE_MARK, LIBRARY_FILES, PLACES_FILES, is_ignored
+from evolvable_store import CHANGE_MARK, LIBRARY_FILES, PLACES_FILES, is_ignored
 
 STEP, LONGEST = 0.02, 0.1
 """Seconds: events that come this close together, and all of them within the longest time, are one batch."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from evolvable_store.workingcopy.folder_lock import FolderOwner
+from evolvable_store.workingcopy import FolderOwner
 
 BEAT_SECONDS = 1.0
 """How often the owner gives a sign of life, and the others ask whether there is an owner."""

@@ -20,8 +20,7 @@ from evolvable_store.errors import EvolvableError, LibraryBusy, TryAgain
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from evolvable_store.search.index_entries import AnalyzedText, SourceText
-    from evolvable_store.search.index_writer import Analyze
+    from evolvable_store.search import Analyze, AnalyzedText, SourceText
 
 # Start time: processes of the pool import this module, and need nothing of the library.
 
@@ -158,10 +157,8 @@ def main() -> None:
 
 
 def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
-    from evolvable_store.search.index import Index
-    from evolvable_store.search.index_writer import BACKLOG_BATCH, BATCH
-    from evolvable_store.search.postings import SETTLED_AT_ONCE
-    from evolvable_store.store import Store
+    from evolvable_store import Store
+    from evolvable_store.search import BACKLOG_BATCH, BATCH, SETTLED_AT_ONCE, Index
 
     once = ONCE in modes
     batch, at_once = (BATCH, _PIECE) if BESIDE in modes else (BACKLOG_BATCH, SETTLED_AT_ONCE)
@@ -229,7 +226,7 @@ def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[Analy
 
 
 def _analyze(sources: "Sequence[SourceText]") -> "list[AnalyzedText]":
-    from evolvable_store.search.index_entries import analyze_source
+    from evolvable_store.search import analyze_source
 
     return list(map(analyze_source, sources))
 

@@ -12,10 +12,8 @@ from typing import NamedTuple
 from evolvable_server.client_folders import read_client_homes
 from evolvable_server.config import Config, is_person
 from evolvable_server.person_config import account_home
+from evolvable_store import ADDRESS_FILE, read_regular, write_private
 from evolvable_store.errors import Refused
-from evolvable_store.paths import ADDRESS_FILE
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
 
 CONSENT = "learning.json"
 """File in the library's folder: {"from_sessions": true or false}."""

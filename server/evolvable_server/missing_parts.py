@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from evolvable_server import plugins
-from evolvable_store.paths import AGENT_RUNS, MIRRORS, RUNS
-from evolvable_tools.library import Library
+from evolvable_store import AGENT_RUNS, MIRRORS, RUNS
+from evolvable_tools import Library
 
 _FOLDERS: Mapping[str, Mapping[str, str]] = {
     plugins.EVOLVE: {RUNS: "runs of evolution", AGENT_RUNS: "runs of agents"},

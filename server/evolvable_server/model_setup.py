@@ -23,24 +23,19 @@ from evolvable_server.config import (
 )
 from evolvable_server.learning_consent import may_teach
 from evolvable_server.person_config import NOBODY, ROLES
+from evolvable_store import CONFIGURATION, regular_file, work_tree
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.paths import CONFIGURATION, work_tree
-from evolvable_store.regular_files import regular_file
 from evolvable_tools.embedding import installed_spec, model_folder
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.resource import Kind
-    from evolvable_tools.approvals import ApprovalPolicy
-    from evolvable_tools.embedding.embedder_client import SharedEmbedder
-    from evolvable_tools.llm.anthropic_model import AnthropicModel
-    from evolvable_tools.llm.command_model import CommandModel
-    from evolvable_tools.llm.endpoint import FallbackModel, NamedModels
-    from evolvable_tools.llm.openai_model import OpenAIModel
-    from evolvable_tools.redaction.redactor import Redactor
-    from evolvable_tools.redaction.secret_patterns import UserPatterns
-    from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
+    from evolvable_tools import ApprovalPolicy
+    from evolvable_tools.embedding import SharedEmbedder
+    from evolvable_tools.llm import AnthropicModel, CommandModel, FallbackModel, NamedModels, OpenAIModel
+    from evolvable_tools.redaction import Redactor, UserPatterns
+    from evolvable_tools.review import ReviewBudget, ReviewSettings
 
 # Start time: only what the settings choose is imported.
 
@@ -90,7 +85,7 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
     spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return None
-    from evolvable_tools.embedding.embedder_client import SharedEmbedder
+    from evolvable_tools.embedding import SharedEmbedder
 
     check_model_folder(config, spec)
     environment = hub_environment(config, os.environ)
@@ -124,7 +119,7 @@ def hub_environment(config: Config, environment: Mapping[str, str]) -> dict[str,
 
 def named_models(config: Config) -> "NamedModels":
     """Return the models that the person named, and who answers in which role."""
-    from evolvable_tools.llm.endpoint import NamedModels
+    from evolvable_tools.llm import NamedModels
 
     person = config.person
     roles = {role: person.models_of_role(role) for role in person.model_roles}
@@ -141,11 +136,10 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
     """Return the model that a setting names: a named model, the Anthropic API, a client that only
     answers, or a command that the person named; of several, with commas between them, each where those before gave no
     answer. Raise Refused for any other, InvalidArgument for a key that cannot be read. options: of all models."""
-    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
-    from evolvable_tools.llm.command_model import CommandModel, command_of
+    from evolvable_tools.llm import MODEL, AnthropicModel, CommandModel, command_of
 
     if "," in setting:
-        from evolvable_tools.llm.endpoint import FallbackModel
+        from evolvable_tools.llm import FallbackModel
 
         names = [name.strip() for name in setting.split(",") if name.strip()]
         return FallbackModel([_make_model(config, name, role, source, **options) for name in names])
@@ -195,7 +189,7 @@ class Redaction:
         now = file_status(self._path)
         with self._turn:
             if self._made is None or now != self._seen:
-                from evolvable_tools.redaction.redactor import Redactor  # late: it takes a while to compile
+                from evolvable_tools.redaction import Redactor  # late: it takes a while to compile
 
                 own, problems = own_patterns(self._path.parent)
                 for problem in problems:
@@ -206,7 +200,7 @@ class Redaction:
 
 def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
     """Return a person's own patterns, none without the file, and what is wrong, with file and line."""
-    from evolvable_tools.redaction.secret_patterns import UserPatterns, read_patterns
+    from evolvable_tools.redaction import UserPatterns, read_patterns
 
     path = home / FILE
     try:
@@ -240,8 +234,8 @@ MAX_BOOT = 200_000
 def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     """Yield the settings of reviews. Raise InvalidArgument for a setting that names nothing."""
     # Late: a server answers its first question without them.
-    from evolvable_server.clients.memory_files import strip_block
-    from evolvable_tools.review.review_config import ReviewSettings
+    from evolvable_server.clients import strip_block
+    from evolvable_tools.review import ReviewSettings
 
     _, _, budget = budget_limits(config)
     machine = read_machine(config.project)
@@ -292,7 +286,7 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
 
     Raise InvalidArgument for a setting that says none.
     """
-    from evolvable_tools.review.review_config import parse_budget, stricter_budget
+    from evolvable_tools.review import parse_budget, stricter_budget
 
     with naming_source("budgets.review of the person's configuration"):
         account, *others = (str(one.budgets.get("review", "")) for one in config.person.parts)
@@ -309,7 +303,7 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
 
     Raise InvalidArgument for a setting that says none.
     """
-    from evolvable_tools.approvals import parse_policies, stricter_policies
+    from evolvable_tools import parse_policies, stricter_policies
 
     with naming_source("review_policy of the person's configuration"):
         account, *others = (one.review_policy for one in config.person.parts)

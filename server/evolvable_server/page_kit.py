@@ -4,9 +4,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from evolvable_store.operation import Identity
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_store import Identity
+from evolvable_tools import Caller, Library
 
 Value = TypeVar("Value")
 

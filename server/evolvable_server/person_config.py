@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evolvable_server.config_file import CORRECT, read_config_text
+from evolvable_store import is_address
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.paths import is_address
 
 if sys.platform == "win32":
     import ctypes
@@ -25,7 +25,7 @@ else:
 
 if TYPE_CHECKING:
     from evolvable_server.grants import SignIn
-    from evolvable_tools.llm.endpoint import ModelEndpoint
+    from evolvable_tools.llm import ModelEndpoint
 
 # Start time, 5 to 15 ms each: tomllib, as many accounts have no file, and the approvals lock, which few accounts use.
 
@@ -303,7 +303,7 @@ def _model_tables(table: Mapping[str, Any]) -> "tuple[dict[str, ModelEndpoint], 
     roles = _table(table, "roles")
     if not named and not roles:
         return {}, {}
-    from evolvable_tools.llm.endpoint import parse_endpoints, parse_roles  # late: most accounts name no model
+    from evolvable_tools.llm import parse_endpoints, parse_roles  # late: most accounts name no model
 
     try:
         return parse_endpoints(named, {name: role for role in ROLES for name in _table(table, role)}), parse_roles(
@@ -315,13 +315,13 @@ def _model_tables(table: Mapping[str, Any]) -> "tuple[dict[str, ModelEndpoint], 
 
 def signed_settings(table: Mapping[str, Any]) -> bytes:
     """Return what the signature of a configuration covers."""
-    from evolvable_tools.approvals_lock import canonical_form
+    from evolvable_tools import canonical_form
 
     return canonical_form(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
 
 
 def _is_signed(table: Mapping[str, Any], key: str) -> bool:
-    from evolvable_tools.approvals_lock import ApprovalsLock  # late: most have no lock
+    from evolvable_tools import ApprovalsLock  # late: most have no lock
 
     try:
         signature = bytes.fromhex(_table(table, "approvals").get("signature", ""))

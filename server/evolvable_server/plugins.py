@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pluggy
 
 from evolvable_store.errors import LibraryError
-from evolvable_tools.verbs import registry
+from evolvable_tools.verbs import add_table
 
 if TYPE_CHECKING:
     from evolvable_server.clients.client import Client
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.call import CallSessions
     from evolvable_server.mcp.server import LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
-    from evolvable_store.paths import Registered
+    from evolvable_store import Registered
     from evolvable_store.resource import Ref
-    from evolvable_store.storage.protocol import Storage
-    from evolvable_tools.caller import Caller
-    from evolvable_tools.library import Library, TrialArms
-    from evolvable_tools.reporting import HealthProblem
+    from evolvable_store.storage import Storage
+    from evolvable_tools import Caller, HealthProblem, Library, TrialArms
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +195,7 @@ def _manager() -> pluggy.PluginManager:
 def _register(manager: pluggy.PluginManager, part: object, name: str) -> None:
     manager.register(part, name)
     if (table := getattr(part, "verb_table", None)) is not None:
-        registry.add_table(table())
+        add_table(table())
 
 
 @cache

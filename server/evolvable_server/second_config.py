@@ -22,7 +22,7 @@ from evolvable_server.person_config import (
     registered_homes,
     stricter,
 )
-from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, work_tree
+from evolvable_store import ADDRESS_FILE, LIBRARY_FILE, work_tree
 
 NAMES = (*ROLES, "models", "roles", "trusted", "remotes")
 """The tables of a second file that name something."""

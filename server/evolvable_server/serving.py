@@ -26,29 +26,33 @@ from evolvable_server.app import (
     marks_agents,
 )
 from evolvable_server.client_process import client_connection, shared_connection
-from evolvable_server.clients.registry import add_client_log
+from evolvable_server.clients import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
 from evolvable_server.index_worker import index_elsewhere
 from evolvable_server.learning_consent import consent
+from evolvable_server.mcp import (
+    AppsExtension,
+    ClientLog,
+    FastStart,
+    Notifier,
+    SkillsExtension,
+    add_approvals,
+    add_lazy_tools,
+    add_logs,
+    add_notifications,
+    add_prompts,
+    add_resources,
+)
 from evolvable_server.mcp.call import CallSessions, conversation_of
-from evolvable_server.mcp.fast_start import FastStart
-from evolvable_server.mcp.inbox_app import AppsExtension
-from evolvable_server.mcp.lazy_tools import add_lazy_tools
-from evolvable_server.mcp.look_gates import add_approvals
-from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
-from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
-from evolvable_server.mcp.resources import add_resources
 from evolvable_server.mcp.server import LibraryServer, add_hook_event
 from evolvable_server.model_setup import Redaction, approval_policies, lazy_review_settings, open_search
 from evolvable_server.person_config import registered_homes
 from evolvable_server.watcher import Watcher
+from evolvable_store import Change, Identity, Principal, Store
 from evolvable_store.errors import EvolvableError, may_pass
-from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
-from evolvable_store.store import Store
-from evolvable_tools.caller import ApprovalLevel, Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs.duplicate_hints import DuplicateHints
+from evolvable_tools import ApprovalLevel, Caller, Library
+from evolvable_tools.verbs import DuplicateHints
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """mallopt's names for the parameters below (malloc.h of glibc)."""
@@ -227,7 +231,7 @@ class Serving:
     def _add_groups(self, config: Config, caller: Caller, sessions: CallSessions) -> None:
         """Add the groups of tools that are asked for."""
         if "delegation" in config.toolsets:
-            from evolvable_server.mcp.delegation_tools import add_delegation  # takes a while, and most never need it
+            from evolvable_server.mcp import add_delegation  # takes a while, and most never need it
 
             add_delegation(self.server, self.library, caller, sessions)
         if config.toolsets:  # else a start reads no metadata of distributions
@@ -268,7 +272,7 @@ class Serving:
         """Bring the memories up to date, when that is switched on; return what is not."""
         if not (self._home / MEMORY_COPIES).exists():
             return set()
-        from evolvable_server.clients.memory_files import refresh_memory_files
+        from evolvable_server.clients import refresh_memory_files
 
         try:
             copies = refresh_memory_files(self._home, self.library)
@@ -278,8 +282,8 @@ class Serving:
         return {f"The memories of {copy.title} are not up to date: {copy.why}" for copy in broken}
 
     def _reread(self) -> None:
-        from evolvable_store.workingcopy.project_changes import refresh_marks
-        from evolvable_tools.trust import mark_repository_heads
+        from evolvable_store.workingcopy import refresh_marks
+        from evolvable_tools import mark_repository_heads
 
         last = ""
         while not self._closed.is_set():
@@ -346,7 +350,7 @@ class Serving:
 
 def serve_stdio(config: Config, early: FastStart | None = None) -> NoReturn:
     """Serve one client on stdin and stdout; end the process when the client is gone. early: who answers till then."""
-    from evolvable_server.transport.stdio import run_stdio
+    from evolvable_server.transport import run_stdio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     serving = Serving(config)

@@ -9,8 +9,8 @@ from evolvable_server.config import Config
 from evolvable_server.learning_consent import check_own, consent, transcript_places
 from evolvable_server.model_setup import Redaction
 from evolvable_store.errors import EvolvableError, LibraryBusy, Refused
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.past_sessions import PastSessions, count_transcripts, learn_from_past
+from evolvable_tools import Library
+from evolvable_tools.outcomes import PastSessions, count_transcripts, learn_from_past
 
 _LOCK = "learning.lock"
 

@@ -5,12 +5,10 @@ from dataclasses import astuple, dataclass, field
 from datetime import timedelta
 
 from evolvable_server import plugins
+from evolvable_store import collect, days_of_use, format_time, plan_day, planned_day
 from evolvable_store.errors import EvolvableError
-from evolvable_store.gc import collect
-from evolvable_store.transaction import format_time
-from evolvable_store.used_days import plan_day, planned_day, used_days
-from evolvable_store.workingcopy.file_moves import Trash
-from evolvable_tools.library import Library
+from evolvable_store.workingcopy import Trash
+from evolvable_tools import Library
 from evolvable_tools.verbs.library_status import YEAR_DAYS
 
 NOTICE_DAYS = 7
@@ -72,9 +70,9 @@ def keep_up(library: Library) -> FoldedLibrary | None:
         return None
     planned = planned_day(store.home)
     if planned is None:
-        plan_day(store.home, used_days(store.home) + NOTICE_DAYS)
+        plan_day(store.home, days_of_use(store.home) + NOTICE_DAYS)
         return None
-    if used_days(store.home) < planned:
+    if days_of_use(store.home) < planned:
         return None
     folded = fold_library(library, YEAR_DAYS)
     plan_day(store.home, None)

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from evolvable_server.file_events import InotifyEvents, has_inotify
-from evolvable_store.workingcopy.folder_lock import FolderOwner
+from evolvable_store.workingcopy import FolderOwner
 
 RESCAN_SECONDS = 30.0
 """The least time between two scans of every folder, events or not."""

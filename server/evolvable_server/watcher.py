@@ -23,16 +23,15 @@ from evolvable_server.file_events import EventSource, FileEvents, library_events
 from evolvable_server.heartbeat import Heartbeat
 from evolvable_server.index_worker import BurstIndexer
 from evolvable_server.watch_failures import RESCAN_SECONDS, WatchFailure, explain_failure, format_failures
+from evolvable_store import Change
 from evolvable_store.errors import EvolvableError, LibraryBusy
-from evolvable_store.operation import Change
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.workingcopy.folder_lock import FolderOwner
-from evolvable_tools.library import Library
-from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
+from evolvable_store.storage import WatchedFolder
+from evolvable_store.workingcopy import FolderOwner
+from evolvable_tools import Library
+from evolvable_tools.verbs import changes_seen, moves_seen
 
 if TYPE_CHECKING:
-    from evolvable_store.workingcopy.incoming import SyncReport
-    from evolvable_store.workingcopy.registry import WorkingCopies
+    from evolvable_store.workingcopy import SyncReport, WorkingCopies
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,7 @@ class Watcher:
     def start(self) -> None:
         """Start following. If this process owns the folders it looks at them at once, in the background."""
         # A server answers before it follows folders.
-        from evolvable_store.workingcopy.registry import WorkingCopies
+        from evolvable_store.workingcopy import WorkingCopies
 
         self._copies = WorkingCopies(
             self._library.store,
@@ -416,9 +415,9 @@ class Watcher:
             text = f"{sync.folder.path}/{issue.directory}: {'; '.join(issue.problems)}"
             self._say((sync.folder, issue.directory), text)
         if sync.taken:
-            from evolvable_tools import secret_leaks  # late: its patterns take a while to compile
+            from evolvable_tools import leak_messages, leaks  # late: its patterns take a while to compile
 
-            for line in secret_leaks.leak_messages(secret_leaks.leaks(self._library)):
+            for line in leak_messages(leaks(self._library)):
                 self._say(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:

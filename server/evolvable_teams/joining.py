@@ -22,13 +22,10 @@ from urllib.parse import urlencode, urlsplit
 import anyio
 import httpx2
 
-from evolvable_server.config_file import check_owner
-from evolvable_server.second_config import own_path
+from evolvable_server import check_owner, own_path
+from evolvable_store import regular_file, workingcopy, write_private
 from evolvable_store.errors import InvalidArgument, NotFound, Refused
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import regular_file
-from evolvable_store.workingcopy import project_map
-from evolvable_store.workingcopy.projects import scopes_by_map
+from evolvable_store.workingcopy import scopes_by_map
 from evolvable_teams.oidc import (
     KeySet,
     ProviderMetadata,
@@ -326,13 +323,13 @@ def name_project(name: str, place: Path, scope: str) -> Path:
     """
     folder = _projects_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    project_map.change_projects(folder, lambda known: known.having(project_map.Project(place, scope)))
-    return folder / project_map.FILE
+    workingcopy.change_projects(folder, lambda known: known.having(workingcopy.Project(place, scope)))
+    return folder / workingcopy.PROJECTS_FILE
 
 
 def projects_at(name: str, directory: Path) -> tuple[str, ...]:
     """Return the projects of a joined library that are read from a directory, the nearest first."""
-    return scopes_by_map(project_map.read_projects(_projects_folder(name)), directory, Path.home())
+    return scopes_by_map(workingcopy.read_projects(_projects_folder(name)), directory, Path.home())
 
 
 def _projects_folder(name: str) -> Path:

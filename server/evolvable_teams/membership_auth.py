@@ -18,10 +18,9 @@ import anyio
 import httpx2
 from anyio.to_thread import run_sync
 
+from evolvable_store import read_regular, write_private
 from evolvable_store.errors import NotFound
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
-from evolvable_store.workingcopy.folder_lock import exclusive
+from evolvable_store.workingcopy import exclusive
 from evolvable_teams.joining import Membership, load_membership, membership_file, renewed, save_membership
 
 EARLY_SECONDS = 60.0

@@ -18,7 +18,7 @@ import anyio
 import httpx2
 import jwt
 
-from evolvable_server.person_config import read_person_config
+from evolvable_server import read_person_config
 from evolvable_store.errors import InvalidArgument
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

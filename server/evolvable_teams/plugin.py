@@ -8,9 +8,9 @@ from evolvable_server.plugins import HttpService, hookimpl
 from evolvable_teams.postgres import import_postgres
 
 if TYPE_CHECKING:
-    from evolvable_server.config import Config
-    from evolvable_store.paths import Registered
-    from evolvable_store.storage.protocol import Storage
+    from evolvable_server import Config
+    from evolvable_store import Registered
+    from evolvable_store.storage import Storage
     from evolvable_teams.sign_in import LoginFlow
 
 _CLI = "evolvable_teams.cli"
@@ -61,7 +61,7 @@ def token_rows(home: Path) -> list[dict[str, Any]]:
 @hookimpl
 def serve_http(service: HttpService, ready: Callable[[str], None]) -> bool:
     """Serve the library over HTTP."""
-    from evolvable_teams.http.http_options import serve  # late: few processes serve HTTP
+    from evolvable_teams.http import serve  # late: few processes serve HTTP
 
     serve(service, ready)
     return True

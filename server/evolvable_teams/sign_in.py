@@ -18,11 +18,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx2
 from cryptography.fernet import Fernet, InvalidToken
 
-from evolvable_server.config import Config, library_names, read_sign_in_secret
-from evolvable_server.grants import SignIn
+from evolvable_server import Config, SignIn, library_names, read_sign_in_secret
 from evolvable_server.page_kit import SignedIn
+from evolvable_store import Identity, Principal
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
-from evolvable_store.operation import Identity, Principal
 from evolvable_teams.oidc import KeySet, ProviderMetadata, ask_json, discover, new_client
 
 CALLBACK_PATH = "/callback"

@@ -22,7 +22,8 @@ from typing import Annotated, Any, Literal
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from evolvable_server.grants import Permission
+from evolvable_server import Permission
+from evolvable_store import regular_file, write_private
 from evolvable_store.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -35,8 +36,6 @@ from evolvable_store.errors import (
     Refused,
     TryAgain,
 )
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import regular_file
 
 PREFIX = "evo_"
 """What every secret begins with, so that scanners for leaked secrets can know it."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 from evolvable_store.objects import unpack
 from evolvable_store.resource import Ref
 from evolvable_store.secret_copies import holds_text, without_texts
-from evolvable_store.storage.maintenance import BlobLocation, PurgeJob
+from evolvable_store.storage import BlobLocation, PurgeJob
 from evolvable_store.store import Store
 
 MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20

@@ -41,10 +41,19 @@ from evolvable_store.provenance import (
     carry_reverted,
 )
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_not_plugins, check_scope
-from evolvable_store.storage.audit import Decision
-from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout, PendingPart
-from evolvable_store.storage.protocol import ArrivedStep, Packed, ReplayStep, Storage, Writer
-from evolvable_store.storage.release_channel import MoveNote
+from evolvable_store.storage import (
+    ArrivedStep,
+    Binding,
+    Decision,
+    DirectoryMark,
+    MoveNote,
+    Packed,
+    PendingCheckout,
+    PendingPart,
+    ReplayStep,
+    Storage,
+    Writer,
+)
 from evolvable_store.validation import main_path
 
 

@@ -13,11 +13,11 @@ from evolvable_store.private_files import write_private
 
 DAY_SECONDS = 86_400.0
 
-FILE = "used-days.json"
+USED_DAYS_FILE = "used-days.json"
 """File in the home with the count."""
 
 
-def used_days(home: Path) -> int:
+def days_of_use(home: Path) -> int:
     """Return on how many days this home was used so far, as `count_day` counted them."""
     return _read(home).days
 
@@ -57,7 +57,7 @@ class _Days:
 
 def _read(home: Path) -> _Days:
     try:
-        found = json.loads((home / FILE).read_text(encoding="utf-8"))
+        found = json.loads((home / USED_DAYS_FILE).read_text(encoding="utf-8"))
         planned = found.get("planned")
         return _Days(float(found["last"]), int(found["days"]), None if planned is None else int(planned))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
@@ -66,4 +66,4 @@ def _read(home: Path) -> _Days:
 
 def _write(home: Path, kept: _Days) -> None:
     with contextlib.suppress(OSError):
-        write_private(home / FILE, json.dumps(asdict(kept)), durable=False)
+        write_private(home / USED_DAYS_FILE, json.dumps(asdict(kept)), durable=False)

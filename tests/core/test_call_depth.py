@@ -14,9 +14,9 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.search.postings import FEW
 from evolvable_tools.caller import Caller
-from evolvable_tools.embedding import SimilarResources
+from evolvable_tools.embedding.embedder import SimilarResources
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.retrieval.search_types import SearchDependencies
 from evolvable_tools.verbs import load
 
 MOST = 7

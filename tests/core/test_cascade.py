@@ -12,10 +12,10 @@ from samples import teach
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.caller import Caller
-from evolvable_tools.embedding import NearestDescription, SimilarResources
+from evolvable_tools.embedding.embedder import NearestDescription, SimilarResources
 from evolvable_tools.found_answers import found_answer
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.retrieval.search_types import SearchDependencies
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import FoundSkills, find_skill
 

@@ -42,7 +42,7 @@ from processes import PATIENCE, poll
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.resource import Kind
 from evolvable_store.search.vector_store import (
-    FILE,
+    VECTORS_FILE,
     TextRole,
     Vectors,
     digest_text,
@@ -53,7 +53,8 @@ from evolvable_store.search.vector_store import (
 from evolvable_store.storage.connection import dbapi
 from evolvable_store.storage.learned import LearnedTask, TaskSource
 from evolvable_store.store import Store
-from evolvable_tools.embedding import Embedder, SimilarResources, ipc, parse_spec
+from evolvable_tools.embedding import ipc
+from evolvable_tools.embedding.embedder import Embedder, SimilarResources, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
 from evolvable_tools.embedding.token_vectors import KEPT_TOKENS
 from evolvable_tools.retrieval.cascade import PAPER_PATIENCE
@@ -494,16 +495,16 @@ def test_after_a_kill_the_next_questions_say_so_and_a_new_process_comes_up(
 
 
 def test_a_damaged_file_of_vectors_is_made_anew(connect: Connect, model: str, home: Path) -> None:
-    (home / FILE).write_bytes(b"no database" * 1000)
+    (home / VECTORS_FILE).write_bytes(b"no database" * 1000)
     until(connect(model), complete)
-    assert (home / f"{FILE}.damaged").exists()
+    assert (home / f"{VECTORS_FILE}.damaged").exists()
 
 
 def test_without_its_file_the_process_begins_again(connect: Connect, model: str, home: Path) -> None:
     client = connect(model)
     until(client, complete)
     before = worker_of(home)
-    (home / FILE).unlink()
+    (home / VECTORS_FILE).unlink()
     poll(lambda: not is_running(before), "the process to end")
     until(client, complete)
 
@@ -724,9 +725,9 @@ def test_a_change_that_the_vectors_file_refused_is_embedded_once_when_the_troubl
     client = connect(model)
     until(client, complete)
     serving = worker_of(home)
-    with refusing(home / FILE, "resource", trouble):
+    with refusing(home / VECTORS_FILE, "resource", trouble):
         put(home, "excel", "Clean and sum up spreadsheets.")
-        poll(lambda: str(home / FILE) in (home / LOG).read_text(encoding="utf-8"), "the trouble to be met", 20)
+        poll(lambda: str(home / VECTORS_FILE) in (home / LOG).read_text(encoding="utf-8"), "the trouble to be met", 20)
     new = identity(home, "excel")
     answer = until(client, lambda answer: new in answer.nearest, task="add up the columns of a table")
     assert answer.available and answer.nearest.count(new) == 1
@@ -742,7 +743,7 @@ def test_a_question_that_meets_a_defect_is_in_the_log_and_ends_only_its_line(
     assert announced is not None
     line = ipc.dial(home, announced)
     assert line is not None
-    with closing(dbapi.connect(str(home / FILE), isolation_level=None)) as db:
+    with closing(dbapi.connect(str(home / VECTORS_FILE), isolation_level=None)) as db:
         db.execute("DROP TABLE token")
         db.execute("CREATE VIEW token AS SELECT model, hash, 'no bytes' AS data FROM vector")
     with line:

@@ -8,7 +8,7 @@ import pytest
 
 from evolvable_tools.delegation import DelegateStatus
 from evolvable_tools.found_answers import NOTE, answer_size, found_answer
-from evolvable_tools.retrieval import StageReport
+from evolvable_tools.retrieval.search_types import StageReport
 from evolvable_tools.retrieval.search_verdict import Verdict
 from evolvable_tools.verbs.search import CHOICES, FoundMatch, FoundSkills, FurtherChoice
 

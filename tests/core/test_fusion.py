@@ -13,11 +13,11 @@ from samples import OFFICE
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.embedding import NearestDescription, SimilarResources
+from evolvable_tools.embedding.embedder import NearestDescription, SimilarResources
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchDependencies, SearchMatch, SearchQuery
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
 from evolvable_tools.retrieval.hybrid import DEPTH, FAR, confidences, fuse_with_vectors
+from evolvable_tools.retrieval.search_types import SearchDependencies, SearchMatch, SearchQuery
 
 Skill = Callable[..., Ref]
 

@@ -466,7 +466,7 @@ def test_an_index_of_an_earlier_analysis_is_made_again_once_as_any_other(store: 
     assert [indexed(), indexed()] == [1, 0]
     put_many(store, "quokka")
     assert indexed() == BATCH + 10 and counts == [BATCH + 10]
-    forget_analysis(store.home / index_file.FILE)
+    forget_analysis(store.home / index_file.INDEX_FILE)
     assert [indexed(), indexed()] == [BATCH + 11, 0] and counts == [BATCH + 10, BATCH + 11]
 
 
@@ -553,7 +553,7 @@ def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> No
         for process in children:
             told = said(process)
             assert (told["found"], told["entries"], told["faults"]) == (["skill-550"], BATCH + 100, [])
-            assert told["path"] == str(store.home / index_file.FILE)
+            assert told["path"] == str(store.home / index_file.INDEX_FILE)
     finally:
         for process in children:
             process.kill()

@@ -307,7 +307,7 @@ def waiting(store: Store) -> int:
 def held(store: Store) -> bool:
     """Returns whether a process holds the lock of the one that indexes many changes."""
     try:
-        with FileLock(store.home / "locks" / f"{Path(index_file.FILE).stem}.lock", timeout=0):
+        with FileLock(store.home / "locks" / f"{Path(index_file.INDEX_FILE).stem}.lock", timeout=0):
             return False
     except Timeout:
         return True

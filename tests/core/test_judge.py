@@ -10,8 +10,8 @@ from model_api import ModelApi, asking, chooses, fails, labels, says
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import IndexEntry
-from evolvable_tools.llm import ProviderError, Request, WrongAnswer
 from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.language_model import ProviderError, Request, WrongAnswer
 from evolvable_tools.retrieval.judge_stage import (
     INSTRUCTIONS,
     JUDGED,

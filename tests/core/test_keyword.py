@@ -12,9 +12,9 @@ from samples import put_texts
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchMatch, StageResult
 from evolvable_tools.retrieval.cascade import search_cascade
 from evolvable_tools.retrieval.exact import LONGEST_PHRASE, MOST_WORDS, TaskWords, match_exact
+from evolvable_tools.retrieval.search_types import SearchMatch, StageResult
 
 Teach = Callable[..., None]
 

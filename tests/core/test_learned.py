@@ -14,7 +14,7 @@ from evolvable_server.cli.command_line import cli
 from evolvable_store.errors import InvalidArgument, NoSuchUse, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.search.index_file import FILE
+from evolvable_store.search.index_file import INDEX_FILE
 from evolvable_store.storage.learned import MAX_TASKS, LearnedTask, TaskSource
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
@@ -27,9 +27,9 @@ from evolvable_tools.outcomes.learning import (
     remove_learned,
     shorten_task,
 )
-from evolvable_tools.retrieval import FITS_FEW
 from evolvable_tools.retrieval.cascade import LABELLED
-from evolvable_tools.sessions import Origin
+from evolvable_tools.retrieval.search_types import FITS_FEW
+from evolvable_tools.sessions.session import Origin
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.lookup_test import measure_lookup
 from evolvable_tools.verbs.purge_content import plan_file, purge
@@ -394,7 +394,7 @@ def test_old_tasks_fade(skills: Library) -> None:
     skills.store.clock = lambda: real() + timedelta(days=3 * 365)
     skills.index.close()
     del skills.__dict__["index"]
-    (skills.store.home / FILE).unlink()
+    (skills.store.home / INDEX_FILE).unlink()
 
     assert first(skills) == "skill:letters"
 
@@ -417,7 +417,7 @@ def test_a_rebuilt_index_knows_what_was_learned(skills: Library) -> None:
     before = find_skill(skills, client("asks"), ASKED).matches
     skills.index.close()
     del skills.__dict__["index"]
-    (skills.store.home / FILE).unlink()
+    (skills.store.home / INDEX_FILE).unlink()
 
     assert find_skill(skills, client("asks"), ASKED).matches == before
     assert skills.index.in_step() == []

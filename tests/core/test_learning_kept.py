@@ -34,7 +34,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.learning import list_learned, remove_learned
 from evolvable_tools.outcomes.usage_report import stats
-from evolvable_tools.sessions import Session
+from evolvable_tools.sessions.session import Session
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.search import find_skill
 

@@ -15,8 +15,8 @@ from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import FITS_FEW
 from evolvable_tools.retrieval.cascade import MAX_LIMIT, CascadeResult, search_cascade
+from evolvable_tools.retrieval.search_types import FITS_FEW
 
 Teach = Callable[..., None]
 

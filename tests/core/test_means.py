@@ -13,13 +13,13 @@ from model_api import ModelApi, chooses
 from evolvable_server.config import Config, read_config
 from evolvable_server.model_setup import hub_environment, open_search
 from evolvable_store.errors import EvolvableError, Refused
-from evolvable_tools.embedding import DEFAULT_MODEL, absolute_spec, installed_spec
+from evolvable_tools.embedding.embedder import DEFAULT_MODEL, absolute_spec, installed_spec
 from evolvable_tools.embedding.embedder_client import SharedEmbedder, harmless_environment
 from evolvable_tools.library import Library
-from evolvable_tools.llm import LanguageModel, Request
 from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
 from evolvable_tools.llm.command_model import CommandModel
-from evolvable_tools.retrieval import FEW, FITS, FITS_FEW, MANY, SearchDependencies, fits_from
+from evolvable_tools.llm.language_model import LanguageModel, Request
+from evolvable_tools.retrieval.search_types import FEW, FITS, FITS_FEW, MANY, SearchDependencies, fits_from
 
 HEAVY = ("numpy", "anthropic", "onnxruntime", "tokenizers", "torch", "sentence_transformers", "huggingface_hub")
 

@@ -16,9 +16,9 @@ import pytest
 from model_api import CUT, HANGS, ModelApi, Reply, chats, fails, responds, says
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.llm import ModelAttempt, ProviderError, Request, WrongAnswer
 from evolvable_tools.llm.command_model import CommandModel
 from evolvable_tools.llm.endpoint import FallbackModel, ModelEndpoint, NamedModels, parse_endpoint
+from evolvable_tools.llm.language_model import ModelAttempt, ProviderError, Request, WrongAnswer
 
 platform.platform()  # OpenAI's SDK asks for it, and on some systems its first call runs `uname`
 

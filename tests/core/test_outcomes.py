@@ -17,8 +17,8 @@ from evolvable_tools.outcomes.detection import classify_verdict
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.shell_commands import read_files, run_files, simple_commands
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sessions import Origin
 from evolvable_tools.sessions.parser import read_session
+from evolvable_tools.sessions.session import Origin
 from evolvable_tools.verbs import edit, load
 
 PDF = Ref.parse("pdf")

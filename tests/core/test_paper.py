@@ -11,10 +11,10 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import Index, IndexEntry
 from evolvable_tools.library import Library
-from evolvable_tools.llm import Request
-from evolvable_tools.retrieval import SearchQuery, StageResult
+from evolvable_tools.llm.language_model import Request
 from evolvable_tools.retrieval.cascade import MOST_DESCRIPTION, MOST_LISTED, Choose, search_evoagent
 from evolvable_tools.retrieval.judge_stage import ask_judge, make_choices
+from evolvable_tools.retrieval.search_types import SearchQuery, StageResult
 
 Skill = Callable[..., Ref]
 

@@ -29,7 +29,7 @@ from evolvable_store.search.analyzer import (
 )
 from evolvable_store.search.bm25 import COVERAGE, PRIOR
 from evolvable_store.search.index import Index, check_index
-from evolvable_store.search.index_file import FILE, IndexFile
+from evolvable_store.search.index_file import INDEX_FILE, IndexFile
 from evolvable_store.search.postings import (
     FEW,
     MAX_PENDING,
@@ -501,7 +501,7 @@ def test_answers_are_shared_survive_reopening_and_are_lost_with_the_file(store: 
     index.close()
     with Index.open(store) as again:
         assert dict(again.answers) == {"question": "another"}
-    (store.home / FILE).unlink()
+    (store.home / INDEX_FILE).unlink()
 
     with Index.open(store) as anew:
         assert dict(anew.answers) == {}

@@ -14,7 +14,7 @@ import pytest
 from command_line import CommandLine, skill_text
 from mcp import Client, StdioServerParameters
 
-from evolvable_store.workingcopy.project_map import FILE
+from evolvable_store.workingcopy.project_map import PROJECTS_FILE
 
 pytestmark = pytest.mark.process
 
@@ -367,10 +367,10 @@ def test_a_clone_on_a_disk_that_is_not_there_is_not_taken_for_another_one(work: 
 
 def test_the_map_is_private_and_goes_along_with_a_backup(work: Workplace) -> None:
     two_of_one_name(work)
-    path = work.run.home / FILE
+    path = work.run.home / PROJECTS_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     work.run("backup", work.run.root / "copy")
-    assert (work.run.root / "copy" / FILE).read_bytes() == path.read_bytes()
+    assert (work.run.root / "copy" / PROJECTS_FILE).read_bytes() == path.read_bytes()
     listed = work.run(
         "--home", work.run.root / "copy", "list", "--json", CLAUDE_PROJECT_DIR=str(work.user / "client-b/app")
     )
@@ -396,7 +396,7 @@ def test_the_map_is_private_and_goes_along_with_a_backup(work: Workplace) -> Non
 )
 def test_a_damaged_map_costs_no_project_that_is_watched(work: Workplace, text: str) -> None:
     two_of_one_name(work)
-    (work.run.home / FILE).write_text(text, encoding="utf-8")
+    (work.run.home / PROJECTS_FILE).write_text(text, encoding="utf-8")
     assert work.refs("client-b/app") == ["skill:app-2/deploy", "skill:app-2/lint"]
 
 
@@ -428,7 +428,7 @@ def as_before(work: Workplace) -> None:
     work.init("client-b/app", "--scope", "app")
     for client in ("client-a", "client-b"):
         work.repository(f"{client}/app")
-    (work.run.home / FILE).unlink()
+    (work.run.home / PROJECTS_FILE).unlink()
     with closing(sqlite3.connect(work.run.home / "library.db")) as db:
         assert db.execute("SELECT DISTINCT scope FROM folder").fetchall() == [("app",)]
         names = db.execute("SELECT name FROM resource ORDER BY name").fetchall()
@@ -460,7 +460,7 @@ def test_texts_that_mirrored_each_other_are_two_after_the_separation(work: Workp
 
 def test_what_is_separated_keeps_its_history_its_trust_and_its_evidence(work: Workplace) -> None:
     as_before(work)
-    kept = (work.run.home / FILE, '{"separated": true}')
+    kept = (work.run.home / PROJECTS_FILE, '{"separated": true}')
     kept[0].write_text(kept[1], encoding="utf-8")
     for ref in ("deploy-2", "lint"):
         work.at("client-b/app", "update", ref, "--edit", "SKILL.md", "description:", "description: Well,", "-m", "well")
@@ -498,7 +498,7 @@ def test_a_folder_of_a_linked_work_tree_is_not_watched_any_more(work: Workplace)
     with closing(sqlite3.connect(work.run.home / "library.db")) as db, db:
         row = ("feature", "skill", str(tree / ".claude/skills"))
         db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", row)
-    (work.run.home / FILE).unlink()
+    (work.run.home / PROJECTS_FILE).unlink()
     ran = work.run("list")
     assert f"{tree / '.claude/skills'} lies in a linked work tree and is not watched any more" in ran.err
     assert work.scopes() == {"app/.claude/skills": "app"}
@@ -508,5 +508,5 @@ def test_an_explicit_scope_of_two_folders_stays(work: Workplace) -> None:
     for client in ("a", "b"):
         work.skill(f"{client}/app", "deploy", f"Deploys {client}.")
         work.init(f"{client}/app", "--scope", "together")
-    (work.run.home / FILE).unlink()
+    (work.run.home / PROJECTS_FILE).unlink()
     assert set(work.scopes().values()) == {"together"}

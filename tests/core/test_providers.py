@@ -16,9 +16,9 @@ import pytest
 from model_api import HANGS, ModelApi, Reply, fails, says
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.llm import ProviderError, Request, WrongAnswer
 from evolvable_tools.llm.anthropic_model import AnthropicModel
 from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel, command_of
+from evolvable_tools.llm.language_model import ProviderError, Request, WrongAnswer
 
 KEY = "sk-ant-secret-of-the-test"
 SCHEMA = {

@@ -15,7 +15,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.retrieval.search_types import SearchDependencies
 from evolvable_tools.verbs.search import find_skill
 
 PATTERNS = """\

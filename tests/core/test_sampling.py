@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from evolvable_server.mcp.sampling import SamplingModel, sampling_model
-from evolvable_tools.llm import ProviderError, Request
+from evolvable_tools.llm.language_model import ProviderError, Request
 
 SCHEMA = {"type": "object", "properties": {"choice": {"type": "string"}}, "required": ["choice"]}
 ASKED = Request("Choose one.", '{"task": "fill in a form"}', SCHEMA, max_tokens=77)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from samples import attacks
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan import PatternTable, classifier, literal_of
+from evolvable_tools.scan import classifier
+from evolvable_tools.scan.findings import PatternTable, literal_of
 from evolvable_tools.scan.scanner import scan
 from evolvable_tools.scan.text_analysis import TextView, parts, sentence_diff
 

@@ -10,7 +10,7 @@ from command_line import CommandLine, skill_text
 from postgres_place import address_home
 
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.project_map import FILE
+from evolvable_store.workingcopy.project_map import PROJECTS_FILE
 from evolvable_store.workingcopy.shared_marks import plain_address, shared_marks
 
 pytestmark = pytest.mark.process
@@ -140,7 +140,7 @@ def test_a_members_projects_are_separated_without_touching_those_of_others(membe
     one.init()
     one.run("init", other / ".claude/skills", "--scope", "app")
     two.init("--scope", "app")
-    (one.run.home / FILE).unlink()
+    (one.run.home / PROJECTS_FILE).unlink()
     assert sorted(one.scopes()) == ["app", "app-2"] and two.scopes() == ["app"]
     listed = one.run("list", "--json", CLAUDE_PROJECT_DIR=str(other)).json["resources"]
     assert [found["ref"] for found in listed] == ["skill:app-2/test"]

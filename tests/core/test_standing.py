@@ -13,8 +13,8 @@ from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import wilson_lower_bound
-from evolvable_tools.retrieval import SearchMatch
 from evolvable_tools.retrieval.cascade import CAP, TIE, _bound, break_ties
+from evolvable_tools.retrieval.search_types import SearchMatch
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill
 

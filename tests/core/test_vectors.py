@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evolvable_store.search.vector_store import (
-    FILE,
+    VECTORS_FILE,
     WITH_DESCRIPTIONS,
     EmbeddingProgress,
     TextDigest,
@@ -102,30 +102,30 @@ def test_progress_counts_the_texts_that_are_wanted(vectors: Vectors, tmp_path: P
 
 def test_there_is_no_progress_before_anything_was_begun(tmp_path: Path) -> None:
     assert embedding_progress(tmp_path) is None
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / VECTORS_FILE).exists()
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
 def test_a_damaged_file_is_set_aside_and_made_anew(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / VECTORS_FILE).write_bytes(content)
     assert embedding_progress(tmp_path) is None
     with Vectors.open(tmp_path) as vectors:
         assert vectors.places() == []
-    assert (tmp_path / f"{FILE}.damaged").read_bytes() == content
+    assert (tmp_path / f"{VECTORS_FILE}.damaged").read_bytes() == content
 
 
 def test_a_file_of_another_program_is_set_aside(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE)) as other:
+    with closing(sqlite3.connect(tmp_path / VECTORS_FILE)) as other:
         other.execute("CREATE TABLE theirs (x)")
     with Vectors.open(tmp_path) as vectors:
         assert vectors.models() == []
-    assert (tmp_path / f"{FILE}.damaged").exists()
+    assert (tmp_path / f"{VECTORS_FILE}.damaged").exists()
 
 
 def test_a_file_of_another_version_is_made_anew(tmp_path: Path) -> None:
     with Vectors.open(tmp_path) as vectors:
         say(vectors, pdf=ONE)
-    with closing(sqlite3.connect(tmp_path / FILE)) as older:
+    with closing(sqlite3.connect(tmp_path / VECTORS_FILE)) as older:
         older.execute("PRAGMA user_version=1")
     with Vectors.open(tmp_path) as vectors:
         assert vectors.places() == []

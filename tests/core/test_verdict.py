@@ -4,7 +4,7 @@ import pytest
 
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import IndexEntry
-from evolvable_tools.retrieval import SearchMatch
+from evolvable_tools.retrieval.search_types import SearchMatch
 from evolvable_tools.retrieval.search_verdict import LEAD, SURE, Verdict, VerdictRule, none_below
 
 RULE = VerdictRule(300)

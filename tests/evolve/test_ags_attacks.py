@@ -34,7 +34,7 @@ from evolvable_evolve.rounds.service import run_round
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Library
-from evolvable_tools.llm import schema_problem
+from evolvable_tools.llm.language_model import schema_problem
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review.review_config import ReviewSettings
 from evolvable_tools.verbs import edit

@@ -14,7 +14,7 @@ from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, Mo
 from evolvable_evolve.evolution.run_config import RunSettings, parse_executor_spec
 from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.llm import WrongAnswer
+from evolvable_tools.llm.language_model import WrongAnswer
 
 RUN = "20260101-000000-abcd"
 SPLITS = {

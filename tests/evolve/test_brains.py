@@ -23,8 +23,8 @@ from evolvable_evolve.evolution.proposers.proposer_model import (
     ProposerModel,
 )
 from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage
-from evolvable_tools.llm import WrongAnswer
 from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.language_model import WrongAnswer
 from evolvable_tools.redaction.redactor import Redactor
 
 SCHEMA = {

@@ -26,7 +26,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
-from evolvable_store.search.index_file import FILE
+from evolvable_store.search.index_file import INDEX_FILE
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
 
@@ -154,7 +154,12 @@ def test_a_purged_secret_is_nowhere_below_the_home_and_every_hash_holds(shop: Co
             (f"use {SECRET}", json.dumps({"quote": SECRET})),
         )
     db.close()
-    packed = ["index.db", "index.db-shm", "index.db.damaged", f"{FILE}.damaged"]  # an earlier version's server runs
+    packed = [
+        "index.db",
+        "index.db-shm",
+        "index.db.damaged",
+        f"{INDEX_FILE}.damaged",
+    ]  # an earlier version's server runs
     for name in packed:
         (home / name).write_bytes(zlib.compress(SECRET.encode()))
     hashes = history(home)

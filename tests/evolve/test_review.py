@@ -21,7 +21,7 @@ from evolvable_store.store import Store
 from evolvable_tools.approvals import ApprovalPolicy, parse_policies
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.llm import ProviderError
+from evolvable_tools.llm.language_model import ProviderError
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import service
 from evolvable_tools.review.admission import CORRECTABLE

@@ -26,7 +26,7 @@ from evolvable_evolve.evolution.run_control import _describe_record
 from evolvable_evolve.evolution.start import start_run
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
-from evolvable_tools.llm import NamedCommand, NamedCommands, schema_problem
+from evolvable_tools.llm.language_model import NamedCommand, NamedCommands, schema_problem
 
 SMALL = (90, 110, 60)
 

@@ -29,7 +29,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.llm import NamedCommand, NamedCommands
+from evolvable_tools.llm.language_model import NamedCommand, NamedCommands
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.verbs import edit
 

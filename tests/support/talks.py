@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evolvable_tools.sessions import Origin, Session, Span
+from evolvable_tools.sessions.session import Origin, Session, Span
 
 MODEL = "claude-opus-5-5"
 

@@ -1,8 +1,7 @@
 """What callers that are no person may start of agents, as the person's configuration says."""
 
-from evolvable_evolve.ags.driver import AGS_DIR
-from evolvable_evolve.ags.start import Allowance
-from evolvable_server.config import Config
+from evolvable_evolve.ags import AGS_DIR, Allowance
+from evolvable_server import Config
 
 
 def ags_allowance(config: Config) -> Allowance | None:

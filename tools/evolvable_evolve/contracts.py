@@ -11,16 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evolvable_store import Head, summarize
 from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource
-from evolvable_store.frontmatter import summarize
-from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_tools.authors import NOBODYS, authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs import edit
-from evolvable_tools.verbs.resource_info import argument_schema, main_document, plain_arguments
+from evolvable_tools import NOBODYS, Caller, Library, authorships, bound_text
+from evolvable_tools.verbs import Updated, argument_schema, main_document, plain_arguments, update_resource
 
 CONTRACTS = Ref(Kind.ENVIRONMENT, "contracts", USER_SCOPE)
 FILE = "CONTRACT.md"
@@ -83,7 +78,7 @@ class LoadedContract:
 
 def save_contract(
     library: Library, caller: Caller, *, kind: Kind | None = None, refs: Sequence[Ref] = (), reason: str = ""
-) -> edit.Updated:
+) -> Updated:
     """Write the contract of these resources, or of all of a kind, as a version of `environment:contracts`.
 
     Without either it is of everything that the caller sees. Raise NoSuchResource, InvalidArgument for too many.
@@ -103,7 +98,7 @@ def save_contract(
     main = {main_file(Kind.ENVIRONMENT, CONTRACTS.name): _ENVIRONMENT} if new else {}
     said = reason or f"contract of {', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
     files = main | {FILE: text.encode()}
-    return edit.update_resource(library, caller, CONTRACTS, said, files=files, expected_version=now, create=new)
+    return update_resource(library, caller, CONTRACTS, said, files=files, expected_version=now, create=new)
 
 
 def contract_of(library: Library, heads: Iterable[Head]) -> str:

@@ -7,16 +7,28 @@ from typing import Any
 import htpy as h
 from htpy import Node
 
-from evolvable_evolve.evolution import deploy, run_control
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_run
-from evolvable_evolve.evolution.ledger.run_reducer import fold_records, read_records
-from evolvable_evolve.evolution.report import charts
-from evolvable_evolve.evolution.report.run_facts import CandidateFacts, MeanInterval, RunFacts, collect_facts
-from evolvable_evolve.evolution.run_control import RunStatus
+from evolvable_evolve import evolution
+from evolvable_evolve.evolution import (
+    CandidateFacts,
+    MeanInterval,
+    RunDirectory,
+    RunFacts,
+    RunStatus,
+    collect_facts,
+    draw_curve,
+    draw_lineage,
+    find_run,
+    fold_records,
+    format_mean,
+    list_statuses,
+    read_records,
+    read_status,
+    stop_run,
+)
 from evolvable_evolve.promoted_runs import draw_promoted
 from evolvable_server.page_kit import PageForm, PageKit, PageParts, PageSite
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 
 RUNS = 20
 """Runs that are listed, the newest first."""
@@ -47,7 +59,7 @@ class EvolutionPages:
 
     def _evolution(self, site: PageSite, asked: PageForm) -> Any:
         """List the runs of the library."""
-        runs = run_control.list_statuses(site.library.store.home, RUNS)
+        runs = list_statuses(site.library.store.home, RUNS)
         rows = [
             [
                 h.a(href=f"/evolution/{one.run}")[one.run],
@@ -93,10 +105,10 @@ class EvolutionPages:
             h.p(".none")[
                 "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
             ],
-            h.div(".chart")[charts.draw_curve(facts, "iterations")] if facts.tried else None,
+            h.div(".chart")[draw_curve(facts, "iterations")] if facts.tried else None,
             self._heat(facts),
             h.h2["Lineage"],
-            h.div(".chart")[charts.draw_lineage(facts)] if facts.tried else None,
+            h.div(".chart")[draw_lineage(facts)] if facts.tried else None,
             self._candidates(facts.tried),
             h.h2["What it took"],
             self._bill(facts),
@@ -187,7 +199,7 @@ class EvolutionPages:
     def _adoption(self, site: PageSite, asked: PageForm) -> Any:
         """Show all of what an adoption makes live, before it is asked for."""
         run = str(asked.path["run"])
-        shown = deploy.preview_adoption(site.library.store.home, run)
+        shown = evolution.preview_adoption(site.library.store.home, run)
         lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
         button = h.button(".good", type="submit")["Make this live"]
         fields = {"run": shown.run, "candidate": shown.candidate}
@@ -225,19 +237,19 @@ class EvolutionPages:
 
     def _adopt(self, site: PageSite, asked: PageForm) -> str:
         run = find_run(site.library.store.home, asked.get("run")).id
-        if deploy.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
+        if evolution.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
-        adopted = deploy.adopt(site.library, site.decider(asked), run, asked.get("reason"))
+        adopted = evolution.adopt(site.library, site.decider(asked), run, asked.get("reason"))
         return f"/evolution/{run}?operation={adopted.operation}"
 
     def _stop(self, site: PageSite, asked: PageForm) -> str:
-        return f"/evolution/{run_control.stop_run(site.library.store.home, asked.get('run')).run}"
+        return f"/evolution/{stop_run(site.library.store.home, asked.get('run')).run}"
 
 
 def _read(folder: RunDirectory, redactor: Redactor) -> tuple[RunStatus, RunFacts]:
     records = read_records(folder)
-    return run_control.read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
+    return read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
 
 
 def _mean(its: MeanInterval | None) -> str:
-    return charts.format_mean(its) if its is not None else "not measured"
+    return format_mean(its) if its is not None else "not measured"

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_server.plugins import hookimpl
-from evolvable_store.paths import RUNS
+from evolvable_store import RUNS
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer
+    from evolvable_evolve.evolution import LookTransfer
     from evolvable_evolve.trial_arms import PoolArms
-    from evolvable_server.config import Config
+    from evolvable_server import Config
     from evolvable_server.mcp.call import CallSessions
     from evolvable_server.mcp.server import LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
-    from evolvable_tools.caller import Caller
-    from evolvable_tools.library import Library
-    from evolvable_tools.reporting import HealthProblem
+    from evolvable_tools import Caller, HealthProblem, Library
 
 # Start time: every process that runs a command imports this module, and few need what its functions import.
 
@@ -47,15 +45,15 @@ def add_tools(
 ) -> None:
     """Add the groups `evolve`, `ags`, `rspl` and `tools` where they are asked for."""
     if "evolve" in config.toolsets:
-        from evolvable_evolve.mcp.evolve_tools import add_evolving
+        from evolvable_evolve.mcp import add_evolving
 
         add_evolving(server, library, caller, sessions, config)
     if "ags" in config.toolsets:
-        from evolvable_evolve.mcp.ags_tools import add_ags
+        from evolvable_evolve.mcp import add_ags
 
         add_ags(server, library, caller, sessions, config)
     if "rspl" in config.toolsets or "tools" in config.toolsets:
-        from evolvable_evolve.mcp.rspl_tools import add_approved_tools, add_rspl
+        from evolvable_evolve.mcp import add_approved_tools, add_rspl
 
         if "rspl" in config.toolsets:
             add_rspl(server, library, caller, sessions, config)
@@ -82,7 +80,7 @@ def trial_arms() -> "PoolArms":
 @hookimpl
 def archive_part() -> "LookTransfer":
     """Return the looks at sealed tests, which travel with task sets."""
-    from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer
+    from evolvable_evolve.evolution import LookTransfer
 
     return LookTransfer()
 
@@ -92,7 +90,7 @@ def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
     """Return what is wrong with the configured cluster, and a note on it."""
     if not config.person.ray_address:
         return [], []
-    from evolvable_evolve.cli.cluster_health import check_cluster  # late: it imports what runs trials
+    from evolvable_evolve.cli import check_cluster  # late: it imports what runs trials
 
     return check_cluster(config)
 
@@ -101,7 +99,7 @@ def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
 def describe_sandbox(config: "Config") -> str:
     """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
     from evolvable_evolve.run_launcher import choose_sandbox
-    from evolvable_evolve.sandbox.probe import sandbox_of
+    from evolvable_evolve.sandbox import sandbox_of
 
     found = sandbox_of(choose_sandbox(config), fresh=True)
     if found.sandbox is not None:
@@ -113,7 +111,7 @@ def describe_sandbox(config: "Config") -> str:
 def after_review(library: "Library", caller: "Caller") -> None:
     """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
     if (library.store.home / RUNS).is_dir():
-        from evolvable_evolve.evolution.deploy import monitor_adoptions
+        from evolvable_evolve.evolution import monitor_adoptions
 
         monitor_adoptions(library, caller)
 
@@ -121,17 +119,17 @@ def after_review(library: "Library", caller: "Caller") -> None:
 @hookimpl
 def remove_old_runs(library: "Library", before: str, dry_run: bool) -> tuple[list[str], dict[str, list[str]]]:
     """Remove old runs of evolution that nothing refers to, after what a kill interrupted is finished."""
-    from evolvable_evolve.evolution import run_removal
+    from evolvable_evolve import evolution
 
     if not dry_run:
-        run_removal.finish_removals(library.store.home)
-    runs = run_removal.remove_old_runs(library, before, dry_run=dry_run)
+        evolution.finish_removals(library.store.home)
+    runs = evolution.remove_old_runs(library, before, dry_run=dry_run)
     return runs.removed, runs.kept
 
 
 @hookimpl
 def served_environment(path: str, files: Mapping[str, bytes]) -> bytes:
     """Return a file of a task set as an agent is shown it."""
-    from evolvable_evolve.evolution.tasks.holdout import redact_file
+    from evolvable_evolve.evolution import redact_file
 
     return redact_file(path, files)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import htpy as h
 from htpy import Node
 
-from evolvable_evolve.evolution.ledger.run_directory import iter_runs
-from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states
+from evolvable_evolve.evolution import iter_run_states, iter_runs
 from evolvable_server.page_kit import PageKit, PageSite
 
 MAX_RUNS = 20

@@ -13,29 +13,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import CommandHost
-from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.task import Rollout, Split
-from evolvable_evolve.evolution.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
-from evolvable_evolve.evolution.tasks.reader import scorer_files
-from evolvable_evolve.sandbox.mechanisms import Sandbox
-from evolvable_evolve.sandbox.probe import SandboxChoice, sandbox_of
+from evolvable_evolve.evolution import (
+    CommandHost,
+    Rollout,
+    Split,
+    TaskSetScorer,
+    ToolSandbox,
+    encode_input,
+    load_taskset,
+    refuse_untrusted,
+    registered_scorers,
+    run_tool_command,
+    scorer_files,
+)
+from evolvable_evolve.sandbox import Sandbox, SandboxChoice, sandbox_of
+from evolvable_store import Actor
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library, check_served, enclose
 from evolvable_tools.llm import NamedCommands
-from evolvable_tools.secret_leaks import check_served
-from evolvable_tools.untrusted_text import enclose
-from evolvable_tools.verbs import load
-from evolvable_tools.verbs.prompts import fill_prompt
-from evolvable_tools.verbs.tool_commands import (
+from evolvable_tools.verbs import (
     FOLDER,
     PYTHON,
+    Loaded,
     ToolVersion,
     build_version,
+    fill_prompt,
+    get_resource,
+    load_skill,
     runnable_tool,
 )
 
@@ -173,7 +178,7 @@ def _filled(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
 
 
 def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> ResourceRun:
-    reader: Callable[..., load.Loaded] = load.get_resource if ref.kind is Kind.MEMORY else load.load_skill
+    reader: Callable[..., Loaded] = get_resource if ref.kind is Kind.MEMORY else load_skill
     loaded = reader(library, caller, ref)
     text = loaded.text or ""
     if loaded.marked and caller.actor is not Actor.HUMAN:
@@ -225,7 +230,7 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
-    use = await asyncio.to_thread(load.load_skill, library, caller, Ref.parse(found.ref).at(found.version))
+    use = await asyncio.to_thread(load_skill, library, caller, Ref.parse(found.ref).at(found.version))
     seconds = round(time.monotonic() - began, 3)
     return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
 

@@ -8,13 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic, sleep
 
-from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR, RunDirectory
-from evolvable_evolve.evolution.run_config import HostContext, RayCluster
-from evolvable_evolve.sandbox.probe import SandboxChoice
-from evolvable_server.config import Config, model_environment, read_machine
-from evolvable_server.environment import HOME, REVIEWING
-from evolvable_server.model_setup import Redaction, named_commands, named_models
-from evolvable_server.person_config import PersonConfig, account_home
+from evolvable_evolve.evolution import EVOLVE_DIR, HostContext, RayCluster, RunDirectory
+from evolvable_evolve.sandbox import SandboxChoice
+from evolvable_server import (
+    HOME,
+    REVIEWING,
+    Config,
+    PersonConfig,
+    Redaction,
+    account_home,
+    model_environment,
+    named_commands,
+    named_models,
+    read_machine,
+)
 
 _MOMENT = 10.0  # seconds at most for a process to begin
 _CREDENTIALS = ".credentials.json", "auth.json"

@@ -7,11 +7,10 @@ The key is a secret of the trial, so that nobody chooses a name that falls into 
 import hashlib
 from collections.abc import Iterable
 
+from evolvable_store import Actor, Head
 from evolvable_store.errors import LibraryTooNew
-from evolvable_store.operation import Actor, Head
-from evolvable_store.storage.trial_pool import PooledVersion, PoolUnit
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_store.storage import PooledVersion, PoolUnit
+from evolvable_tools import Caller, Library
 
 _RESOLUTION = 2**64
 

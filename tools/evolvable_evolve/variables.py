@@ -12,19 +12,21 @@ from typing import Protocol
 
 import yaml
 
+from evolvable_store import Actor, File, Files, Head, find_frontmatter, parse_document
 from evolvable_store.errors import Frozen, InvalidArgument, Refused, VersionConflict
-from evolvable_store.frontmatter import find_frontmatter, parse_document
-from evolvable_store.objects import File, Files
-from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_tools.authors import version_authorship
-from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import decode_text, encode_text
-from evolvable_tools.library import Library
-from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
-from evolvable_tools.secret_leaks import is_env_file
-from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs import edit
+from evolvable_tools import (
+    AnswerMarks,
+    Caller,
+    Library,
+    changed_frozen_sections,
+    decode_text,
+    encode_text,
+    is_env_file,
+    read_sections,
+    version_authorship,
+)
+from evolvable_tools.verbs import Updated, update_resource
 
 MAX_VALUES = 150_000
 """Characters of all values in one answer; variables behind are listed without theirs."""
@@ -197,7 +199,7 @@ def set_variables(
     reason: str,
     *,
     propose: bool = False,
-) -> edit.Updated:
+) -> Updated:
     """Make one new version in which these variables have these values, and every other one is as it was.
 
     The change passes the scan and the policy as any other. Raise VersionConflict where the head is not the expected
@@ -215,8 +217,8 @@ def set_variables(
     after = apply_variables(head, files, values)
     changed = {path: file.data for path, file in after.items() if file.data != files[path].data}
     if not changed:
-        return edit.Updated(str(head.ref), head.version, head.version, None)
-    return edit.update_resource(
+        return Updated(str(head.ref), head.version, head.version, None)
+    return update_resource(
         library, caller, head.ref, reason, files=changed, expected_version=expected_version, propose=propose
     )
 

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from enum import StrEnum
 
+from evolvable_store import Actor, Files, Head, Operation, Principal, Store, implied_principal, make_manifest, read_pull
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
-from evolvable_store.objects import Files, make_manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal, implied_principal, read_pull
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
+from evolvable_store.workingcopy import HoldDecision, IncomingDirectory
 from evolvable_tools.caller import ApprovalLevel, Caller, JudgedLibrary
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
@@ -214,7 +212,7 @@ _kept: dict[tuple[Kind, str], Scan] = {}
 
 
 def _scan(before: Files, after: Files, ref: Ref) -> Scan:
-    from evolvable_tools.scan.scanner import scan  # late: 200 ms, most of them to compile patterns
+    from evolvable_tools.scan import scan  # late: 200 ms, most of them to compile patterns
 
     if before:
         return scan(file_bytes(before), file_bytes(after), ref.kind)
@@ -228,7 +226,7 @@ def _scan(before: Files, after: Files, ref: Ref) -> Scan:
 
 def add_left_out(found: Scan, files: Files, left_out: Iterable[str]) -> Scan:
     """Return what a scan found, and which texts name files that belong to no version. left_out: their paths."""
-    from evolvable_tools.scan.left_out import find_left_out  # late, as the scanner
+    from evolvable_tools.scan import find_left_out  # late, as the scanner
 
     named = find_left_out(file_bytes(files), left_out)
     return replace(found, findings=order_findings([*found.findings, *named]))

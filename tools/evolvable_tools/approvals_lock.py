@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from evolvable_store import Actor, Principal, Store
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.operation import Actor, Principal
-from evolvable_store.storage.attestations import Attestation, Signatures
-from evolvable_store.storage.protocol import Storage
-from evolvable_store.store import Store
+from evolvable_store.storage import Attestation, Signatures, Storage
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from evolvable_store import regular_file
 from evolvable_store.errors import AlreadyExists, InvalidArgument
-from evolvable_store.regular_files import regular_file
-from evolvable_store.storage.audit import PAGE, AuditEntry
+from evolvable_store.storage import PAGE, AuditEntry
 from evolvable_tools.library import Library
 
 MAX_PROBLEMS = 20

@@ -7,12 +7,18 @@ version. What anybody or anything else changed is out of force until a person ap
 from collections.abc import Callable
 from typing import Any
 
+from evolvable_store import (
+    Document,
+    Head,
+    HeldPowers,
+    different_powers,
+    main_path,
+    parse_document,
+    power_values,
+    written_key,
+)
 from evolvable_store.errors import EvolvableError
-from evolvable_store.frontmatter import Document, parse_document
-from evolvable_store.operation import Head
-from evolvable_store.power_fields import HeldPowers, different_powers, power_values, written_key
 from evolvable_store.resource import USER_SCOPE, Kind
-from evolvable_store.validation import main_path
 from evolvable_tools.authors import BY_PROGRAM, AuthorKind, FileAuthor, version_authorship, version_base, version_maker
 from evolvable_tools.caller import JudgedLibrary
 

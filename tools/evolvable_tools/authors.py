@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evolvable_store.operation import QUICKSTART, Actor, Head, Identity, Operation, Principal, implied_principal
-from evolvable_store.provenance import FilePart
+from evolvable_store import QUICKSTART, Actor, FilePart, Head, Identity, Operation, Principal, implied_principal
 from evolvable_store.resource import Kind, main_file
-from evolvable_store.storage.attestations import Attestation
-from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors, is_followed
+from evolvable_store.storage import Attestation, VersionAuthor, VersionAuthors, is_followed
 from evolvable_tools.caller import Caller, JudgedLibrary
 
 

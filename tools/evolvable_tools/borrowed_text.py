@@ -1,7 +1,6 @@
 """Text that a new resource of an agent has from a stranger's: the stranger stays its author."""
 
-from evolvable_store.objects import Files
-from evolvable_store.operation import Head, Identity, Principal
+from evolvable_store import Files, Head, Identity, Principal
 from evolvable_tools.authors import AuthorKind, Authorship, authorships
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

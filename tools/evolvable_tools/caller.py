@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from evolvable_store.operation import Actor, Identity, Principal, Signer, implied_principal
+from evolvable_store import Actor, Identity, Principal, Signer, implied_principal
 from evolvable_store.resource import USER_SCOPE
 
 if TYPE_CHECKING:
-    from evolvable_store.store import Store
+    from evolvable_store import Store
     from evolvable_tools.approvals_lock import ApprovalsLock
 
 

@@ -9,12 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from evolvable_store import (
+    DELEGATE_WORDS,
+    MAX_FRONTMATTER,
+    Delegate,
+    Document,
+    Files,
+    Head,
+    main_path,
+    parse_document,
+    summarize,
+)
 from evolvable_store.errors import EvolvableError, InvalidRef, quoted
-from evolvable_store.frontmatter import DELEGATE_WORDS, MAX_FRONTMATTER, Delegate, Document, parse_document, summarize
-from evolvable_store.objects import Files
-from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
-from evolvable_store.validation import main_path
 from evolvable_tools.authority import field_author, in_force, out_of_force, short_ref
 from evolvable_tools.authors import FileAuthor, authorships, version_authorship
 from evolvable_tools.caller import Caller

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from evolvable_store import File, Files, check_path
 from evolvable_store.errors import EditConflict, InvalidArgument, NoSuchFile
-from evolvable_store.objects import File, Files
-from evolvable_store.paths import check_path
 from evolvable_store.resource import Ref, main_file
 
 

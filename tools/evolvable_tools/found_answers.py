@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
-from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.retrieval import Excerpts, Verdict, cut_at_words
 from evolvable_tools.untrusted_text import split_marks
-from evolvable_tools.verbs.search import CHOICES, NEAREST, FoundMatch, FoundSkills, FurtherChoice
+from evolvable_tools.verbs import CHOICES, NEAREST, FoundMatch, FoundSkills, FurtherChoice
 
 SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300
 """Of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW described ones."""

@@ -7,20 +7,31 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
+from evolvable_store import (
+    NO_FRONTMATTER,
+    UNWRITTEN,
+    Actor,
+    Document,
+    Files,
+    FollowedFolders,
+    Head,
+    HeldPowers,
+    Manifest,
+    Principal,
+    Registered,
+    Severity,
+    Store,
+    TrustedFolders,
+    every_folder,
+    no_homes,
+    parse_document,
+    regular_file,
+    summarize,
+)
 from evolvable_store.errors import EvolvableError, Refused, TryAgain
-from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity, parse_document, summarize
-from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head, Principal
-from evolvable_store.paths import UNWRITTEN, FollowedFolders, Registered, TrustedFolders, every_folder, no_homes
-from evolvable_store.power_fields import HeldPowers
-from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage.audit import Decision
-from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
-from evolvable_store.storage.impression_log import ImpressionLog
-from evolvable_store.storage.trial_pool import PooledVersion
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.projects import Projects
+from evolvable_store.storage import Binding, Decision, ImpressionLog, Place, PooledVersion, WatchedFolder
+from evolvable_store.workingcopy import Projects
 from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
 from evolvable_tools.caller import ApprovalLevel, Caller
@@ -30,15 +41,12 @@ from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.served_texts import ServedTexts
 
 if TYPE_CHECKING:
-    from evolvable_store.merge import MergeResult
-    from evolvable_store.search.index import Index
-    from evolvable_store.search.index_writer import BulkIndexer
-    from evolvable_store.storage.evidence import EvidenceLog
-    from evolvable_store.transaction import Transaction
-    from evolvable_store.workingcopy.registry import WorkingCopies
-    from evolvable_store.workingcopy.staged_checkout import StagedCheckout
+    from evolvable_store import MergeResult, Transaction
+    from evolvable_store.search import BulkIndexer, Index
+    from evolvable_store.storage import EvidenceLog
+    from evolvable_store.workingcopy import StagedCheckout, WorkingCopies
     from evolvable_tools.approvals_lock import ApprovalsLock
-    from evolvable_tools.redaction.redactor import Redactor
+    from evolvable_tools.redaction import Redactor
 
 
 class TrialArms(Protocol):
@@ -125,14 +133,14 @@ class Library:
     @cached_property
     def index(self) -> "Index":
         """The text index; every search updates it first."""
-        from evolvable_store.search.index import Index  # late: 30 ms; a server answers before it searches
+        from evolvable_store.search import Index  # late: 30 ms; a server answers before it searches
 
         return Index.open(self.store, bulk=self._bulk)
 
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.workingcopy.registry import WorkingCopies  # late: 30 ms; most commands need no folder
+        from evolvable_store.workingcopy import WorkingCopies  # late: 30 ms; most commands need no folder
 
         return WorkingCopies(self.store, gate=self.gate, powers=self.powers)
 
@@ -181,7 +189,7 @@ class Library:
         strangers = projects.strangers_at(directory)
         if projects.are_separated and not strangers:
             return False
-        from evolvable_store.workingcopy.project_changes import move_project, separate_projects  # late: 5 ms, for few
+        from evolvable_store.workingcopy import move_project, separate_projects  # late: 5 ms, for few
 
         separate_projects(self.store)
         for place in strangers:
@@ -256,7 +264,7 @@ class Library:
 
     def merge(self, head: Head, base: Files, ours: Files, theirs: Files) -> "MergeResult":
         """Return a resource's files with the changes of both sides; see `merge_resource`."""
-        from evolvable_store.workingcopy.resource_merge import merge_resource  # late: few changes are merged
+        from evolvable_store.workingcopy import merge_resource  # late: few changes are merged
 
         return merge_resource(head, base, ours, theirs)
 
@@ -295,7 +303,7 @@ class Library:
 @cache
 def built_in_redactor() -> "Redactor":
     """Return the redactor of what is built in."""
-    from evolvable_tools.redaction.redactor import Redactor  # late: 50 ms to compile its patterns
+    from evolvable_tools.redaction import Redactor  # late: 50 ms to compile its patterns
 
     return Redactor()
 

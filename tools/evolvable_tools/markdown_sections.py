@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from evolvable_store.frontmatter import find_frontmatter
-from evolvable_store.objects import Files
+from evolvable_store import Files, find_frontmatter
 
 MAX_PARSED = 256 * 1024
 """Bytes of a file that is parsed; a longer one is one section."""

@@ -4,8 +4,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evolvable_store.storage.evidence import Attempt, Grade, Outcome, one_of_each_connection
-from evolvable_store.storage.observations import ITEM_SESSIONS, Execution, VerifiedEnd
+from evolvable_store.storage import (
+    ITEM_SESSIONS,
+    Attempt,
+    Execution,
+    Grade,
+    Outcome,
+    VerifiedEnd,
+    one_of_each_connection,
+)
 
 Z = 1.959963984540054
 """Standard deviations on each side of a 95 % interval: the 0.975 quantile of the normal distribution."""

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from evolvable_store import Store
 from evolvable_store.resource import Kind, Ref, skeleton
-from evolvable_store.store import Store
 from evolvable_tools.scan import Finding, FindingSeverity, Scan, order_findings
 
 

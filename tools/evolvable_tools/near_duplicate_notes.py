@@ -11,9 +11,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from evolvable_store.paths import NEAR_DUPLICATES
-from evolvable_store.private_files import private_file
-from evolvable_store.regular_files import regular_file
+from evolvable_store import NEAR_DUPLICATES, private_file, regular_file
 
 MAX_BYTES = 64 * 1024
 """Of the file: a longer one gets no further line, and no more is read."""

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from evolvable_store import DetectedSecret, SecretFindings, SecretOccurrence
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.gc import DetectedSecret, SecretFindings, SecretOccurrence
 from evolvable_store.resource import Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
@@ -65,8 +65,10 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return the places of the certain secrets of a text, with their kinds; none twice."""
-    from evolvable_tools.redaction.secret_patterns import blocks  # start time: patterns take a while to compile
-    from evolvable_tools.redaction.token_detection import find_certain  # start time, as above
+    from evolvable_tools.redaction import (
+        blocks,  # start time: patterns take a while to compile
+        find_certain,  # start time, as above
+    )
 
     keys = [(start, end, "private-key") for start, end, _ in blocks(text, ())] if "PRIVATE KEY" in text else []
     found: list[tuple[int, int, str]] = []

@@ -9,13 +9,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.operation import Actor, Head
-from evolvable_store.storage.attestations import Author
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.evidence import Attempt, Outcome, SuccessCounts, UngradedEvidence, one_of_each_connection
-from evolvable_store.workingcopy.git_repository import repositories_around
-from evolvable_store.workingcopy.incoming import REPOSITORY
-from evolvable_store.workingcopy.origins import holds_one
+from evolvable_store import Actor, Head
+from evolvable_store.storage import (
+    Attempt,
+    Author,
+    Outcome,
+    SuccessCounts,
+    UngradedEvidence,
+    WatchedFolder,
+    one_of_each_connection,
+)
+from evolvable_store.workingcopy import REPOSITORY, holds_one, repositories_around
 from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity, maturity_of, wilson_lower_bound

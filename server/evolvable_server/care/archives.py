@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_server import plugins
-from evolvable_store import bundle
-from evolvable_store.bundle.export import backup, select_heads
-from evolvable_store.bundle.folders import read_looks
+from evolvable_store import Head, Store, bundle
+from evolvable_store.bundle import backup, read_looks, select_heads
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
-from evolvable_store.store import Store
-from evolvable_tools.caller import Caller
-from evolvable_tools.care.findings import near_duplicate_lines
-from evolvable_tools.library import Library
-from evolvable_tools.reporting import Progress, Step
-from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
-from evolvable_tools.verbs import scan_import
-from evolvable_tools.verbs.purge_content import note_copy
+from evolvable_tools import Caller, HeldBack, Library, Progress, Step, check_anything_leaves, held_back
+from evolvable_tools.care import near_duplicate_lines
+from evolvable_tools.verbs import import_archive, note_copy
 
 FORMATS = ("json", "zip", "folders")
 
@@ -82,7 +75,7 @@ def import_source(
     These were removed where they come from. options: of `scan_import.import_archive`.
     """
     with step("Reading") as progress:
-        summary = scan_import.import_archive(library, caller, source, form, progress=progress, **options)
+        summary = import_archive(library, caller, source, form, progress=progress, **options)
     imported = summary.imported
     lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
     looks = sum(part.add(library.store.home, lines) for part in plugins.archive_parts())

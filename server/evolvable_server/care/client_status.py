@@ -13,18 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.clients import config_files, registry
-from evolvable_server.clients.client import PROJECT, SCOPES, Client
-from evolvable_server.clients.registration import (
+from evolvable_server.clients import (
+    CODEX,
+    WAITS_SECONDS,
+    HeardCall,
+    all_clients,
     is_ours,
+    read_client_log,
+    read_configuration,
     strict_json_warnings,
 )
-from evolvable_server.clients.registry import HeardCall, all_clients, read_client_log
+from evolvable_server.clients.client import PROJECT, SCOPES, Client
 from evolvable_server.config import Config, Machine, read_config
 from evolvable_server.environment import HOME
+from evolvable_store import holds_library
 from evolvable_store.errors import EvolvableError
-from evolvable_store.paths import holds_library
-from evolvable_tools.reporting import HealthProblem
+from evolvable_tools import HealthProblem
 
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
@@ -212,7 +216,7 @@ def _entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[_Entry
             if path is None:
                 continue
             try:
-                found = config_files.read_configuration(path)
+                found = read_configuration(path)
             except EvolvableError as error:
                 problems.append(HealthProblem(f"{client.title}: {error}", error.hint))
                 continue
@@ -251,13 +255,13 @@ def _bad_start(entry: _Entry, started: StartProbe) -> Iterator[HealthProblem]:
             f"{entry.where} does not start: {started.failure.rstrip('.')}.", f"Try: {' '.join(entry.command)}"
         )
         return
-    if entry.client is not registry.CODEX:
+    if entry.client is not CODEX:
         return
     if values.get("required") is not True:
-        if started.seconds > registry.WAITS_SECONDS:
+        if started.seconds > WAITS_SECONDS:
             yield HealthProblem(
                 f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} goes without a server that "
-                f"is not ready in {registry.WAITS_SECONDS:g} and not required.",
+                f"is not ready in {WAITS_SECONDS:g} and not required.",
                 entry.mend if "required" not in values else f"Set required = true in {entry.path}.",
             )
     elif isinstance(limit := values.get("startup_timeout_sec"), int | float) and started.seconds > limit:
@@ -297,5 +301,5 @@ def _notes(entry: _Entry, library: Path, config: Config, calls: list[HeardCall])
         yield f"{title} is connected ({entry.where}) and has never called. To check: {check}."
     elif "call" not in events:
         yield f"{title} has begun sessions with the server and never called a tool."
-    if entry.client is registry.CODEX and entry.values.get("required") is not True:
+    if entry.client is CODEX and entry.values.get("required") is not True:
         yield f"{title} does not wait for {entry.where}: on a busy machine a session may begin without it. {entry.mend}"

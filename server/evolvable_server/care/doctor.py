@@ -16,25 +16,26 @@ from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.care.client_status import Connected, check_clients
 from evolvable_server.care.effective_settings import Setting, effective_settings
 from evolvable_server.care.model_health import model_problems
-from evolvable_server.clients.attendance import why_unattended
-from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
-from evolvable_server.clients.skill_list import chosen_lists, unlisted_newcomers
+from evolvable_server.clients import (
+    MemoryCopy,
+    chosen_lists,
+    copy_statuses,
+    memory_text,
+    unlisted_newcomers,
+    why_unattended,
+)
 from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
 from evolvable_server.model_setup import Redaction, check_model_folder, own_patterns
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.watch_failures import watch_failures
+from evolvable_store import MAX_FILE, holds_library, home_exposure, read_regular
 from evolvable_store.errors import EvolvableError
-from evolvable_store.objects import MAX_FILE
-from evolvable_store.paths import holds_library, home_exposure
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE, is_plugins
-from evolvable_store.storage.maintenance import describe_sqlite
-from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash
-from evolvable_tools.approvals_lock import lost_lock_message, lost_locks, unsigned_decisions
-from evolvable_tools.care.library_health import LibraryHealth, check_library, program_versions
+from evolvable_store.storage import describe_sqlite
+from evolvable_store.workingcopy import MAX_BYTES, RETENTION_DAYS, Trash
+from evolvable_tools import HealthProblem, Library, Step, count, lost_lock_message, lost_locks, some, unsigned_decisions
+from evolvable_tools.care import LibraryHealth, check_library, program_versions
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
-from evolvable_tools.library import Library
-from evolvable_tools.reporting import HealthProblem, Step, count, some
 
 try:
     hub: Any = import_module("huggingface_hub.constants")

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from evolvable_server.config import Config
 from evolvable_server.model_setup import named_models
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.llm.endpoint import MODEL_ROLES, check_plain_http
-from evolvable_tools.reporting import HealthProblem
+from evolvable_tools import HealthProblem
+from evolvable_tools.llm import MODEL_ROLES, check_plain_http
 
 _USUAL = {
     "judge": "the calling agent, or the model that its client lends",

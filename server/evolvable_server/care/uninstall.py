@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_server.clients import memory_files
+from evolvable_server.clients import (
+    ConfigurationEntry,
+    all_clients,
+    configuration_entry,
+    disable_copies,
+    disconnect,
+    entry_home,
+    read_enabled_copies,
+    take_out,
+)
 from evolvable_server.clients.client import SCOPES
-from evolvable_server.clients.registration import ConfigurationEntry, configuration_entry, disconnect, entry_home
-from evolvable_server.clients.registry import all_clients
-from evolvable_server.clients.skill_list import take_out
 from evolvable_server.config import Config, read_machine
 from evolvable_server.config_edits import forget_library, own_entries, shared_entries, shared_files
 from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.second_config import own_path
-from evolvable_store import used_days
-from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.operation import Signer
-from evolvable_store.paths import (
+from evolvable_store import (
     CARRIED_PLACES,
     CHANGE_MARK,
     EMBEDDED_FOLDER,
@@ -31,15 +34,16 @@ from evolvable_store.paths import (
     NEAR_DUPLICATES,
     PLACES_FILE,
     UNWRITTEN,
+    USED_DAYS_FILE,
+    Signer,
+    Store,
     holds_library,
 )
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.collection_store import ListingChoice
-from evolvable_store.store import Store
-from evolvable_store.workingcopy import project_map
-from evolvable_store.workingcopy.staging_dir import possible_staging
-from evolvable_tools.care.recovery import REPLACED, check_closed, replaced_libraries, watched_folders
-from evolvable_tools.reporting import count, some
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.storage import ListingChoice, WatchedFolder
+from evolvable_store.workingcopy import PROJECTS_FILE, possible_staging
+from evolvable_tools import count, some
+from evolvable_tools.care import REPLACED, check_closed, replaced_libraries, watched_folders
 
 _OURS = (
     *(f"{name}*" for name in REPLACED),
@@ -61,7 +65,7 @@ _OURS = (
         "locks",
         "memory-copies.json",
         f"{NEAR_DUPLICATES}*",
-        project_map.FILE,
+        PROJECTS_FILE,
         CHANGE_MARK,
         EMBEDDED_FOLDER,
         CARRIED_PLACES,
@@ -75,7 +79,7 @@ _OURS = (
         "tokens.*",
         "trash",
         UNWRITTEN,
-        used_days.FILE,
+        USED_DAYS_FILE,
     ),
 )
 """What the product writes into a library's home."""
@@ -109,7 +113,7 @@ class Removal:
             forget_library(self.home, signer())
         for entry in self.connected:
             disconnect(entry)
-        memory_files.disable_copies(self.home, list(self.copies))
+        disable_copies(self.home, list(self.copies))
         for choice in _choices(self.home):
             take_out(choice)
             with Store.open(self.home) as store:
@@ -128,7 +132,7 @@ class Removal:
 def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Removal:
     """Return what is removed with the library. data: its files too. warn: is told what cannot be read."""
     home = config.home
-    entries, copies = list(_connected(config, warn)), memory_files.read_enabled_copies(home)
+    entries, copies = list(_connected(config, warn)), read_enabled_copies(home)
     watched = watched_folders(home, warn)
     connected = [one for one, place in entries if place == os.path.realpath(home)]
     settings = own_entries(config.person, home) if data else []

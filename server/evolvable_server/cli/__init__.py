@@ -7,18 +7,78 @@ that a server has no use for.
 import contextlib
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.environment import hint_at_removed_variables
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_server.cli.command_context import (
+        CommandContext,
+        Output,
+        VerbGroup,
+        command,
+        home_option,
+        json_option,
+        to_cli_words,
+    )
+    from evolvable_server.cli.editor_commands import show_updated
+    from evolvable_server.cli.exit_codes import ExitCode, found_code
+    from evolvable_server.cli.folder_choice import main_project
+    from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
+    from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
+    from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED, show_tool_version
+    from evolvable_server.cli.progress import announced_progress, paused_progress
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "command_context": "CommandContext Output VerbGroup command home_option json_option to_cli_words",
+            "editor_commands": "show_updated",
+            "exit_codes": "ExitCode found_code",
+            "folder_choice": "main_project",
+            "maintenance": "warn_left_out warn_of_secrets",
+            "options": "KIND REF expect_option reason_option",
+            "person_commands": "MAX_FINDINGS MAX_LISTED show_tool_version",
+            "progress": "announced_progress paused_progress",
+        },
+    )
+
+__all__ = [
+    "CommandContext",
+    "ExitCode",
+    "KIND",
+    "MAX_FINDINGS",
+    "MAX_LISTED",
+    "Output",
+    "REF",
+    "VerbGroup",
+    "announced_progress",
+    "command",
+    "expect_option",
+    "found_code",
+    "home_option",
+    "json_option",
+    "main",
+    "main_project",
+    "paused_progress",
+    "reason_option",
+    "show_tool_version",
+    "show_updated",
+    "to_cli_words",
+    "warn_left_out",
+    "warn_of_secrets",
+]
+
 
 # Start time: every module of this package imports this one, and `serve` needs little of it.
 
 
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
+    from evolvable_store import guard_imports
     from evolvable_store.errors import ProgramReplaced
-    from evolvable_store.program_files import guard_imports
 
     guard_imports()
     try:

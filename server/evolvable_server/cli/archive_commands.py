@@ -7,15 +7,7 @@ from typing import Any
 
 import click
 
-from evolvable_server.care.archives import (
-    FORMATS,
-    ExportResult,
-    ImportResult,
-    back_up,
-    export,
-    format_of,
-    import_source,
-)
+from evolvable_server.care import FORMATS, ExportResult, ImportResult, back_up, export, format_of, import_source
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.exit_codes import ExitCode, found_code
 from evolvable_server.cli.maintenance import show_near_duplicates, warn_left_out, warn_of_secrets
@@ -23,11 +15,10 @@ from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_server.missing_parts import left_by_missing_parts
+from evolvable_store import LIBRARY_FILE, Principal
 from evolvable_store.errors import InvalidArchive
-from evolvable_store.operation import Principal
-from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
-from evolvable_tools.verbs.scan_import import Answer
+from evolvable_tools.verbs import Answer
 
 _FORMAT = click.Choice(FORMATS)
 

@@ -9,9 +9,8 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import one_line, say
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.storage.audit import AuditEntry
-from evolvable_tools import audit
-from evolvable_tools.audit import AuditReport
+from evolvable_store.storage import AuditEntry
+from evolvable_tools import AuditReport, export_log, read_export, verify_entries, verify_log
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 
@@ -34,15 +33,15 @@ def audit_command(
         raise click.UsageError("--head and --from go with --verify.")
     if source is not None:
         try:
-            return _verified(audit.verify_entries(audit.read_export(source), head))
+            return _verified(verify_entries(read_export(source), head))
         except OSError as error:
             raise InvalidArgument(f"{source} cannot be read: {error.strerror}.") from None
     with state.library() as (library, _):
         if target is not None:
-            rows = audit.export_log(library, target)
+            rows = export_log(library, target)
             return Output({"file": str(target), "rows": rows}, lambda _: say(f"{target} has {rows} rows."))
         if verify:
-            return _verified(audit.verify_log(library, head))
+            return _verified(verify_log(library, head))
         found = library.store.backend.audit.newest(limit)
     return Output({"rows": [asdict(one) for one in found]}, lambda _: _show(found))
 

@@ -17,14 +17,12 @@ from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import progress, remark, say, warn
 from evolvable_server.client_folders import read_client_homes
 from evolvable_server.config import Machine, read_machine
+from evolvable_store import Head
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.workingcopy.project_changes import enter_project
-from evolvable_tools.delegation import needed_by
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
+from evolvable_store.storage import WatchedFolder
+from evolvable_store.workingcopy import enter_project
+from evolvable_tools import HeldBack, Library, check_anything_leaves, held_back, needed_by
 
 CLIENTS: dict[str, dict[Kind, str]] = {
     "claude-code": {Kind.SKILL: "skills", Kind.AGENT: "agents"},

@@ -7,16 +7,16 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import say, show_diff, warn
-from evolvable_server.clients.client import SCOPES
-from evolvable_server.clients.registration import (
+from evolvable_server.clients import (
     ClientConnection,
     ConfigurationEntry,
+    all_clients,
     configuration_entry,
     connect,
     disconnect,
     server_start,
 )
-from evolvable_server.clients.registry import all_clients
+from evolvable_server.clients.client import SCOPES
 from evolvable_server.config import TOOL_PREFIX, read_machine, tool_prefix_of
 from evolvable_store.errors import InvalidArgument
 

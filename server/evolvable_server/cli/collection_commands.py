@@ -9,7 +9,7 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Row, count, say, show_diff, show_table, some, warn
-from evolvable_server.clients.skill_list import (
+from evolvable_server.clients import (
     ClientList,
     ListChange,
     choose_collection,
@@ -23,18 +23,9 @@ from evolvable_server.clients.skill_list import (
 from evolvable_server.config import read_machine
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_store.storage.collection_store import ListingChoice
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import collections
-from evolvable_tools.verbs.collections import (
-    BUDGET,
-    ListedSkill,
-    Shown,
-    SkillCollection,
-    SkillListing,
-    measure_listing,
-)
+from evolvable_store.storage import ListingChoice
+from evolvable_tools import Caller, Library, verbs
+from evolvable_tools.verbs import BUDGET, ListedSkill, Shown, SkillCollection, SkillListing, measure_listing
 
 MAX_NAMED = 10
 """Skills that a line names."""
@@ -163,7 +154,7 @@ def _summaries(library: Library) -> list[CollectionSummary]:
             list(one.gone),
             [str(choice.settings) for choice in choices if choice.collection == one.name],
         )
-        for one in collections.list_collections(library)
+        for one in verbs.list_collections(library)
     ]
 
 
@@ -198,7 +189,7 @@ def _show_place(one: ListedPlace) -> None:
 
 
 def _show(state: CommandContext, library: Library, name: str) -> Output[dict[str, Any]]:
-    found = collections.find_collection(library, name)
+    found = verbs.find_collection(library, name)
     lists = client_lists(library.folders(), read_machine(state.config().project))
     listed = {skill.id: skill for where in lists for skill in listed_skills(library, where)}
     heads = library.store.backend.heads_by_id(found.ids)
@@ -225,9 +216,9 @@ def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> N
 
 def _change(library: Library, caller: Caller, action: str, name: str, refs: Sequence[Ref]) -> Output[dict[str, Any]]:
     if action == "add":
-        left, gone = collections.add_to_collection(library, caller, name, refs), list[str]()
+        left, gone = verbs.add_to_collection(library, caller, name, refs), list[str]()
     else:
-        left, gone = collections.remove_from_collection(library, caller, name, refs)
+        left, gone = verbs.remove_from_collection(library, caller, name, refs)
     used = [one for one in library.store.backend.collections.choices() if one.collection == name]
     result = {"name": name, "skills": list(left.refs), "removed": gone, "used": [str(one.settings) for one in used]}
     return Output(result, lambda _: _show_members(name, left, gone, used))

@@ -31,6 +31,7 @@ from evolvable_server.config import (
     read_config,
 )
 from evolvable_server.person_config import registered_homes
+from evolvable_store import Identity, Principal, is_address
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,
@@ -40,28 +41,25 @@ from evolvable_store.errors import (
     Refused,
     quoted,
 )
-from evolvable_store.operation import Identity, Principal
-from evolvable_store.paths import is_address
 from evolvable_store.resource import near_names
-from evolvable_tools.verbs import registry
-from evolvable_tools.verbs.registry import VERBS, Authority, refusal_reason
+from evolvable_tools import verbs
+from evolvable_tools.verbs import VERBS, Authority, refusal_reason
 
 if TYPE_CHECKING:
     from evolvable_server.approval_keys import PassphraseSigner
-    from evolvable_tools.caller import Caller
-    from evolvable_tools.library import Library
+    from evolvable_tools import Caller, Library
 
 # Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
 
 plugins.hooks()  # the verbs and tools of the parts are in the registry from here on
 
-TOOLS = {tool.name: tool.command for tool in registry.TOOLS.values() if tool.command}
+TOOLS = {tool.name: tool.command for tool in verbs.TOOLS.values() if tool.command}
 """MCP tool -> the command that does the same."""
 
 
 def resolve_name(name: str) -> str:
     """Return the command that a name of the command line means: a command, an MCP tool's name, or an alias."""
-    return TOOLS.get(name, registry.ALIASES.get(name, name))
+    return TOOLS.get(name, verbs.ALIASES.get(name, name))
 
 
 def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
@@ -232,13 +230,10 @@ class CommandContext:
             make_caller,
             marks_agents,
         )
-        from evolvable_server.clients.memory_files import refresh_memory_files
+        from evolvable_server.clients import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
-        from evolvable_store.workingcopy.project_map import take_notices
-        from evolvable_tools.approvals_lock import lost_lock_message, lost_locks
-        from evolvable_tools.caller import ApprovalLevel
-        from evolvable_tools.library import Library
-        from evolvable_tools.trust import mark_repository_heads
+        from evolvable_store.workingcopy import take_notices
+        from evolvable_tools import ApprovalLevel, Library, lost_lock_message, lost_locks, mark_repository_heads
 
         config = self.config()
         redactor, kinds = Redaction(config.home).redactor, approval_policies(config)
@@ -359,7 +354,7 @@ def _report_regraded(library: "Library") -> None:
     """Say once, on stderr, which resources stand lower since evidence is graded."""
     if library.store.read_only or not library.evidence.regraded(unsaid=True):
         return
-    from evolvable_tools.trust import find_downgraded, format_downgraded
+    from evolvable_tools import find_downgraded, format_downgraded
 
     found = find_downgraded(library, unsaid=True)
     library.evidence.mark_regrading_reported()

@@ -33,7 +33,7 @@ from evolvable_server.config import Config, toolsets_of
 from evolvable_server.environment import NO_ACCOUNT_HOME, hint_at_removed_variables
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
-from evolvable_tools.verbs.registry import ALIASES, GROUPS, HINTS, VERBS
+from evolvable_tools.verbs import ALIASES, GROUPS, HINTS, VERBS
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),

@@ -2,8 +2,7 @@
 
 import click
 
-from evolvable_server.care.client_status import Connected
-from evolvable_server.care.doctor import Health, describe_sandbox, examine
+from evolvable_server.care import Connected, Health, describe_sandbox, examine
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import show_near_duplicates

@@ -24,15 +24,13 @@ from evolvable_store.errors import (
     TooLarge,
 )
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import decode_text
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import edit
+from evolvable_tools import Caller, Library, decode_text
+from evolvable_tools.verbs import Updated, update_resource
 
 Saved = TypeVar("Saved")
 
 
-def show_updated(updated: edit.Updated) -> None:
+def show_updated(updated: Updated) -> None:
     """Write what a change did, and how to take it back."""
     warn(*updated.warnings)
     if updated.proposal_id is not None:
@@ -128,7 +126,7 @@ _CAN_BE_MENDED = (InvalidResource, InvalidArgument, InvalidPath, TooLarge)
 """Errors that the person can correct in the text."""
 
 
-def edit_until_valid(start: EditedText, save: Callable[[EditedText], edit.Updated]) -> edit.Updated:
+def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -> Updated:
     """Open the editor, and again with the error told, until `save` takes the text or the person gives up.
 
     The text is never lost: a person who gives up, or interrupts, is told where it is. Raise as `save`.
@@ -202,7 +200,7 @@ def check_has_editor(state: CommandContext, instead: str) -> None:
 @command("new")
 @click.argument("what", nargs=-1, required=True, metavar="[KIND] NAME")
 @reason_option("written in an editor")
-def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Output[edit.Updated]:
+def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Output[Updated]:
     """Write a new resource in your editor.
 
     Opens a template in $VISUAL or $EDITOR. KIND is skill (the default), agent, prompt, tool, environment or memory;
@@ -226,7 +224,7 @@ def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Ou
 @click.argument("ref", type=REF)
 @click.option("--path", metavar="FILE", help="A file of it; default its main file.")
 @reason_option("edited in an editor")
-def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str) -> Output[edit.Updated]:
+def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str) -> Output[Updated]:
     """Change a resource in your editor.
 
     Opens a file of it in $VISUAL or $EDITOR and makes a new version of what you save. What the library does not take
@@ -239,12 +237,12 @@ def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str)
     return Output(_saved(state, bare, reason, start, create=False), show_updated)
 
 
-def _saved(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool) -> edit.Updated:
+def _saved(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool) -> Updated:
     """Open the editor, and make a version of what the person saves; the library is not open meanwhile."""
 
-    def save(edited: EditedText) -> edit.Updated:
+    def save(edited: EditedText) -> Updated:
         with state.library() as (library, caller):
-            updated = edit.update_resource(
+            updated = update_resource(
                 library,
                 caller,
                 ref,

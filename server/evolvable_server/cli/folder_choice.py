@@ -8,26 +8,31 @@ from pathlib import Path
 from evolvable_server.cli.terminal import ask_yes, remark
 from evolvable_server.client_folders import ClientFolder, ClientHomes, own_folders, project_folders
 from evolvable_server.config import is_person
+from evolvable_store import Store
 from evolvable_store.errors import Refused
 from evolvable_store.resource import USER_SCOPE, Kind, is_plugins
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.discovery import COMMANDS, count_resources
-from evolvable_store.workingcopy.openat import link_out_of_repository
-from evolvable_store.workingcopy.plugin_folders import PluginPlace, plugin_place, plugin_scope
-from evolvable_store.workingcopy.project_changes import (
+from evolvable_store.storage import WatchedFolder
+from evolvable_store.workingcopy import (
+    COMMANDS,
+    PluginPlace,
+    Project,
+    Projects,
+    count_resources,
     enter_project,
     is_shared,
     likely_scopes,
+    link_out_of_repository,
     main_folder,
     move_project,
     next_scope,
+    plugin_place,
+    plugin_scope,
+    project_of,
+    read_projects,
     rename_project,
     scope_name,
+    skill_folders,
 )
-from evolvable_store.workingcopy.project_map import Project, read_projects
-from evolvable_store.workingcopy.project_places import project_of, skill_folders
-from evolvable_store.workingcopy.projects import Projects
 
 
 @dataclass(frozen=True, slots=True)

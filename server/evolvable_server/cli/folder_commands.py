@@ -33,17 +33,14 @@ from evolvable_server.client_folders import ClientHomes, client_folders, project
 from evolvable_server.config import is_person
 from evolvable_server.index_worker import WORTHWHILE, start_index_worker
 from evolvable_server.learning_consent import consent
+from evolvable_store import Identity, Principal, holds_library
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NoLibrary
-from evolvable_store.operation import Identity, Principal
-from evolvable_store.paths import holds_library
 from evolvable_store.resource import Kind, Ref, check_scope, is_plugins, main_file
-from evolvable_store.storage.bindings import WaitingPlaces, WatchedFolder
-from evolvable_store.workingcopy.discovery import count_resources
-from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
-from evolvable_store.workingcopy.project_changes import refresh_marks
-from evolvable_tools.care.findings import near_duplicate_lines, scan_for_secrets
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.past_sessions import PastSessions
+from evolvable_store.storage import WaitingPlaces, WatchedFolder
+from evolvable_store.workingcopy import DirectoryIssue, SyncReport, count_resources, refresh_marks
+from evolvable_tools import Library
+from evolvable_tools.care import near_duplicate_lines, scan_for_secrets
+from evolvable_tools.outcomes import PastSessions
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10

@@ -21,18 +21,21 @@ from evolvable_server.client_folders import ClientHomes, own_folders
 from evolvable_server.config import is_person, marked_client
 from evolvable_server.config_edits import edited_path, set_trusted
 from evolvable_server.person_config import PersonConfig, account_home
+from evolvable_store import Actor, Identity, Principal, blob_hash, work_tree
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.objects import blob_hash
-from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.paths import work_tree
 from evolvable_store.resource import Ref, main_file
-from evolvable_store.workingcopy.discovery import count_resources, discover, is_single
-from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
-from evolvable_tools.approvals import UNSEEN_FOLDER, add_left_out, check_arrival, finding_messages, is_dangerous
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import scan_import
-from evolvable_tools.verbs.scan_import import TrustOffer
+from evolvable_store.workingcopy import FolderContents, count_resources, discover, is_single, read_folder, read_single
+from evolvable_tools import (
+    UNSEEN_FOLDER,
+    Caller,
+    Library,
+    add_left_out,
+    check_arrival,
+    finding_messages,
+    is_dangerous,
+    verbs,
+)
+from evolvable_tools.verbs import TrustOffer
 
 MOST_COUNTED = 10_000
 """Resources of a folder that the question counts."""
@@ -230,7 +233,7 @@ def approve_arrivals(
             if is_person() or not listed
             else replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via=BY_ACCOUNT.via, signer=None)
         )
-        asked = scan_import.ask_trust(library, who, folder=folder)
+        asked = verbs.ask_trust(library, who, folder=folder)
         safe = [one for one in asked.offered if not any(map(is_dangerous, one.findings))]
         fine = [one for one in safe if seen is None or _hashes(library, one) <= set(seen)]
         if not fine:
@@ -238,7 +241,7 @@ def approve_arrivals(
         try:
             if not listed:
                 edited_path(home)
-            decision = scan_import.trust(library, who, replace(asked, offered=fine))
+            decision = verbs.trust(library, who, replace(asked, offered=fine))
             if not listed:
                 set_trusted(folder.resolve(), home.resolve(), who.signer)
         except EvolvableError as error:

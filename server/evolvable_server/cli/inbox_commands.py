@@ -23,18 +23,23 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
+from evolvable_store import Actor, Principal
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import Proposal
-from evolvable_store.storage.release_channel import ReleasePolicy
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs import proposal_inbox, release
-from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal, as_read
-from evolvable_tools.verbs.release import ChannelLog, ChannelStatus, ChannelStep, Published, ReleaseMove
-from evolvable_tools.verbs.unseen_changes import UnseenChange, list_unseen
+from evolvable_store.storage import Proposal, ReleasePolicy
+from evolvable_tools import AnswerMarks, Caller, Library, verbs
+from evolvable_tools.verbs import (
+    ChannelLog,
+    ChannelStatus,
+    ChannelStep,
+    Decided,
+    Published,
+    ReleaseMove,
+    UnseenChange,
+    WaitingProposal,
+    as_read,
+    list_unseen,
+)
 
 
 @command("inbox")
@@ -90,19 +95,19 @@ def inbox_command(
             say("Nothing waits for a decision.")
             return None
         if action == "show":
-            shown = as_read([proposal_inbox.show_proposal(library, identity) for identity in ids], caller.actor)
+            shown = as_read([verbs.show_proposal(library, identity) for identity in ids], caller.actor)
             result: Any = shown[0] if len(shown) == 1 else {"proposals": shown}
             return Output(result, lambda _: _show_proposals(shown, decides=caller.decides))
         if action == "reject":
-            return _decisions([proposal_inbox.reject(library, identity, reason, caller) for identity in ids])
+            return _decisions([verbs.reject(library, identity, reason, caller) for identity in ids])
         if action == "reopen":
-            return _decisions([proposal_inbox.reopen(library, caller, identity) for identity in ids])
+            return _decisions([verbs.reopen(library, caller, identity) for identity in ids])
         if action == "edit":
             return _decisions(_edited(library, caller, ids, reason))
         taken = _taken(library, caller, ids) if action == "take" else {}
         seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(taken))
         edited = {**taken, **_given(files)}
-        return _decisions(proposal_inbox.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
+        return _decisions(verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
 
 
 def _taken(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
@@ -110,7 +115,7 @@ def _taken(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes 
     if len(ids) != 1:
         raise click.UsageError("Take one proposal at a time.")
     library.authorise(caller, "Approving a proposal")
-    return proposal_inbox.proposed_lines(library, ids[0])
+    return verbs.proposed_lines(library, ids[0])
 
 
 def _look_at_merged(
@@ -124,7 +129,7 @@ def _look_at_merged(
     if not caller.decides or state.json or not can_ask():
         return None
     library.take_in([library.store.backend.proposals.get(identity).ref for identity in ids])
-    shown = [proposal_inbox.show_proposal(library, identity) for identity in ids]
+    shown = [verbs.show_proposal(library, identity) for identity in ids]
     merged = [one for one in shown if one.head != (one.base or None)]
     if not merged or (not settles and any(one.blocked for one in shown)):
         return None
@@ -144,7 +149,7 @@ def _list(
     unseen: list[UnseenChange],
 ) -> Output[Any]:
     """List a page of the proposals that wait, and what nobody looked at."""
-    found = proposal_inbox.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
+    found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
     listed, more = as_read(found[:limit], caller.actor), len(found) > limit
     return Output({"proposals": listed, "changed": unseen}, lambda _: _show_inbox(listed, page, more, unseen))
 
@@ -168,7 +173,7 @@ def _chosen(library: Library, caller: Caller, every: bool, session: str | None, 
         return []
     picked = _picked(library, caller, session, about)
     waiting = library.store.backend.proposals.waiting(MAX_QUEUE)
-    return [one.id for one in waiting if picked(one) and not proposal_inbox.is_expired(library, one)]
+    return [one.id for one in waiting if picked(one) and not verbs.is_expired(library, one)]
 
 
 def _given(files: tuple[str, ...]) -> dict[str, bytes | None]:
@@ -187,11 +192,11 @@ def _edited(library: Library, caller: Caller, ids: list[int], reason: str) -> li
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
     library.take_in([library.store.backend.proposals.get(ids[0]).ref])
-    texts, seen = proposal_inbox.proposed_texts(library, ids[0]), proposal_inbox.seen_versions(library, ids)
+    texts, seen = verbs.proposed_texts(library, ids[0]), verbs.seen_versions(library, ids)
     # As bytes, so that line ends and a byte order mark come back as they were.
     decided = edit_proposed(
         {path: text.encode("utf-8") for path, text in texts.items()},
-        lambda edited: proposal_inbox.approve_together(library, caller, ids, reason, edited=edited, seen=seen),
+        lambda edited: verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen),
     )
     if decided is None:
         raise InvalidArgument("Nothing was changed in the editor.", "`evolvable inbox approve` takes it as it is.")
@@ -281,7 +286,7 @@ def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool,
     asks its user again for a skill that moved. Exit code 1: a skill with a secret was left out.
     """
     with state.library() as (library, caller):
-        done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
+        done = verbs.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
     return Output(done, _show_published, ExitCode.ERROR if done.left_out else ExitCode.DONE)
 
 
@@ -318,7 +323,7 @@ def _end(version: int | None) -> str:
     "action", type=click.Choice(["status", "log", "policy", "withdraw"]), default="status", metavar="[ACTION]"
 )
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
-@click.option("--limit", type=click.IntRange(1, release.MAX_MOVES), default=20, show_default=True, help="Of log.")
+@click.option("--limit", type=click.IntRange(1, verbs.MAX_MOVES), default=20, show_default=True, help="Of log.")
 @reason_option("decided on the command line")
 def channel_command(
     state: CommandContext, action: str, arguments: tuple[str, ...], limit: int, reason: str
@@ -337,13 +342,13 @@ def channel_command(
         raise click.UsageError(f"`channel {action}` takes one argument at most.")
     with state.library() as (library, caller):
         if action == "status":
-            return Output(release.channel_status(library), _show_status)
+            return Output(verbs.channel_status(library), _show_status)
         if action == "log":
             return _log(library, arguments, limit, AnswerMarks(caller.actor is not Actor.HUMAN))
         if action == "policy":
             return _policy(library, caller, arguments, reason)
         refs = [Ref.parse(text) for text in arguments]
-        return Output(release.withdraw_skills(library, caller, refs, reason), _show_withdrawn)
+        return Output(verbs.withdraw_skills(library, caller, refs, reason), _show_withdrawn)
 
 
 def _show_status(status: ChannelStatus) -> None:
@@ -361,10 +366,10 @@ def _show_status(status: ChannelStatus) -> None:
 
 def _log(library: Library, arguments: tuple[str, ...], limit: int, marks: AnswerMarks) -> Output[Any]:
     if not arguments:
-        return Output(release.channel_log(library, limit, marks), _show_log)
+        return Output(verbs.channel_log(library, limit, marks), _show_log)
     if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
         raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
-    changes = release.changelog(library, int(arguments[0]), marks)
+    changes = verbs.changelog(library, int(arguments[0]), marks)
     return Output(changes, lambda changes: say(changes.text.rstrip("\n")))
 
 
@@ -391,8 +396,8 @@ def _moves(move: ReleaseMove) -> str:
 
 def _policy(library: Library, caller: Caller, arguments: tuple[str, ...], reason: str) -> Output[Published]:
     if arguments:
-        return Output(release.set_policy(library, caller, arguments[0], reason), _show_policy)
-    policy = release.channel_status(library).policy
+        return Output(verbs.set_policy(library, caller, arguments[0], reason), _show_policy)
+    policy = verbs.channel_status(library).policy
     return Output(Published(None, [], [], policy=policy), lambda _: say(f"{policy}: {MEANING[ReleasePolicy(policy)]}."))
 
 

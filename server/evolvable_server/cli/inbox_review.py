@@ -34,13 +34,10 @@ from evolvable_server.cli.terminal import (
     warn,
 )
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
-from evolvable_store.storage.proposals import APPROVED, OPEN, REJECTED, Proposal
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_store.storage import APPROVED, OPEN, REJECTED, Proposal
+from evolvable_tools import Caller, Library, verbs
+from evolvable_tools.verbs import CUT, Decided, WaitingProposal
 from evolvable_tools.verbs.library_status import first_request
-from evolvable_tools.verbs.proposal_inbox import Decided, WaitingProposal
-from evolvable_tools.verbs.versions import CUT
 
 MAX_QUEUE = 1_000
 """Proposals that are asked about in one go; those that come meanwhile are asked about after them."""
@@ -106,7 +103,7 @@ class InboxReview:
         return [
             one
             for one in found
-            if one.id not in self.tally.seen and self._wanted(one) and not proposal_inbox.is_expired(self._library, one)
+            if one.id not in self.tally.seen and self._wanted(one) and not verbs.is_expired(self._library, one)
         ]
 
     def _ask(self, identity: int, place: str) -> None:
@@ -119,7 +116,7 @@ class InboxReview:
             if answer == "q":
                 raise Quit
             if answer == "v":
-                whole = proposal_inbox.show_proposal(self._library, identity, limit=None)
+                whole = verbs.show_proposal(self._library, identity, limit=None)
                 with paged():
                     show_diff(whole.diff or "")
                 self._viewed.add(identity)
@@ -166,12 +163,12 @@ class InboxReview:
     def _state(self, identity: int) -> WaitingProposal | None:
         """Return a proposal as it is now; tell the person when it waits no longer, and return None."""
         try:
-            found = proposal_inbox.show_proposal(self._library, identity)
+            found = verbs.show_proposal(self._library, identity)
         except EvolvableError as error:
             show_error(to_cli_words(str(error)))
             return None
         proposal = self._library.store.backend.proposals.get(identity)
-        if found.state != OPEN or proposal_inbox.is_expired(self._library, proposal):
+        if found.state != OPEN or verbs.is_expired(self._library, proposal):
             state = found.state if found.state != OPEN else "expired"
             by = f", operation {proposal.operation}" if proposal.operation else ""
             say(f"Proposal {identity} for {found.ref} is {state} already: another window decided it{by}.")
@@ -183,7 +180,7 @@ class InboxReview:
         if answer == "e":
             return self._edit(shown)
         if answer == "t":
-            lines = proposal_inbox.proposed_lines(self._library, shown.proposal_id)
+            lines = verbs.proposed_lines(self._library, shown.proposal_id)
             self._approve([shown.proposal_id], lines, seen={shown.proposal_id: shown.head})
             return True
         ids, what = self._meant(shown, answer)
@@ -198,7 +195,7 @@ class InboxReview:
             return True
         why = ask("Why? Enter for no reason", default="", show_default=False)
         with self._undisturbed():
-            decided = [proposal_inbox.reject(self._library, identity, why, self._caller) for identity in ids]
+            decided = [verbs.reject(self._library, identity, why, self._caller) for identity in ids]
         self._done(decided)
         return True
 
@@ -216,7 +213,7 @@ class InboxReview:
 
     def _confirmed(self, ids: Sequence[int], key: str, what: str) -> bool:
         """List the proposals that an answer is for, and ask whether all of them are meant."""
-        found = [proposal_inbox.show_proposal(self._library, identity) for identity in ids]
+        found = [verbs.show_proposal(self._library, identity) for identity in ids]
         show_table(
             ["proposal", "ref", "seen", "scan", "author", "why"],
             [
@@ -248,7 +245,7 @@ class InboxReview:
         seen: Mapping[int, int | None] | None,
     ) -> list[Decided]:
         with self._undisturbed():
-            decided = proposal_inbox.approve_together(self._library, self._caller, ids, "", edited=edited, seen=seen)
+            decided = verbs.approve_together(self._library, self._caller, ids, "", edited=edited, seen=seen)
         self._done(decided)
         return decided
 
@@ -260,7 +257,7 @@ class InboxReview:
     def _edit(self, shown: WaitingProposal) -> bool:
         """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
         number = shown.proposal_id
-        texts = proposal_inbox.proposed_texts(self._library, number)
+        texts = verbs.proposed_texts(self._library, number)
         contents = {path: text.encode("utf-8") for path, text in texts.items()}
         if edit_proposed(contents, lambda edited: self._approve([number], edited, seen={number: shown.head})) is None:
             say("Nothing was changed in the editor. `y` approves it as it is.")

@@ -13,18 +13,17 @@ from evolvable_server.learning_consent import check_own, consent, set_consent
 from evolvable_server.session_learning import count_sessions, learn_past_sessions
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.learning import (
+from evolvable_tools import Caller, Library
+from evolvable_tools.outcomes import (
     MAX_TASK,
     ListedTask,
+    PastSessions,
     correct_task,
     list_learned,
     reassign_task,
     remove_learned,
 )
-from evolvable_tools.outcomes.past_sessions import PastSessions
-from evolvable_tools.verbs.lookup_test import AMONG, LookupTest, measure_lookup
+from evolvable_tools.verbs import AMONG, LookupTest, measure_lookup
 
 
 @command("learned")

@@ -6,15 +6,14 @@ from pathlib import Path
 import click
 
 from evolvable_server import plugins
-from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
+from evolvable_server.care import Uninstalled, plan_account_removal, plan_removal
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChoice
 from evolvable_server.cli.folder_commands import SyncResult, add_folders, show_sync
 from evolvable_server.cli.terminal import confirm, count, remark, say, warn
 from evolvable_server.person_config import registered_homes
-from evolvable_store.operation import Principal
-from evolvable_store.paths import check_home
-from evolvable_tools.care.recovery import check_backup, checked_copy, watched_folders
+from evolvable_store import Principal, check_home
+from evolvable_tools.care import check_backup, checked_copy, watched_folders
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,10 @@ from evolvable_server.cli.terminal import (
     styled,
     warn,
 )
-from evolvable_server.clients.registry import has_hosts
+from evolvable_server.clients import has_hosts
 from evolvable_store.resource import Ref
-from evolvable_tools.authors import author_words
-from evolvable_tools.verbs import overview
-from evolvable_tools.verbs.overview import ContentComparison, OperationOverview, ResourceOverview
+from evolvable_tools import author_words, verbs
+from evolvable_tools.verbs import ContentComparison, OperationOverview, ResourceOverview
 
 MOST = 5
 """Names that a line lists."""
@@ -48,8 +47,8 @@ def show_command(
         if what.isascii() and what.isdigit():
             if version or path:
                 raise click.UsageError("--version and --path go with a ref.")
-            return Output(overview.show_operation(library, caller, int(what[:18])), _show_operation)
-        found = overview.show_resource(library, caller, Ref.parse(what), version=version, path=path)
+            return Output(verbs.show_operation(library, caller, int(what[:18])), _show_operation)
+        found = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
         hosts = has_hosts(library.store.home)
     return Output(found, lambda shown: _show_resource(shown, hosts=hosts))
 
@@ -119,7 +118,7 @@ def _show_operation(found: OperationOverview) -> None:
         }
         show_fields([((name, "bold"), text) for name, text in said.items() if text])
         for change in found.changes:
-            before = f"version {change.before}" if change.before else overview.NOTHING
+            before = f"version {change.before}" if change.before else verbs.NOTHING
             after = f"version {change.after}" if change.after else "removed"
             say("", f"{change.ref}: {before} to {after}")
             show_diff(change.diff)
@@ -144,12 +143,12 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
         raise click.UsageError("Name two refs at most.")
     with state.library() as (library, caller):
         if len(refs) == 2:
-            found = overview.diff_resources(library, caller, Ref.parse(refs[0]), Ref.parse(refs[1]))
+            found = verbs.diff_resources(library, caller, Ref.parse(refs[0]), Ref.parse(refs[1]))
         elif refs and "@" in refs[0]:
             name, _, between = refs[0].rpartition("@")
-            found = overview.diff_versions(library, caller, Ref.parse(name), *version_range(between))
+            found = verbs.diff_versions(library, caller, Ref.parse(name), *version_range(between))
         else:
-            found = overview.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
+            found = verbs.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
         folders = len(library.folders())
     return Output(found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences))
 

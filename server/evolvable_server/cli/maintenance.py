@@ -12,21 +12,25 @@ from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
 from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.upkeep import FoldedLibrary, fold_library
-from evolvable_store import fsck
+from evolvable_store import FsckReport, check_library, collect
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
-from evolvable_store.fsck import FsckReport
-from evolvable_store.gc import collect
 from evolvable_store.resource import Ref
-from evolvable_store.search.index import check_index
-from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
-from evolvable_store.workingcopy.staging_dir import open_root
-from evolvable_tools import secret_leaks
-from evolvable_tools.caller import Caller
-from evolvable_tools.care.findings import open_secrets, secret_lines
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import HeldBack, LeakedSecret
-from evolvable_tools.verbs import purge_content
-from evolvable_tools.verbs.purge_content import Purged, PurgePlan
+from evolvable_store.search import check_index
+from evolvable_store.workingcopy import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry, open_root
+from evolvable_tools import (
+    ENV_FILE,
+    NEXT,
+    Caller,
+    HeldBack,
+    LeakedSecret,
+    Library,
+    accept_leak,
+    check_may_decide,
+    leaks,
+    verbs,
+)
+from evolvable_tools.care import open_secrets, secret_lines
+from evolvable_tools.verbs import Purged, PurgePlan
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:
@@ -41,14 +45,14 @@ def warn_of_secrets(library: Library) -> None:
     warn(*lines)
     if lines:
         what = "Until you decide, export, push, publish and checkout leave out the resources that hold one"
-        remark(f"{what}: {secret_leaks.NEXT}")
+        remark(f"{what}: {NEXT}")
 
 
 def warn_left_out(held: Collection[HeldBack], then: str = "Then repeat the command.") -> None:
     """Say which resources a command left out because of a secret, why, and what to do. then: after the decision."""
     warn(*(f"{one}." for one in held))
     if held:
-        remark(f"The rest is done. {secret_leaks.NEXT} {then}")
+        remark(f"The rest is done. {NEXT} {then}")
 
 
 @command("purge")
@@ -87,18 +91,18 @@ def purge_command(
         if listing:
             return Output({"secrets": open_secrets(library, progress)}, _show_secrets)
         if accept:
-            kept = secret_leaks.accept_leak(library, caller, accept, reason or "accepted")
+            kept = accept_leak(library, caller, accept, reason or "accepted")
             return _done([], lambda _: say(f"Kept: {kept[0]}"), accepted=[str(one) for one in kept])
         if resume:
-            return _done(purge_content.resume_purges(library, caller), _show_purged)
+            return _done(verbs.resume_purges(library, caller), _show_purged)
         plan = _plan(library, caller, ref, path, secret)
         if dry_run:
             planned = Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)
             return _done([planned], lambda _: _show_plan(plan))
-        secret_leaks.check_may_decide(caller, "purge")
+        check_may_decide(caller, "purge")
         warn(*left_by_missing_parts(library))
         _confirm_purge(plan, yes)
-        return _done([purge_content.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
+        return _done([verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
 
 
 def _done(purged: list[Purged], render: Callable[[dict[str, Any]], None], accepted: Sequence[str] = ()) -> Output[Any]:
@@ -107,13 +111,13 @@ def _done(purged: list[Purged], render: Callable[[dict[str, Any]], None], accept
 
 
 def _plan(library: Library, caller: Caller, ref: str | None, path: str | None, secret: str | None) -> PurgePlan:
-    secret_leaks.check_may_decide(caller, "purge")
+    check_may_decide(caller, "purge")
     if secret is None:
-        return purge_content.plan_file(library, caller, Ref.parse(ref or ""), path or "")
-    files = [one for one in secret_leaks.leaks(library) if one.id == secret and one.kind == secret_leaks.ENV_FILE]
+        return verbs.plan_file(library, caller, Ref.parse(ref or ""), path or "")
+    files = [one for one in leaks(library) if one.id == secret and one.kind == ENV_FILE]
     if files:
-        return purge_content.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
-    return purge_content.plan_secret(library, secret)
+        return verbs.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
+    return verbs.plan_secret(library, secret)
 
 
 def _confirm_purge(plan: PurgePlan, yes: bool) -> None:
@@ -162,7 +166,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     """
     try:
         with state.library() as (library, _), progress("Checking") as show:
-            report = fsck.check_library(library.store, show, [check_index])
+            report = check_library(library.store, show, [check_index])
             warn(*left_by_missing_parts(library))
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint

@@ -15,16 +15,18 @@ from evolvable_server.model_setup import ANSWER_SECONDS, named_models
 from evolvable_server.person_config import NOBODY, PersonConfig
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_tools.llm import ModelAttempt, ProviderError, Request
-from evolvable_tools.llm.endpoint import (
+from evolvable_tools.llm import (
     MODEL_ROLES,
     PROTOCOLS,
+    STRUCTURED,
+    ModelAttempt,
     ModelEndpoint,
     NamedModels,
+    ProviderError,
+    Request,
     check_plain_http,
     parse_endpoint,
 )
-from evolvable_tools.llm.openai_model import STRUCTURED
 
 WORD = "kestrel"
 """What a model is asked to repeat."""

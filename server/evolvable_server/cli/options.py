@@ -10,8 +10,8 @@ from click.shell_completion import CompletionItem
 
 from evolvable_server.cli.command_context import CommandContext
 from evolvable_server.cli.terminal import say
+from evolvable_store import MAX_FILE
 from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge, quoted
-from evolvable_store.objects import MAX_FILE
 from evolvable_store.resource import Kind, Ref
 
 

@@ -17,13 +17,20 @@ from evolvable_server.cli.terminal import ask, confirm, count, local_time, progr
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.approvals_lock import lost_locks, unsigned_decisions
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library, lost_locks, unsigned_decisions, verbs
 from evolvable_tools.scan import Finding, FindingSeverity
-from evolvable_tools.verbs import scan_import, tool_commands
-from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, TrustDecision, TrustQuestion, preview
-from evolvable_tools.verbs.tool_commands import ToolVersion
+from evolvable_tools.verbs import (
+    Answer,
+    Coming,
+    Preview,
+    ToolVersion,
+    TrustDecision,
+    TrustQuestion,
+    approve_tool,
+    approved_digests,
+    preview,
+    tool_version,
+)
 
 LIMIT = (
     "The lock does not hold against code of this account that replaces the program, the key or the lock;"
@@ -211,11 +218,11 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         if withdraw:
             if folder is not None:
                 _confirm_every(state, folder.resolve(), yes=yes)
-            decision = scan_import.withdraw_trust(library, caller, folder=folder, ref=ref)
+            decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
             return Output(decision, _show_withdrawn)
-        asked = scan_import.ask_trust(library, caller, folder=folder, ref=ref)
+        asked = verbs.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
             return Output(asked, _show_question)
         if not state.json:
@@ -224,7 +231,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         confirm(
             f"Trust {_counted(asked)}{later}?", yes=not asked.offered and not follow, refused="Nothing was trusted."
         )
-        decision = scan_import.trust(library, caller, asked)
+        decision = verbs.trust(library, caller, asked)
         if folder is not None:
             home = library.store.home.resolve()
             set_trusted(folder.resolve(), home, state.signer(), follow=follow)
@@ -241,7 +248,7 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
     and what it names is in force; a tool may run. What comes later is said again.
     """
     with state.library() as (library, caller):
-        asked = scan_import.ask_trust(library, caller, ref=ref)
+        asked = verbs.ask_trust(library, caller, ref=ref)
         tool = _tool_to_run(library, caller, ref)
         if not state.json:
             _show_question(asked)
@@ -249,9 +256,9 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
             show_tool_version(library, caller, tool)
         nothing = not asked.offered and tool is None
         confirm(f"Approve {asked.what} as it is?", yes=yes or nothing, refused="Nothing was approved.")
-        decision = scan_import.trust(library, caller, asked)
+        decision = verbs.trust(library, caller, asked)
         if tool is not None:
-            tool_commands.approve_tool(library, caller, tool, via="terminal")
+            approve_tool(library, caller, tool, via="terminal")
             decision = replace(decision, refs=sorted({*decision.refs, tool.ref}))
     return Output(decision, lambda one: say(f"Approved: {', '.join(one.refs) or 'nothing new'}."))
 
@@ -262,10 +269,10 @@ def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | No
     if head.kind is not Kind.TOOL or head.version is None:
         return None
     try:
-        found = tool_commands.tool_version(library, head, head.version)
+        found = tool_version(library, head, head.version)
     except InvalidArgument:
         return None
-    return found if found is not None and found.digest not in tool_commands.approved_digests(library) else None
+    return found if found is not None and found.digest not in approved_digests(library) else None
 
 
 def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:
@@ -403,5 +410,5 @@ def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> N
     remark(f"  input {json.dumps(found.spec.schema, ensure_ascii=True)}")
     remark(f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files and the library")
     remark(*(f"  file {path}, {size:,} bytes" for path, size in found.files.items()))
-    [scanned] = scan_import.scan_resources(library, caller, [Ref.parse(found.ref).at(found.version)])
+    [scanned] = verbs.scan_resources(library, caller, [Ref.parse(found.ref).at(found.version)])
     remark(*(f"  scan: {one}" for one in scanned.findings))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from evolvable_tools.reporting import Progress
+from evolvable_tools import Progress
 
 DELAY_SECONDS = 1.0
 """How long a command works before it says so."""

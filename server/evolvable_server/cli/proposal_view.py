@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import click
 
 from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, styled, warn
-from evolvable_store.operation import Actor
-from evolvable_tools.authors import AuthorKind
-from evolvable_tools.verbs.proposal_inbox import Decided, Grounds, WaitingProposal
-from evolvable_tools.verbs.unseen_changes import UnseenChange
+from evolvable_store import Actor
+from evolvable_tools import AuthorKind
+from evolvable_tools.verbs import Decided, Grounds, UnseenChange, WaitingProposal
 
 
 def describe_author(proposal: WaitingProposal) -> str:

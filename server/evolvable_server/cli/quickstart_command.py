@@ -17,21 +17,17 @@ from mcp import Client, StdioServerParameters
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import progress, remark, say, shortened, show_text
 from evolvable_server.client_folders import client_folders, read_client_homes
-from evolvable_server.clients.registration import server_start
+from evolvable_server.clients import server_start
 from evolvable_server.config import Config, read_config
 from evolvable_server.mcp.call import SELF_CHECK
+from evolvable_store import Store, make_manifest, seed_folder, work_tree
 from evolvable_store.errors import EvolvableError, LibraryError
-from evolvable_store.objects import make_manifest
-from evolvable_store.paths import seed_folder, work_tree
 from evolvable_store.resource import Kind
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.tree_reader import read_folder
-from evolvable_tools.authors import authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.care.copying import Copied, copy_skills
-from evolvable_tools.library import Library
+from evolvable_store.workingcopy import read_folder
+from evolvable_tools import Caller, Library, authorships
+from evolvable_tools.care import Copied, copy_skills
+from evolvable_tools.verbs import MAX_PAGE, list_page
 from evolvable_tools.verbs.library_status import proposal_request
-from evolvable_tools.verbs.search import MAX_PAGE, list_page
 
 TASK = "write a good commit message for my staged changes"
 """What is looked up in a library of the program's own skills; one of them is for it."""

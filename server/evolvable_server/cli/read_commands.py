@@ -26,17 +26,23 @@ from evolvable_server.cli.terminal import (
     some,
 )
 from evolvable_server.environment import is_review_process
-from evolvable_store.operation import Principal
+from evolvable_store import Principal
 from evolvable_store.resource import Kind, Ref, check_scope
-from evolvable_store.storage.evidence import Usage
-from evolvable_tools.authors import AuthorKind, author_words
-from evolvable_tools.delegation import inline_text
-from evolvable_tools.found_answers import found_answer
-from evolvable_tools.library import Library
-from evolvable_tools.metrics import ENOUGH, format_success
-from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
-from evolvable_tools.untrusted_text import marks, quote_marks
-from evolvable_tools.verbs import load, search, versions
+from evolvable_store.storage import Usage
+from evolvable_tools import (
+    ENOUGH,
+    AuthorKind,
+    Library,
+    author_words,
+    format_success,
+    found_answer,
+    inline_text,
+    marks,
+    quote_marks,
+    verbs,
+)
+from evolvable_tools.retrieval import VERDICTS, Verdict
+from evolvable_tools.verbs import MAX_LIMIT, History, resource_history
 
 MOST_OF_LINE = 160
 """Characters of the line of a match where the output is no terminal."""
@@ -47,9 +53,7 @@ MAX_SHOWN = 200
 
 @command("find")
 @click.argument("task", nargs=-1, required=True)
-@click.option(
-    "--limit", type=click.IntRange(1, 20), default=search.CHOICES, show_default=True, help="How many matches."
-)
+@click.option("--limit", type=click.IntRange(1, 20), default=verbs.CHOICES, show_default=True, help="How many matches.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the reasons of each match too.")
 @click.option("--kind", type=KIND, default="skill", show_default=True)
 @click.option("--scope", help="Search only this scope: 'user' or a project's name.")
@@ -65,7 +69,7 @@ def find_command(
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
         to_agent = caller.identity.principal is Principal.AGENT and not is_review_process(os.environ)
-        found = search.find_skill(
+        found = verbs.find_skill(
             library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, to_agent=to_agent, **given
         )
     code = ExitCode.NONE_FITS if found.verdict is Verdict.NONE else ExitCode.DONE
@@ -76,7 +80,7 @@ AUTHOR_COLOURS = {"agent": "cyan", "member": "cyan", "import": "yellow", "reposi
 """How a terminal shows whose something is that is not the reader's own."""
 
 
-def show_found(found: search.FoundSkills, *, verbose: bool = False) -> None:
+def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
     """Write the verdict, each match on a line, and what to type next. verbose: with the reasons."""
     lines = found.lines
     if found.verdict is Verdict.NONE:
@@ -89,7 +93,7 @@ def show_found(found: search.FoundSkills, *, verbose: bool = False) -> None:
         say(found.notice)
     for match in lines:
         _show_match(match, found, verbose)
-    names = [one.ref for one in found.further[: max(0, search.CHOICES - len(lines))]]
+    names = [one.ref for one in found.further[: max(0, verbs.CHOICES - len(lines))]]
     if found.verdict is Verdict.CHOOSE and not lines and names:
         say(*map(one_line, names))
     if found.verdict is not Verdict.NONE and lines:
@@ -97,7 +101,7 @@ def show_found(found: search.FoundSkills, *, verbose: bool = False) -> None:
         say(f"\nOpen {which}: evolvable load {lines[0].ref} --search {found.search_id}")
 
 
-def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bool) -> None:
+def _show_match(match: verbs.FoundMatch, found: verbs.FoundSkills, verbose: bool) -> None:
     """Write a match on one line; verbose: and below it its stage, its reasons and whose it is."""
     begin = one_line(f"{match.ref}@{match.version}")
     told = f"  {match.confidence:.0%}  "
@@ -126,7 +130,7 @@ def _show_match(match: search.FoundMatch, found: search.FoundSkills, verbose: bo
 @click.option("--cursor", help="For scripts: go on after the page whose next_cursor this is.")
 def list_command(
     state: CommandContext, kind: str | None, scope: str | None, page: int, cursor: str | None, **given: Any
-) -> Output[search.Listing]:
+) -> Output[verbs.Listing]:
     """List what the library holds.
 
     With QUERY, only what has this text in its name or description.
@@ -135,14 +139,14 @@ def list_command(
         kinds, scopes = Kind(kind) if kind else None, check_scope(scope) if scope else None
         for _ in range(page - 1):
             wanted = (scopes,) if scopes else caller.scopes
-            _, cursor = search.list_page(search.index_for(library, caller), wanted, kind=kinds, cursor=cursor, **given)
+            _, cursor = verbs.list_page(verbs.index_for(library, caller), wanted, kind=kinds, cursor=cursor, **given)
             if cursor is None:
-                return Output(search.Listing([]), lambda _: say_more(page, 0, False))
-        found = search.list_resources(library, caller, kind=kinds, scope=scopes, cursor=cursor, **given)
+                return Output(verbs.Listing([]), lambda _: say_more(page, 0, False))
+        found = verbs.list_resources(library, caller, kind=kinds, scope=scopes, cursor=cursor, **given)
     return Output(found, partial(_show_listing, page=page))
 
 
-def _show_listing(listing: search.Listing, page: int) -> None:
+def _show_listing(listing: verbs.Listing, page: int) -> None:
     if not listing.resources:
         say("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")
         return
@@ -169,7 +173,7 @@ def _show_listing(listing: search.Listing, page: int) -> None:
     say_more(page, len(listing.resources), listing.next_cursor is not None)
 
 
-def _helped(listed: search.ListedResource) -> str:
+def _helped(listed: verbs.ListedResource) -> str:
     """Return the share of rated uses that ended well, and how many of them are verified."""
     if listed.success is None:
         return "-"
@@ -189,17 +193,17 @@ _path_option = click.option("--path", metavar="FILE", help="A file of it; defaul
 @_version_option
 @_path_option
 @click.option("--search", "search_id", metavar="ID", help="The search that led here, as `find` names it.")
-def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Loaded]:
+def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[verbs.Loaded]:
     """Open a skill to work by it.
 
     Its other files are listed below the document. The use is counted; `evolvable report` records its outcome. Where
     the skill names an agent for its work, the agent's text comes first.
     """
     with state.library() as (library, caller):
-        loaded = load.load_skill(library, caller, ref, **given)
-        found = load.load_delegate(library, caller, loaded)
+        loaded = verbs.load_skill(library, caller, ref, **given)
+        found = verbs.load_delegate(library, caller, loaded)
         if found is not None:
-            load.use_delegate(library, caller, found)
+            verbs.use_delegate(library, caller, found)
         opening = inline_text(found) if found is not None else ""
         return Output(loaded, partial(show_document, opening=opening))
 
@@ -208,13 +212,13 @@ def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.L
 @click.argument("ref", type=REF)
 @_version_option
 @_path_option
-def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Loaded] | None:
+def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[verbs.Loaded] | None:
     """Read any file of any version.
 
     No use is counted. Into a file or a pipe go the exact bytes: evolvable get pdf@3 > SKILL.md
     """
     with state.library() as (library, caller):
-        loaded = load.get_resource(library, caller, ref, **given)
+        loaded = verbs.get_resource(library, caller, ref, **given)
         data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
     if data is None:
         return Output(loaded, show_document)
@@ -225,13 +229,13 @@ def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[load.Lo
     return None
 
 
-def _exact(library: Library, loaded: load.Loaded) -> bytes:
+def _exact(library: Library, loaded: verbs.Loaded) -> bytes:
     ref = Ref.parse(loaded.ref)
     head = library.store.head_or_none(ref) or library.store.head(ref)
     return library.store.file(head, loaded.path, loaded.version).data
 
 
-def show_document(loaded: load.Loaded, *, opening: str = "") -> None:
+def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
     """Write the document, and after it what else there is; one that is not trusted between marks.
 
     opening: what comes before it.
@@ -285,11 +289,11 @@ def version_range(value: str) -> tuple[int | None, int | None]:
 @click.option(
     "--diff", "between", type=version_range, metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
 )
-@click.option("--limit", type=click.IntRange(1, versions.MAX_LIMIT), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True)
 @page_option
 def history_command(
     state: CommandContext, ref: Ref, between: tuple[int | None, int | None] | None, limit: int, page: int
-) -> Output[versions.History]:
+) -> Output[History]:
     """Show versions, or what changed.
 
     The newest version comes first. Works for removed resources too.
@@ -298,13 +302,13 @@ def history_command(
     with state.library() as (library, caller):
         head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref, caller.scopes)
         below = head.latest + 1 - (page - 1) * limit  # versions are numbered without a gap
-        past = versions.resource_history(
+        past = resource_history(
             library, caller, ref, from_version=start, to_version=end, limit=limit, below=max(below, 1)
         )
     return Output(past, lambda _: _show_history(past, page))
 
 
-def _show_history(past: versions.History, page: int) -> None:
+def _show_history(past: History, page: int) -> None:
     if past.diff is not None:
         show_diff(past.diff)
         if not past.diff:
@@ -342,11 +346,11 @@ _USE = re.compile(r"use-[0-9a-f]{12}")
 
 @command("report")
 @click.argument("use_or_ref", metavar="USE|REF")
-@click.argument("outcome", type=click.Choice([*load.OUTCOMES]))
+@click.argument("outcome", type=click.Choice([*verbs.OUTCOMES]))
 @click.option("--usage", type=click.Choice([usage.value for usage in Usage]), help="How far the skill was followed.")
 @click.option("--task-type", metavar="TEXT", help="A word or two, at most 80 characters.")
 @click.option("--evidence", metavar="TEXT", help="How you know, at most 2,000 characters.")
-def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Output[load.EvidenceSummary]:
+def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Output[verbs.EvidenceSummary]:
     """Report the outcome of using a skill.
 
     Name the use that `load` showed, or a ref such as pdf@3.
@@ -354,10 +358,10 @@ def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Outp
     use = use_or_ref if _USE.fullmatch(use_or_ref) else None
     with state.library() as (library, caller):
         ref = None if use else Ref.parse(use_or_ref)
-        return Output(load.report_outcome(library, caller, use_id=use, ref=ref, **given), _show_summary)
+        return Output(verbs.report_outcome(library, caller, use_id=use, ref=ref, **given), _show_summary)
 
 
-def _show_summary(summary: load.EvidenceSummary) -> None:
+def _show_summary(summary: verbs.EvidenceSummary) -> None:
     ends = ("succeeded", "failed", "partial", "abandoned", "unknown")
     counts = ", ".join(f"{number} {end}" for end in ends if (number := getattr(summary, end)))
     success = f", {summary.success:.0%} well" if summary.success is not None and summary.rated >= ENOUGH else ""

@@ -9,10 +9,10 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import count, progress, say
-from evolvable_store.operation import Principal
+from evolvable_store import Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs.scan_import import Scanned, scan_path, scan_resources
+from evolvable_tools import AnswerMarks
+from evolvable_tools.verbs import Scanned, scan_path, scan_resources
 
 
 @command("scan")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from evolvable_server.config import Config
-    from evolvable_server.mcp.fast_start import FastStart
+    from evolvable_server.mcp import FastStart
 
 # Start time: `serve` imports its server after it began to answer.
 
@@ -31,7 +31,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
-    from evolvable_server.mcp.sdk_import import defer_modules, light_sdk
+    from evolvable_server.mcp import defer_modules, light_sdk
 
     defer_modules(*LATE_VERBS)
     with light_sdk():
@@ -42,10 +42,10 @@ def serve_on_stdio(config: "Config") -> NoReturn:
 
 def _begin_fast_start(config: "Config") -> "FastStart | None":
     """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
-    from evolvable_server.mcp.fast_start import FastStart, can_start_fast
+    from evolvable_server.mcp import FastStart, can_start_fast
     from evolvable_server.person_config import registered_homes
-    from evolvable_store.paths import ADDRESS_FILE, LIBRARY_FILE, check_home
-    from evolvable_store.storage.migrations import open_library
+    from evolvable_store import ADDRESS_FILE, LIBRARY_FILE, check_home
+    from evolvable_store.storage import open_library
 
     if _has_settings_to_check(config):
         from evolvable_server.model_setup import approval_policies, open_search
@@ -55,7 +55,7 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
             pass
     check_home(config.home, registered_homes, create=True)
     if (config.home / ADDRESS_FILE).exists():
-        from evolvable_store.store import Store
+        from evolvable_store import Store
 
         Store.open(config.home, create=True, registered=registered_homes).close()
     else:

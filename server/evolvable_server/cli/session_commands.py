@@ -24,23 +24,26 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_server.clients import memory_files
-from evolvable_server.clients.memory_files import MemoryCopy, memory_text
+from evolvable_server.clients import (
+    TITLES,
+    MemoryCopy,
+    copy_statuses,
+    disable_copies,
+    enable_copies,
+    installed_clients,
+    memory_text,
+)
 from evolvable_server.config import read_machine
+from evolvable_store import read_regular, waiting_sessions
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
-from evolvable_store.review_queue import waiting_sessions
-from evolvable_tools.outcomes import usage_report as verbs
+from evolvable_tools import outcomes
 from evolvable_tools.review import Compressed
 
 if TYPE_CHECKING:
-    from evolvable_tools.caller import Caller
-    from evolvable_tools.library import Library
-    from evolvable_tools.review import Reviewed
-    from evolvable_tools.review.context_compression import AssetFiles
-    from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewSettings, ReviewStatus
-    from evolvable_tools.sessions.parser import SessionPage
+    from evolvable_tools import Caller, Library
+    from evolvable_tools.review import AssetFiles, BudgetLeft, LastReview, Reviewed, ReviewSettings, ReviewStatus
+    from evolvable_tools.sessions import SessionPage
 
 # Start time: only `review` and `compress` need the reviewer.
 
@@ -56,7 +59,7 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
 
     Shows which of them the library has imported. Nothing is read into the library, and nothing is written.
     """
-    from evolvable_tools.sessions.parser import list_sessions
+    from evolvable_tools.sessions import list_sessions
 
     with state.library() as (library, _):
         log = library.store.backend.observations
@@ -109,8 +112,7 @@ def review_command(
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.model_setup import review_settings
-    from evolvable_tools.review.review_config import review_status
-    from evolvable_tools.review.service import review_session, submit_review
+    from evolvable_tools.review import review_session, review_status, submit_review
 
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
@@ -137,7 +139,7 @@ def _work_queue(
     library: "Library", caller: "Caller", settings: "ReviewSettings", home: Path, limit: int
 ) -> "list[Reviewed]":
     """Review the sessions that wait, the oldest first."""
-    from evolvable_tools.review.service import work_queue  # start time, as above
+    from evolvable_tools.review import work_queue  # start time, as above
 
     waiting, done = min(limit, len(waiting_sessions(home))), list["Reviewed"]()
     with progress("Reviewing sessions") as show:
@@ -256,7 +258,7 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
     FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost: it stands in the
     summary, in the last messages, which stay as they are, or in a file of the library's home. --json prints them.
     """
-    from evolvable_tools.review.context_compression import FOLDER, AssetFiles, compress_history
+    from evolvable_tools.review import FOLDER, AssetFiles, compress_history
 
     with state.library() as (library, _):
         files = AssetFiles(library.store.home / FOLDER)
@@ -296,7 +298,7 @@ def _show_compressed(found: Compressed, files: "AssetFiles") -> None:
 
 @command("memory")
 @click.argument("action", type=click.Choice(["show", "on", "off"]), default="show")
-@click.argument("clients", type=click.Choice(list(memory_files.TITLES)), nargs=-1, metavar="[CLIENT]...")
+@click.argument("clients", type=click.Choice(list(TITLES)), nargs=-1, metavar="[CLIENT]...")
 def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> Output[dict[str, Any]]:
     """Write the memories where clients read them.
 
@@ -307,17 +309,17 @@ def memory_command(state: CommandContext, action: str, clients: tuple[str, ...])
     config = state.config()
     machine, shown = read_machine(config.project), ""
     if action == "off":
-        copies = memory_files.disable_copies(config.home, clients or tuple(memory_files.TITLES))
+        copies = disable_copies(config.home, clients or tuple(TITLES))
     else:
         with state.library(create=action == "on") as (library, _):
             text = memory_text(library)
         if action == "on":
-            chosen = clients or tuple(memory_files.installed_clients(machine))
+            chosen = clients or tuple(installed_clients(machine))
             if not chosen:
                 raise InvalidArgument("Neither Claude Code nor Codex is installed here.", "Name one: codex.")
-            copies = memory_files.enable_copies(config.home, machine, chosen, text)
+            copies = enable_copies(config.home, machine, chosen, text)
         else:
-            found = memory_files.copy_statuses(config.home, machine, text)
+            found = copy_statuses(config.home, machine, text)
             copies, shown = [one for one in found if not clients or one.client in clients], text
     return Output({"copies": copies, "text": shown}, lambda _: _show_memory(copies, shown))
 
@@ -358,20 +360,24 @@ _REASONS = {
 @command("stats")
 @click.argument("ref", required=False)
 @click.option(
-    "--days", type=click.IntRange(1, verbs.MAX_DAYS), default=30, show_default=True, help="How far back `dead` looks."
+    "--days",
+    type=click.IntRange(1, outcomes.MAX_DAYS),
+    default=30,
+    show_default=True,
+    help="How far back `dead` looks.",
 )
-def stats_command(state: CommandContext, ref: str | None, days: int) -> Output[verbs.Stats]:
+def stats_command(state: CommandContext, ref: str | None, days: int) -> Output[outcomes.Stats]:
     """Show what is used, what helps, what harms and what is dead.
 
     Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
     ends. With REF also by version, model and task type.
     """
     with state.library() as (library, caller):
-        found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
+        found = outcomes.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
     return Output(found, lambda _: _show_stats(found, whole=ref is not None))
 
 
-def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
+def _show_stats(found: outcomes.Stats, *, whole: bool) -> None:
     if not found.resources:
         say("Nothing was shown, loaded or used yet.")
         return
@@ -408,7 +414,7 @@ def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
             say("Look closer: evolvable stats REF")
 
 
-def _show_parts(line: verbs.ResourceStats) -> None:
+def _show_parts(line: outcomes.ResourceStats) -> None:
     if line.versions:
         say("")
         show_table(
@@ -432,5 +438,5 @@ def _show_parts(line: verbs.ResourceStats) -> None:
         say(f"\nLast {', last '.join(said)}.")
 
 
-def _share(share: verbs.Share) -> str:
+def _share(share: outcomes.Share) -> str:
     return str(share) if share.n else "outcome unknown"

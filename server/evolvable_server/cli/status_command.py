@@ -7,9 +7,9 @@ from pathlib import Path
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
 from evolvable_server.watch_failures import watch_failures
+from evolvable_store import open_elsewhere
 from evolvable_store.errors import NoLibrary
-from evolvable_store.paths import open_elsewhere
-from evolvable_tools.verbs.duplicate_hints import take_pairs
+from evolvable_tools.verbs import take_pairs
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_problems, folder_states
 from evolvable_tools.verbs.library_status import LibraryStatus, library_status
 

@@ -24,9 +24,9 @@ except ImportError:  # Windows has none
 
 from evolvable_server.cli.progress import paused_progress, show_progress
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.reporting import Progress
-from evolvable_tools.reporting import count as count
-from evolvable_tools.reporting import some as some
+from evolvable_tools import Progress
+from evolvable_tools import count as count
+from evolvable_tools import some as some
 
 _HARMLESS = "\n\t\u200c\u200d"
 """Not printable for Python, yet no danger: line ends, tabs, and the joiners that scripts and emoji need."""

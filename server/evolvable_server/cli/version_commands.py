@@ -25,15 +25,11 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
+from evolvable_store import Actor, Change, Operation, Store
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Actor, Change, Operation
 from evolvable_store.resource import Ref
-from evolvable_store.store import Store
-from evolvable_tools.authors import author_words, operation_author, reason_notice
-from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.library import Library
-from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs import edit, proposal_inbox, versions
+from evolvable_tools import AnswerMarks, Library, TextEdit, author_words, operation_author, reason_notice, verbs
+from evolvable_tools.verbs import Undone, revert_or_propose
 
 
 def directories_of(library: Library, refs: Iterable[Ref]) -> list[Path]:
@@ -163,7 +159,7 @@ MAX_SHOWN = 20
 @reason_option("")
 def restore_command(
     state: CommandContext, ref: Ref, version: int | None, expect: int | None, reason: str
-) -> Output[edit.Updated]:
+) -> Output[verbs.Updated]:
     """Bring an old version back.
 
     Name it as REF VERSION or as REF@VERSION. Its content becomes a new version. A removed resource comes back too.
@@ -173,7 +169,7 @@ def restore_command(
         raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
         why = reason or f"version {wanted} restored"
-        restored = edit.restore_resource(library, caller, ref.at(None), wanted, why, expected_version=expect)
+        restored = verbs.restore_resource(library, caller, ref.at(None), wanted, why, expected_version=expect)
     return Output(restored, show_updated)
 
 
@@ -181,16 +177,16 @@ def restore_command(
 @click.argument("ref", type=REF)
 @expect_option
 @reason_option("removed on the command line")
-def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: str) -> Output[edit.Updated]:
+def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: str) -> Output[verbs.Updated]:
     """Remove a resource; its versions stay.
 
     It goes from the folders that are watched as well. `evolvable restore` brings it back.
     """
     with state.library() as (library, caller):
         there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
-        updated = edit.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
+        updated = verbs.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
 
-    def render(updated: edit.Updated) -> None:
+    def render(updated: verbs.Updated) -> None:
         show_updated(updated)
         say_gone(there)
 
@@ -204,7 +200,7 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
 @reason_option("")
 def undo_command(
     state: CommandContext, operation: int | None, session: str | None, yes: bool, reason: str
-) -> Output[versions.Undone]:
+) -> Output[Undone]:
     """Take an operation back.
 
     OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since stays. A
@@ -221,7 +217,7 @@ def undo_command(
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
-        undone = proposal_inbox.revert_or_propose(library, caller, why, operation=operation, session=session)
+        undone = revert_or_propose(library, caller, why, operation=operation, session=session)
     return Output(undone, lambda _: _show_undone(undone, there), found_code(undone.waiting, undone.conflicts))
 
 
@@ -241,7 +237,7 @@ def _confirm_undo(going: list[Path]) -> None:
     confirm("Take it back?", refused="Nothing was taken back.")
 
 
-def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
+def _show_undone(undone: Undone, there: list[Path]) -> None:
     warn(*undone.warnings)
     if undone.waiting:
         which = f"{count(len(undone.waiting), 'proposal')} ({some(list(map(str, undone.waiting)), MAX_REFS)})"
@@ -292,7 +288,7 @@ def update_command(
     expect: int | None,
     reason: str,
     **given: Any,
-) -> Output[edit.Updated]:
+) -> Output[verbs.Updated]:
     """Change or create a resource.
 
     Every change makes a new version. `--file SKILL.md=-` reads stdin, `--editor` opens $EDITOR.
@@ -308,7 +304,7 @@ def update_command(
             edited = open_editor(start)
             kept.enter_context(kept_when_refused([edited]))
             contents, expect = {edited.path: edited.data}, edited.version
-        updated = edit.update_resource(
+        updated = verbs.update_resource(
             library,
             caller,
             ref.at(None),

@@ -1,1 +1,119 @@
 """Clients that can be connected: their configuration files, and our entry in them."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_server.clients.attendance import why_unattended
+    from evolvable_server.clients.config_files import read_configuration
+    from evolvable_server.clients.memory_files import (
+        TITLES,
+        MemoryCopy,
+        copy_statuses,
+        disable_copies,
+        enable_copies,
+        installed_clients,
+        memory_text,
+        read_enabled_copies,
+        refresh_memory_files,
+        strip_block,
+    )
+    from evolvable_server.clients.registration import (
+        ClientConnection,
+        ConfigurationEntry,
+        check_lasting,
+        configuration_entry,
+        connect,
+        disconnect,
+        entry_home,
+        is_ours,
+        server_start,
+        strict_json_warnings,
+    )
+    from evolvable_server.clients.registry import (
+        CODEX,
+        VSCODE,
+        WAITS_SECONDS,
+        HeardCall,
+        add_client_log,
+        all_clients,
+        has_hosts,
+        read_client_log,
+    )
+    from evolvable_server.clients.skill_list import (
+        ClientList,
+        ListChange,
+        choose_collection,
+        chosen_lists,
+        client_lists,
+        listed_skills,
+        project_list,
+        read_overrides,
+        take_out,
+        unlisted_newcomers,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "attendance": "why_unattended",
+            "config_files": "read_configuration",
+            "memory_files": (
+                "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
+                "read_enabled_copies refresh_memory_files strip_block"
+            ),
+            "registration": (
+                "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
+                "entry_home is_ours server_start strict_json_warnings"
+            ),
+            "registry": "CODEX HeardCall VSCODE WAITS_SECONDS add_client_log all_clients has_hosts read_client_log",
+            "skill_list": (
+                "ClientList ListChange choose_collection chosen_lists client_lists listed_skills "
+                "project_list read_overrides take_out unlisted_newcomers"
+            ),
+        },
+    )
+
+__all__ = [
+    "CODEX",
+    "ClientConnection",
+    "ClientList",
+    "ConfigurationEntry",
+    "HeardCall",
+    "ListChange",
+    "MemoryCopy",
+    "TITLES",
+    "VSCODE",
+    "WAITS_SECONDS",
+    "add_client_log",
+    "all_clients",
+    "check_lasting",
+    "choose_collection",
+    "chosen_lists",
+    "client_lists",
+    "configuration_entry",
+    "connect",
+    "copy_statuses",
+    "disable_copies",
+    "disconnect",
+    "enable_copies",
+    "entry_home",
+    "has_hosts",
+    "installed_clients",
+    "is_ours",
+    "listed_skills",
+    "memory_text",
+    "project_list",
+    "read_client_log",
+    "read_configuration",
+    "read_enabled_copies",
+    "read_overrides",
+    "refresh_memory_files",
+    "server_start",
+    "strict_json_warnings",
+    "strip_block",
+    "take_out",
+    "unlisted_newcomers",
+    "why_unattended",
+]

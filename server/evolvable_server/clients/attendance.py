@@ -18,7 +18,7 @@ from pathlib import Path
 
 from evolvable_server.config import MARKS
 from evolvable_server.person_config import account_home
-from evolvable_store.regular_files import read_regular, regular_file
+from evolvable_store import read_regular, regular_file
 
 EVENTS = frozenset({"Elicitation", "ElicitationResult"})
 """The events at which Claude Code lets a hook answer, or change the answer."""
@@ -110,7 +110,7 @@ def _head_answers(text: str) -> bool:
     head = text.removeprefix("---").split("\n---")[0] if text.startswith("---") else ""
     if "hooks" not in head and "\\" not in head:
         return False
-    from evolvable_store.safe_yaml import InvalidYaml, UnsafeYaml, load_yaml  # start time: few heads name hooks
+    from evolvable_store import InvalidYaml, UnsafeYaml, load_yaml  # start time: few heads name hooks
 
     try:
         found = load_yaml(head)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_server.clients.json_edit import EMPTY, JsonError, edit_json, line_and_column, parse_jsonc
+from evolvable_store import read_regular
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
-from evolvable_store.regular_files import read_regular
-from evolvable_store.workingcopy.openat import link_out_of_repository
+from evolvable_store.workingcopy import link_out_of_repository
 
 # tomlkit is imported in functions: every command loads this module, and few edit TOML.
 

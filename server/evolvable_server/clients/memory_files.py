@@ -14,14 +14,11 @@ from pathlib import Path
 
 from evolvable_server.clients import config_files
 from evolvable_server.config import MEMORY_COPIES, Machine
+from evolvable_store import Actor, read_regular, write_private
 from evolvable_store.errors import Conflict, EvolvableError
-from evolvable_store.operation import Actor
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import USER_SCOPE
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs.memory_facts import memories_for_clients
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import memories_for_clients
 
 BEGIN = b"<!-- evolvable memory: begin"
 END = b"<!-- evolvable memory: end -->"

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from evolvable_server import plugins
 from evolvable_server.clients.client import PROJECT, USER, Client
 from evolvable_server.config import Machine
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
+from evolvable_store import read_regular, write_private
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext

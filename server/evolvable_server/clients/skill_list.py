@@ -16,13 +16,10 @@ from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.collection_store import ListingChoice
-from evolvable_store.workingcopy.folder_lock import exclusive
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import check_may_decide
-from evolvable_tools.verbs.collections import ListedSkill, Shown, find_collection, plan_overrides, read_skills
+from evolvable_store.storage import ListingChoice, WatchedFolder
+from evolvable_store.workingcopy import exclusive
+from evolvable_tools import Caller, Library, check_may_decide
+from evolvable_tools.verbs import ListedSkill, Shown, find_collection, plan_overrides, read_skills
 
 KEY = "skillOverrides"
 """Claude Code's setting: skill -> how it is listed. It knows the setting since 2.1.129."""

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> str:
     if event in QUEUED:
         if not reviews_on(os.environ):
             return ""
-        from evolvable_store.review_queue import enqueue
+        from evolvable_store import enqueue
 
         home = library_home(os.environ)
         if not _is_plain(home):
@@ -73,7 +73,7 @@ def _is_plain(home: str) -> bool:
 def _check(home: str) -> None:
     """Raise UntrustedHome for a home that another account or a repository decides about."""
     from evolvable_server.person_config import registered_homes
-    from evolvable_store.paths import check_home
+    from evolvable_store import check_home
 
     check_home(home, registered_homes)
 

@@ -25,24 +25,16 @@ from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
 from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
+from evolvable_store import Head, Identity, Principal, enqueue, file_name, format_time, read_regular
 from evolvable_store.errors import EvolvableError, LibraryReadOnly, TryAgain
-from evolvable_store.operation import Head, Identity, Principal
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref
-from evolvable_store.review_queue import enqueue, file_name
-from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.transaction import format_time
-from evolvable_store.workingcopy.late_origin import record_maker
-from evolvable_tools.authors import AuthorKind, author_words
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import AgentLocator, Library, SkillLocator
-from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
-from evolvable_tools.retrieval import FITS, SearchDependencies
-from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_store.storage import Binding, WatchedFolder
+from evolvable_store.workingcopy import record_maker
+from evolvable_tools import AgentLocator, AuthorKind, Caller, Library, SkillLocator, author_words, split_marks
+from evolvable_tools.outcomes import COMMAND_TOOLS, read_files, simple_commands
+from evolvable_tools.retrieval import FITS, SearchDependencies, Verdict
 from evolvable_tools.sessions import SUBAGENT_TOOLS
-from evolvable_tools.untrusted_text import split_marks
-from evolvable_tools.verbs.load import note_load
-from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
+from evolvable_tools.verbs import FoundMatch, FoundSkills, find_skill, note_load, record_impressions
 
 MAX_TEXT = 200_000
 """Characters of one field that are looked at."""

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
+from evolvable_store import read_regular, write_private
 
 USED_TOOL = "PostToolUse"
 """The event that is kept: the next prompt asks for skills again, and the end of a session has a queue of its own."""

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
 
-from evolvable_tools.found_answers import Answer, answer_size, first_fitting, given_fields
-from evolvable_tools.untrusted_text import split_marks
-from evolvable_tools.verbs.search import ListedResource, Listing
+from evolvable_tools import Answer, answer_size, first_fitting, given_fields, split_marks
+from evolvable_tools.verbs import ListedResource, Listing
 
 LISTED_BYTES = 240
 """Of one resource of a listing: a page of the usual length has 6 KB."""

@@ -14,10 +14,10 @@ from mcp.server.mcpserver import Context
 
 from evolvable_server.environment import BEARERS, PROJECTS, bearer_session, client_session
 from evolvable_server.grants import Permission
+from evolvable_store import Actor, Principal
 from evolvable_store.errors import InvalidRef
-from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
-from evolvable_tools.caller import Caller
+from evolvable_tools import Caller
 
 Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[types.CallToolResult | types.InputRequiredResult]]
 """Calls a tool of this name with these arguments."""

@@ -12,10 +12,9 @@ from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, TextContent
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.delegation import DelegateStatus, Delegation, inline_text, start_text
-from evolvable_tools.library import Library
+from evolvable_tools import DelegateStatus, Delegation, Library, inline_text, start_text
 from evolvable_tools.llm import LanguageModel, ProviderError, RedactingModel, Request
-from evolvable_tools.verbs.load import Loaded
+from evolvable_tools.verbs import Loaded
 
 DELEGATE_KEY = "evolvable/delegate"
 """In the `_meta` of an answer of load_skill: which agent the skill names."""

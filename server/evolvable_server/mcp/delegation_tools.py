@@ -15,9 +15,8 @@ from evolvable_server.mcp.call import CallSessions, caller_of
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import AnyRef, Number, add_tool, declare_tools, footer
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import load
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import load_delegate, load_skill, use_delegate
 
 
 class DelegationTools:
@@ -41,12 +40,12 @@ class DelegationTools:
         self._library.note_session(who)
         # The delegate reads the skill, not the client.
         unread = replace(who, conversation="")
-        loaded = load.load_skill(self._library, unread, ref, version=version, search_id=search_id)
+        loaded = load_skill(self._library, unread, ref, version=version, search_id=search_id)
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
-        found = load.load_delegate(self._library, who, loaded)
+        found = load_delegate(self._library, who, loaded)
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
         if found is not None:
-            load.use_delegate(self._library, who, found)
+            use_delegate(self._library, who, found)
         return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded)
 
 

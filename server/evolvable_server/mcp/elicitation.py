@@ -27,23 +27,20 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from evolvable_server.clients.attendance import why_unattended
+from evolvable_server.clients import CODEX, VSCODE, why_unattended
 from evolvable_server.clients.client import Client
-from evolvable_server.clients.registry import CODEX, VSCODE
 from evolvable_server.grants import Permission
 from evolvable_server.mcp.argument_forms import files_asked_about
 from evolvable_server.mcp.call import Call, CallSessions, conversation_of, name_of, permissions_of
 from evolvable_server.mcp.results import error_result, structured_result
+from evolvable_store import Actor, Principal
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 if TYPE_CHECKING:
     from evolvable_tools.scan import Finding
-    from evolvable_tools.verbs.proposal_inbox import Decided
-    from evolvable_tools.verbs.unseen_changes import UnseenChange
+    from evolvable_tools.verbs import Decided, UnseenChange
 
 
 log = logging.getLogger(__name__)
@@ -235,20 +232,22 @@ class ProposalGate(ConfirmationGate):
 
     def shown(self, arguments: Mapping[str, Any]) -> str:
         """Return the versions that the question shows the proposals with, as JSON."""
-        from evolvable_tools.verbs import proposal_inbox  # start time, as below
+        from evolvable_tools.verbs import seen_versions  # start time, as below
 
         ids = _proposal_ids(arguments)
         self._library.take_in([self._library.store.backend.proposals.get(identity).ref for identity in ids])
-        return json.dumps(proposal_inbox.seen_versions(self._library, ids))
+        return json.dumps(seen_versions(self._library, ids))
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question. Text of others is cut, and has lines of its own."""
-        from evolvable_tools.verbs import proposal_inbox  # start time: a server answers before anybody decides
+        from evolvable_tools.verbs import (  # start time: a server answers before anybody decides
+            show_proposal,
+        )
 
         ids, files = _proposal_ids(arguments), files_asked_about(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
-            one = proposal_inbox.show_proposal(self._library, identity)
+            one = show_proposal(self._library, identity)
             lines.append(f"{identity}. {one.ref}: {cut_line(one.reason, 200)}")
             if one.grounds is not None:
                 lines += [f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
@@ -333,10 +332,12 @@ class ApprovalGate:
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Return the question. Text of an agent is cut, and has a line of its own."""
-        from evolvable_tools.verbs import proposal_inbox  # start time: a server answers before anybody is asked
+        from evolvable_tools.verbs import (  # start time: a server answers before anybody is asked
+            show_proposal,
+        )
 
         ids = _proposal_ids(proposed)
-        shown = [proposal_inbox.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
+        shown = [show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
         verbs = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
         lines = []
         for one in shown:
@@ -355,18 +356,21 @@ class ApprovalGate:
     async def _publish(
         self, proposed: dict[str, Any], arguments: Mapping[str, Any], context: Context[Any, Any]
     ) -> types.CallToolResult:
-        from evolvable_tools.verbs import proposal_inbox, versions  # start time, as above
+        from evolvable_tools.verbs import (  # start time, as above
+            approve_as_asked,
+            operations_undone,
+        )
 
         try:
             conversation = conversation_of(self._caller, context.request_context, self._sessions)
             ids = _proposal_ids(proposed)
-            decided = await run_sync(proposal_inbox.approve_as_asked, self._library, ids, _HOW, conversation)
+            decided = await run_sync(approve_as_asked, self._library, ids, _HOW, conversation)
         except EvolvableError as error:
             return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
         result = _approved_result(proposed, decided)
         if "undid" in result:
             result["undid"] = await run_sync(
-                versions.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
+                operations_undone, self._library, arguments.get("operation"), arguments.get("session")
             )
         return structured_result(result)
 
@@ -418,7 +422,7 @@ def unseen_in(library: Library, who: Caller, ref: str, version: object = None) -
 
     version: that the call names; only of the newest a person is asked.
     """
-    from evolvable_tools.verbs.unseen_changes import unseen_change  # start time: a server answers before it asks
+    from evolvable_tools.verbs import unseen_change  # start time: a server answers before it asks
 
     try:
         named = Ref.parse(ref)
@@ -435,7 +439,7 @@ def approve_looked(library: Library, who: Caller, looked: Mapping[str, str]) -> 
 
     What changed while the person read is not approved.
     """
-    from evolvable_tools.verbs.unseen_changes import approve_seen  # start time, as above
+    from evolvable_tools.verbs import approve_seen  # start time, as above
 
     person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
     try:

@@ -11,8 +11,7 @@ import mcp_types as types
 from evolvable_server.mcp.call import CallSessions
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.small_tools import SMALL_TOOLS, small_tool
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.review_tools import SettingsFactory

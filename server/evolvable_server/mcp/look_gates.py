@@ -29,11 +29,10 @@ from evolvable_server.mcp.elicitation import (
 from evolvable_server.mcp.results import structured_result
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 if TYPE_CHECKING:
-    from evolvable_tools.verbs.unseen_changes import UnseenChange
+    from evolvable_tools.verbs import UnseenChange
 
 Result = types.CallToolResult | types.InputRequiredResult
 

@@ -29,11 +29,9 @@ from mcp.server.subscriptions import (
 
 from evolvable_server.mcp.resources import uri_of
 from evolvable_server.mcp.server import LibraryServer
+from evolvable_store import Change, Store, TreeEntry
 from evolvable_store.errors import TryAgain
-from evolvable_store.objects import TreeEntry
-from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
-from evolvable_store.store import Store
 
 QueueItem = TypeVar("QueueItem")
 

@@ -6,16 +6,13 @@ Their texts go to a model as words of the person. What others wrote stands betwe
 from collections import Counter
 from dataclasses import replace
 
+from evolvable_store import Actor
 from evolvable_store.errors import InvalidRef
-from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.authors import author_words, authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.usage_report import stats
-from evolvable_tools.retrieval.search_verdict import VERDICTS
-from evolvable_tools.verbs import proposal_inbox, versions
-from evolvable_tools.verbs.search import MAX_MATCHES, find_skill
+from evolvable_tools import Caller, Library, author_words, authorships
+from evolvable_tools.outcomes import stats
+from evolvable_tools.retrieval import VERDICTS
+from evolvable_tools.verbs import MAX_MATCHES, as_read, find_skill, list_waiting, resource_history
 
 MAX_WAITING = 20
 """Proposals that the prompt names."""
@@ -32,12 +29,12 @@ class PersonPrompts:
 
     def inbox(self) -> str:
         """Return the question for what waits for a decision."""
-        waiting = proposal_inbox.list_waiting(self._library, MAX_WAITING)
+        waiting = list_waiting(self._library, MAX_WAITING)
         if not waiting:
             return "Tell me that nothing waits for my decision in the inbox of Evolvable."
         lines = ["These changes of my Evolvable library wait for my decision:", ""]
         notices = []
-        for one in proposal_inbox.as_read(waiting, Actor.AGENT):
+        for one in as_read(waiting, Actor.AGENT):
             what = "removes it" if one.removes else f"changes version {one.base}" if one.base else "new"
             counts = Counter(str(found.severity) for found in one.findings)
             scan = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
@@ -58,7 +55,7 @@ class PersonPrompts:
         Raise NoSuchResource, InvalidRef.
         """
         named = Ref.parse(ref).at(None)
-        past = versions.resource_history(self._library, self._caller, named, limit=MAX_VERSIONS)
+        past = resource_history(self._library, self._caller, named, limit=MAX_VERSIONS)
         lines = [f"Tell me in a few lines why {past.ref} is as it is. This is what Evolvable recorded:", ""]
         if past.head is None:
             lines.append("It is removed; its versions stay.")

@@ -22,16 +22,13 @@ from evolvable_server.mcp.results import answered
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.release_channel import ChannelEntry
-from evolvable_tools.authors import authorships, version_authorship
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.untrusted_text import bound_text, enclose
-from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
+from evolvable_store.storage import ChannelEntry
+from evolvable_tools import Caller, Library, authorships, bound_text, enclose, version_authorship
+from evolvable_tools.verbs import MAIN, HostCatalog, SkillEntry
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.person_prompts import PersonPrompts
-    from evolvable_tools.verbs import prompts
+    from evolvable_tools import verbs
 
 # Start time: a server answers its first requests before it needs the verbs.
 
@@ -47,9 +44,9 @@ class LibraryPrompts:
 
     def use_skill(self, name: str, task: str = "") -> str:
         """Return the prompt to follow a skill."""
-        from evolvable_tools.verbs import load
+        from evolvable_tools.verbs import load_skill
 
-        loaded = load.load_skill(self._library, self._caller, Ref.parse(name))
+        loaded = load_skill(self._library, self._caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
             text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
@@ -61,9 +58,9 @@ class LibraryPrompts:
 
     def memory(self) -> str:
         """Return what is known of the person and the project."""
-        from evolvable_tools.verbs import memory_facts
+        from evolvable_tools import verbs
 
-        return memory_facts.briefing(self._library, self._caller)
+        return verbs.briefing(self._library, self._caller)
 
     def inbox(self) -> str:
         """Return the person's question for what waits."""
@@ -81,17 +78,17 @@ class LibraryPrompts:
 
     async def everything(self) -> list[types.Prompt]:
         """Return every prompt of the library, by name."""
-        from evolvable_tools.verbs import prompts
+        from evolvable_tools import verbs
 
-        found = await run_sync(prompts.list_prompts, self._library, self._caller)
+        found = await run_sync(verbs.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in. Raise MCPError."""
-        from evolvable_tools.verbs import prompts
+        from evolvable_tools import verbs
 
         try:
-            text = await run_sync(prompts.fill_prompt, self._library, self._caller, name, arguments)
+            text = await run_sync(verbs.fill_prompt, self._library, self._caller, name, arguments)
         except EvolvableError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
         content = types.TextContent(type="text", text=text)
@@ -102,13 +99,13 @@ class LibraryPrompts:
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
-        from evolvable_tools.verbs import prompts
+        from evolvable_tools import verbs
 
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
         if prompt == "why":
             return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
-        found = prompts.get_prompt(self._library, self._caller, prompt).arguments
+        found = verbs.get_prompt(self._library, self._caller, prompt).arguments
         values = next((one.values for one in found if one.name == argument), None)
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
@@ -118,7 +115,7 @@ class LibraryPrompts:
         return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
 
 
-def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
+def _as_prompt(prompt: "verbs.Prompt") -> types.Prompt:
     arguments = [
         types.PromptArgument(
             name=argument.name,

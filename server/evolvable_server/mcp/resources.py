@@ -23,6 +23,7 @@ from evolvable_server.mcp.call import CallSessions, conversation_of
 from evolvable_server.mcp.inbox_app import INBOX_URI, read_inbox
 from evolvable_server.mcp.results import answered
 from evolvable_server.mcp.server import LibraryServer
+from evolvable_store import Head, Store, TreeEntry, check_path, main_path, parse_document, summarize
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,
@@ -32,10 +33,6 @@ from evolvable_store.errors import (
     Refused,
     quoted,
 )
-from evolvable_store.frontmatter import parse_document, summarize
-from evolvable_store.objects import TreeEntry
-from evolvable_store.operation import Head
-from evolvable_store.paths import check_path
 from evolvable_store.resource import (
     MEMORY_NAMES,
     USER_SCOPE,
@@ -47,20 +44,12 @@ from evolvable_store.resource import (
     normal_name,
     parse_version,
 )
-from evolvable_store.storage.release_channel import ChannelEntry
-from evolvable_store.store import Store
-from evolvable_store.validation import main_path
-from evolvable_tools.authors import authorships, version_authorship
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import check_served, is_env_file
-from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs.host_catalog import HostCatalog, is_users
+from evolvable_store.storage import ChannelEntry
+from evolvable_tools import Caller, Library, authorships, bound_text, check_served, is_env_file, version_authorship
+from evolvable_tools.verbs import HostCatalog, is_users
 
 if TYPE_CHECKING:
-    from evolvable_tools.verbs.load import Loaded
-    from evolvable_tools.verbs.proposal_inbox import WaitingProposal
-    from evolvable_tools.verbs.versions import History
+    from evolvable_tools.verbs import History, Loaded, WaitingProposal
 
 # Start time: a server answers its first requests before it needs task sets.
 
@@ -390,7 +379,7 @@ class Resources:
     def _read(self, uri: str, reader: str) -> types.ReadResourceResult:
         content: types.TextResourceContents | types.BlobResourceContents
         if uri.startswith("history://"):
-            from evolvable_tools.review.context_compression import FOLDER, AssetFiles  # start time
+            from evolvable_tools.review import FOLDER, AssetFiles  # start time
 
             names = AssetFiles(self._library.store.home / FOLDER).read(uri).decode("utf-8", "replace")
             content = types.TextResourceContents(uri=uri, text=names, mime_type="application/json")

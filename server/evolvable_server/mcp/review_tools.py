@@ -19,19 +19,14 @@ from evolvable_server.mcp.elicitation import DECIDING, asked_about
 from evolvable_server.mcp.resources import redact_proposals
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.tools import Number, one_of
+from evolvable_store import Actor
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Actor
-from evolvable_tools.caller import Caller
-from evolvable_tools.found_answers import answer_size
-from evolvable_tools.library import Library
-from evolvable_tools.review import Compressed, Reviewed, context_compression, service
-from evolvable_tools.review.candidates import CANDIDATE
-from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read
-from evolvable_tools.verbs.versions import CONTEXT
+from evolvable_tools import Caller, Library, answer_size, review, verbs
+from evolvable_tools.review import CANDIDATE, Compressed, Reviewed
+from evolvable_tools.verbs import CONTEXT, WaitingProposal, as_read
 
 if TYPE_CHECKING:
-    from evolvable_tools.review.review_config import ReviewSettings
+    from evolvable_tools.review import ReviewSettings
 
 ACTIONS = ("list", "show", *DECIDING)
 
@@ -70,7 +65,7 @@ class InboxAnswer:
     """What review_inbox did: the proposals that were asked for, or what became of those decided on."""
 
     proposals: list[WaitingProposal] = field(default_factory=list)
-    decided: list[proposal_inbox.Decided] = field(default_factory=list)
+    decided: list[verbs.Decided] = field(default_factory=list)
 
 
 def _seen() -> dict[int, int | None] | None:
@@ -91,7 +86,7 @@ class ReviewTools:
         transcript_path: Annotated[str | None, Field(description="the transcript's file; not over HTTP")] = None,
         transcript: Annotated[list[dict[str, Any]] | None, MESSAGES, Field(description="instead: the messages")] = None,
         session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
-        mode: Annotated[str, one_of(service.MODES, "auto (default), or handoff: think about it yourself")] = "auto",
+        mode: Annotated[str, one_of(review.MODES, "auto (default), or handoff: think about it yourself")] = "auto",
     ) -> Reviewed:
         """Learn from a finished session, after long or corrected work. Returns proposals that wait for a person, or
         state=begun: then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on
@@ -99,7 +94,7 @@ class ReviewTools:
         settings = self._settings()
         if settings.on and settings.thinker is None and mode == "auto":
             settings = replace(settings, thinker=sampling_model(ctx))
-        return service.review_session(
+        return review.review_session(
             self._library,
             self._who(ctx),
             settings,
@@ -119,7 +114,7 @@ class ReviewTools:
         """Answer the task of review_session: what should be learned, or nothing. Each candidate waits for a person, or
         is refused with the reason. Quotes are verbatim."""
         who, settings = self._who(ctx), self._settings()
-        return service.submit_review(self._library, who, settings, review_id, candidates, why_none)
+        return review.submit_review(self._library, who, settings, review_id, candidates, why_none)
 
     def review_inbox(
         self,
@@ -143,22 +138,22 @@ class ReviewTools:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
         if action in ("list", "show"):
             context = CONTEXT if len(ids) == 1 else SHORT_CONTEXT
-            shown = [proposal_inbox.show_proposal(self._library, identity, context=context) for identity in ids]
+            shown = [verbs.show_proposal(self._library, identity, context=context) for identity in ids]
             return InboxAnswer(self._as_read(shown))
         decider = decider_of(self._who(ctx), ctx.request_context.request)
         if action == "reject":
-            rejected = [proposal_inbox.reject(self._library, identity, reason, decider) for identity in ids]
+            rejected = [verbs.reject(self._library, identity, reason, decider) for identity in ids]
             return InboxAnswer(decided=rejected)
         how, seen = "approved in the client", _seen()
-        decided = proposal_inbox.approve_together(self._library, decider, ids, reason, how, files, seen=seen)
+        decided = verbs.approve_together(self._library, decider, ids, reason, how, files, seen=seen)
         return InboxAnswer(decided=decided)
 
     def _list_waiting(self) -> list[WaitingProposal]:
         """Return what waits, oldest first; with differences as far as the answer has room, before their evidence."""
-        waiting = proposal_inbox.list_waiting(self._library)
+        waiting = verbs.list_waiting(self._library)
         if len(waiting) > MOST_COMPARED:
             return self._as_read(waiting)
-        whole = [proposal_inbox.show_proposal(self._library, one.proposal_id, context=SHORT_CONTEXT) for one in waiting]
+        whole = [verbs.show_proposal(self._library, one.proposal_id, context=SHORT_CONTEXT) for one in waiting]
         for complete in (whole, [replace(one, grounds=None) for one in whole]):
             if _size(listed := self._as_read(complete)) <= LISTED_BYTES:
                 return listed
@@ -183,8 +178,8 @@ class ReviewTools:
     ) -> Compressed:
         """Shorten a long conversation without a model: returns a summary, an index of the skills, files and addresses
         that it names, and its last messages."""
-        files = context_compression.AssetFiles(self._library.store.home / context_compression.FOLDER)
-        return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
+        files = review.AssetFiles(self._library.store.home / review.FOLDER)
+        return review.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
 
     def _who(self, ctx: Context) -> Caller:
         return caller_of(self._caller, ctx, self._sessions)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pydantic
 
-from evolvable_store.program_files import check_program
+from evolvable_store import check_program
 
 try:
     from pydantic.plugin import _loader as plugin_loader

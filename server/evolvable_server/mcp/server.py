@@ -28,8 +28,7 @@ from evolvable_server.mcp.results import brief_result, error_result, invalid_arg
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 # Start time: tools and hooks are imported at their first call.
 
@@ -259,7 +258,7 @@ def add_hook_event(
     """Make the server answer hooks, and learn from them which session its client is in."""
 
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
-        from evolvable_server.hooks.dispatch import HookDispatcher, parse_event
+        from evolvable_server.hooks import HookDispatcher, parse_event
 
         event = parse_event(arguments)
         sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")

@@ -25,16 +25,11 @@ from evolvable_server.mcp.results import optional_fields
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.resource import Kind, Ref, check_scope, parse_kind
-from evolvable_store.storage.evidence import Outcome, Usage
-from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import TextEdit
-from evolvable_tools.found_answers import found_answer
-from evolvable_tools.library import Library
+from evolvable_store.storage import Outcome, Usage
+from evolvable_tools import Caller, Library, TextEdit, found_answer, marks, verbs
+from evolvable_tools import enclose as enclosed
 from evolvable_tools.retrieval import MODES
-from evolvable_tools.untrusted_text import enclose as enclosed
-from evolvable_tools.untrusted_text import marks
-from evolvable_tools.verbs import edit, load, proposal_inbox, search, versions
-from evolvable_tools.verbs.registry import TOOLS, Effect, Tool
+from evolvable_tools.verbs import TOOLS, Effect, Tool, propose_undo, revert_or_propose
 
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
@@ -167,7 +162,7 @@ class Tools:
         self,
         task: Annotated[str, Field(description="what you want to do, in your own words")],
         ctx: Context,
-        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = search.CHOICES,
+        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = verbs.CHOICES,
         kind: Annotated[
             KindText, one_of(Kind, "skill (default), prompt, agent, tool, environment or memory")
         ] = Kind.SKILL,
@@ -186,7 +181,7 @@ class Tools:
             means = replace(means, thinker=sampling_model(ctx))
         # Neither a self-check nor the client of a review or a trial is an agent at work.
         checks = SELF_CHECK in (ctx.request_context.meta or {})
-        found = search.find_skill(
+        found = verbs.find_skill(
             self._library,
             self._who(ctx),
             task,
@@ -211,13 +206,13 @@ class Tools:
         """Open a skill to work by it: its document, the names of its other files, and the use_id for report_outcome.
         Where it begins with an agent to run, or to work as, do that. Files are cut at 150,000 characters."""
         who = self._who(ctx)
-        loaded = load.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
+        loaded = verbs.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
         loaded = resources.redact_loaded(self._library, who, loaded)
-        found, text = load.load_delegate(self._library, who, loaded), document(loaded, enclose=True)
+        found, text = verbs.load_delegate(self._library, who, loaded), document(loaded, enclose=True)
         if found is not None:
             starts = delegated_work.starts_subagent(found, ctx)
             if not starts:
-                load.use_delegate(self._library, who, found)
+                verbs.use_delegate(self._library, who, found)
             lends = self._delegates and sampling_model(ctx) is not None
             opening = delegated_work.opening_of(found, loaded, starts=starts, lends=lends)
             text = f"{opening}\n\n---\n\n{text}"
@@ -232,7 +227,7 @@ class Tools:
         usage: Annotated[str | None, one_of(Usage, "used, partially_used, ignored or inapplicable")] = None,
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
-    ) -> load.EvidenceSummary:
+    ) -> verbs.EvidenceSummary:
         """Report how a task ended in which you loaded a skill, so that the library learns what helps. It counts where
         this session loaded that version."""
         return report(
@@ -261,7 +256,7 @@ class Tools:
         detail: Detail = False,
     ) -> types.CallToolResult:
         """List what the library holds, by name, page by page. To find a skill for a task, use find_skill."""
-        listing = search.list_resources(
+        listing = verbs.list_resources(
             self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
         return types.CallToolResult(content=[], structured_content=listing_answer(listing, limit=limit, detail=detail))
@@ -275,7 +270,7 @@ class Tools:
     ) -> str | list[str]:
         """Read a file of any version of a resource, such as before a change. To work by a skill, use load_skill."""
         who = self._who(ctx)
-        loaded = load.get_resource(self._library, who, ref, version=version, path=path)
+        loaded = verbs.get_resource(self._library, who, ref, version=version, path=path)
         return blocks(resources.redact_loaded(self._library, who, loaded))
 
     def resource_history(
@@ -285,10 +280,10 @@ class Tools:
         from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
         to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
         limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
-    ) -> "versions.History":
+    ) -> "verbs.History":
         """Show the versions of a resource: when, by whom and why it changed. With from_version or to_version also the
         diff. Works for removed resources too."""
-        past = versions.resource_history(
+        past = verbs.resource_history(
             self._library, self._who(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
         )
         return resources.redact_history(self._library, self._caller, past)
@@ -311,14 +306,14 @@ class Tools:
             RefText | None, _EMPTY_IS_NONE, Field(description="with create: start as a copy of this ref")
         ] = None,
         propose: Propose = False,
-    ) -> "edit.Updated":
+    ) -> "verbs.Updated":
         """Change a resource by edits or whole files, or create one: makes a new version, which undo takes back. A whole
         file that is there needs expected_version unless you read or wrote it in this session. A new skill needs
         SKILL.md with the frontmatter keys name (as in the ref) and description. Limits: 5 MB a file, 16 MB and 500
         files in all."""
         if copy_of:
             resources.check_copy(self._library, self._caller, copy_of, ref)
-        return edit.update_resource(
+        return verbs.update_resource(
             self._library,
             self._who(ctx),
             ref,
@@ -339,10 +334,10 @@ class Tools:
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
-    ) -> "edit.Updated":
+    ) -> "verbs.Updated":
         """Bring an old version of a resource, or a removed resource, back as a new version. To take back one operation,
         use undo."""
-        return edit.restore_resource(
+        return verbs.restore_resource(
             self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
         )
 
@@ -353,10 +348,10 @@ class Tools:
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
-    ) -> "edit.Updated":
+    ) -> "verbs.Updated":
         """Remove a resource that is no longer wanted. Its versions stay, and restore_resource brings it back. The
         removal of what others made waits for a person."""
-        return edit.remove_resource(
+        return verbs.remove_resource(
             self._library, self._who(ctx), ref, reason, expected_version=expected_version, propose=propose
         )
 
@@ -367,10 +362,10 @@ class Tools:
         operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
         session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
         propose: Propose = False,
-    ) -> "versions.Undone":
+    ) -> "verbs.Undone":
         """Take back one operation, or all that a session changed. Later changes stay; where they overlap, a resource is
         left alone and listed under conflicts. What others did, or more than five resources, waits for a person."""
-        back = proposal_inbox.propose_undo if propose else proposal_inbox.revert_or_propose
+        back = propose_undo if propose else revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 
     def _who(self, ctx: Context) -> Caller:
@@ -379,11 +374,11 @@ class Tools:
         return caller
 
 
-report = load.report_outcome
+report = verbs.report_outcome
 # Inside the class the name `usage` is an argument.
 
 
-def blocks(loaded: load.Loaded) -> str | list[str]:
+def blocks(loaded: verbs.Loaded) -> str | list[str]:
     """Return a document as `document` does; a stranger's as a block of its own between two marks.
 
     The line that says what the reader's agent changed is a block of its own.
@@ -395,7 +390,7 @@ def blocks(loaded: load.Loaded) -> str | list[str]:
     return [before, _content(loaded), f"{after}{footer(loaded)}", *line]
 
 
-def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
+def document(loaded: verbs.Loaded, *, enclose: bool = False) -> str:
     """Return a loaded document as one text: its content, then the other files, then the use_id.
 
     enclose: a content that is not trusted stands between marks that say so.
@@ -406,15 +401,15 @@ def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
     return content + footer(loaded)
 
 
-def _content(loaded: load.Loaded) -> str:
+def _content(loaded: verbs.Loaded) -> str:
     if loaded.text is None:
         return f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
-    if len(loaded.text) > load.MAX_TEXT:
-        return f"{loaded.text[: load.MAX_TEXT]}\n\n[cut: {load.MAX_TEXT:,} of {len(loaded.text):,} characters]"
+    if len(loaded.text) > verbs.MAX_TEXT:
+        return f"{loaded.text[: verbs.MAX_TEXT]}\n\n[cut: {verbs.MAX_TEXT:,} of {len(loaded.text):,} characters]"
     return loaded.text
 
 
-def footer(loaded: load.Loaded) -> str:
+def footer(loaded: verbs.Loaded) -> str:
     """Return what stands behind a document: its version, what is known of it, its other files and the use_id."""
     ref = f"{loaded.ref}@{loaded.version}"
     parts = [""]

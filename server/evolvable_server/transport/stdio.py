@@ -23,7 +23,7 @@ from anyio import to_thread
 from mcp.server import MCPServer
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-from evolvable_server.mcp.fast_start import (
+from evolvable_server.mcp import (
     FastStartState,
     StdioDescriptors,
     claim_stdio,

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from evolvable_server.person_config import NamedRemote, PersonConfig
+from evolvable_server import NamedRemote, PersonConfig
 from evolvable_store.errors import InvalidArgument
-from evolvable_teams.remotes.forge_merges import FORGES, Forge, MergeReader, named_forge, parse_forge
+from evolvable_teams.remotes import FORGES, Forge, MergeReader, named_forge, parse_forge
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

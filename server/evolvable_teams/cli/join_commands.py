@@ -14,25 +14,23 @@ from anyio.to_thread import run_sync
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.folder_choice import main_project
+from evolvable_server import CONFIG, read_machine
+from evolvable_server.cli import CommandContext, Output, command, main_project
 from evolvable_server.cli.terminal import confirm, one_line, remark, say, warn
-from evolvable_server.clients.client import USER, Start
-from evolvable_server.clients.registration import (
+from evolvable_server.clients import (
     ConfigurationEntry,
+    all_clients,
     check_lasting,
     configuration_entry,
     connect,
     disconnect,
     server_start,
 )
-from evolvable_server.clients.registry import all_clients
-from evolvable_server.config import read_machine
-from evolvable_server.environment import CONFIG
+from evolvable_server.clients.client import USER, Start
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import check_scope
 from evolvable_teams import joining
-from evolvable_teams.http.bridge import run_bridge
+from evolvable_teams.http import run_bridge
 from evolvable_teams.joining import ServedLibrary
 from evolvable_teams.membership_auth import MembershipAuth
 from evolvable_teams.oidc import new_client

@@ -5,18 +5,13 @@ from pathlib import Path
 
 import click
 
-from evolvable_server import plugins
-from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server import open_address, plugins, registered_homes
+from evolvable_server.cli import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, progress, say
-from evolvable_server.config import open_address
-from evolvable_server.person_config import registered_homes
+from evolvable_store import Store, check_library, holds_library, is_address
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt
-from evolvable_store.fsck import check_library
-from evolvable_store.paths import holds_library, is_address
-from evolvable_store.storage.address import Address
-from evolvable_store.storage.carried_places import carry_places
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.project_map import add_projects
+from evolvable_store.storage import Address, carry_places
+from evolvable_store.workingcopy import add_projects
 from evolvable_teams.postgres import import_postgres
 
 

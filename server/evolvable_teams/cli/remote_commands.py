@@ -11,12 +11,20 @@ from typing import Any, NoReturn
 
 import click
 
-from evolvable_server import plugins
-from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
-from evolvable_server.cli.exit_codes import ExitCode, found_code
-from evolvable_server.cli.maintenance import warn_left_out, warn_of_secrets
-from evolvable_server.cli.person_commands import MAX_FINDINGS, MAX_LISTED
-from evolvable_server.cli.progress import announced_progress
+from evolvable_server import NamedRemote, check_account_file, edit_config, plugins
+from evolvable_server.cli import (
+    MAX_FINDINGS,
+    MAX_LISTED,
+    CommandContext,
+    ExitCode,
+    Output,
+    announced_progress,
+    command,
+    found_code,
+    to_cli_words,
+    warn_left_out,
+    warn_of_secrets,
+)
 from evolvable_server.cli.terminal import (
     Row,
     ask_yes,
@@ -32,21 +40,29 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_server.config_edits import check_account_file, edit_config
-from evolvable_server.person_config import NamedRemote
+from evolvable_store import Principal, Signer
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, NotFound
-from evolvable_store.operation import Principal, Signer
 from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
 from evolvable_teams.cli.forge_setup import describe_forge, forge_options, make_forge, open_merges
-from evolvable_teams.remotes import remote as remotes
-from evolvable_teams.remotes.git_process import check_address, check_branch, is_local
-from evolvable_teams.remotes.remote import PARTS, PushResult, Remote, check_remote_name
-from evolvable_teams.remotes.remote_merge import Arrival, PullResult
-from evolvable_teams.remotes.remote_pull import Consent, IncomingResource, open_pull, purge_as_elsewhere
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_teams.remotes import (
+    PARTS,
+    Arrival,
+    Consent,
+    IncomingResource,
+    PullResult,
+    PushResult,
+    Remote,
+    check_address,
+    check_branch,
+    check_remote_name,
+    is_local,
+    open_pull,
+    purge_as_elsewhere,
+    push,
+)
+from evolvable_tools import Caller, Library
 from evolvable_tools.scan import FindingSeverity
-from evolvable_tools.verbs.purge_content import plan_blobs
+from evolvable_tools.verbs import plan_blobs
 
 DEFAULT = "origin"
 """The remote that a command means when it names none."""
@@ -280,7 +296,7 @@ def push_command(state: CommandContext, name: str) -> Output[PushResult]:
     """
     remote = _find(state, name)
     with state.library() as (library, caller), _at_work("Pushing to", remote):
-        result = remotes.push(library, caller, remote)
+        result = push(library, caller, remote)
     return Output(result, _show_push, ExitCode.ERROR if result.left_out else ExitCode.DONE)
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server import Permission, registered_homes
+from evolvable_server.cli import CommandContext, Output, command
 from evolvable_server.cli.terminal import local_time, remark, say, show_table
-from evolvable_server.grants import Permission
-from evolvable_server.person_config import registered_homes
-from evolvable_store.paths import check_home
+from evolvable_store import check_home
 from evolvable_teams.tokens import Token, Tokens, token_row
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}

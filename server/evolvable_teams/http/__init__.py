@@ -1,1 +1,19 @@
 """Serve a library over HTTP, and pass one on to a client over stdio."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_teams.http.bridge import run_bridge
+    from evolvable_teams.http.http_options import serve
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "bridge": "run_bridge",
+            "http_options": "serve",
+        },
+    )
+
+__all__ = ["run_bridge", "serve"]

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from evolvable_server.environment import PROJECTS
+from evolvable_server import PROJECTS
 from evolvable_store.errors import EvolvableError
 from evolvable_teams.joining import projects_at
 from evolvable_teams.membership_auth import MembershipAuth

@@ -32,7 +32,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from evolvable_server.mcp.call import bearer_in
-from evolvable_server.transport.request_limits import Full, limit_response, replay_body
+from evolvable_server.transport import Full, limit_response, replay_body
 
 try:
     import resource

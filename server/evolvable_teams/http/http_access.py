@@ -20,7 +20,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from evolvable_server.grants import SCOPE, Permission, granted, narrowed
+from evolvable_server import SCOPE, Permission, granted, narrowed
 from evolvable_server.mcp.call import name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_teams.http.http_auth import HttpSettings, OAuth
@@ -34,7 +34,7 @@ from evolvable_teams.oidc import (
     new_client,
     read_json,
 )
-from evolvable_tools.verbs.registry import TOOLS
+from evolvable_tools.verbs import TOOLS
 
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_HOST.pattern}")

@@ -14,7 +14,7 @@ from pydantic import AnyHttpUrl
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from evolvable_server.grants import Grant, Permission
+from evolvable_server import Grant, Permission
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,

@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from evolvable_server.config import Config, library_names, read_oauth_client
-from evolvable_server.person_config import registered_homes
+from evolvable_server import Config, library_names, read_oauth_client, registered_homes
 from evolvable_server.plugins import HttpService
+from evolvable_store import check_home
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.paths import check_home
 from evolvable_teams.http.http_auth import GRACE, HttpSettings, OAuth
 from evolvable_teams.http.http_server import serve_http
 from evolvable_teams.postgres import import_postgres

@@ -22,12 +22,9 @@ from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from evolvable_server.config import Config, read_machine
-from evolvable_server.grants import Permission
+from evolvable_server import Config, Permission, Serving, read_machine, transport
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.serving import Serving
-from evolvable_server.transport import request_limits
-from evolvable_server.transport.host_check import HostCheck
+from evolvable_server.transport import HostCheck
 from evolvable_store.errors import InvalidArgument
 from evolvable_teams.http import connection_limits, http_access
 from evolvable_teams.http.http_auth import Access, HttpSettings, Verifier, check_reach
@@ -47,7 +44,7 @@ def application(
     port: int,
     transcripts: Sequence[Path],
     connections: int = connection_limits.MAX_CONNECTIONS,
-) -> request_limits.Drain:
+) -> transport.Drain:
     """Return the application over a server; call it once, on the event loop.
 
     Args:
@@ -64,17 +61,17 @@ def application(
     server.middleware.append(http_access.Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
         server._lowlevel_server,
-        max_request_body_size=request_limits.MAX_BODY,
+        max_request_body_size=transport.MAX_BODY,
         session_idle_timeout=connection_limits.SESSION_IDLE_SECONDS,
         # Sessions are counted before the SDK sees them; a request that opens none has one for a moment.
-        max_sessions=connection_limits.SESSIONS + request_limits.REQUESTS,
+        max_sessions=connection_limits.SESSIONS + transport.REQUESTS,
     )
     ending = anyio.Event()
-    limited = request_limits.BodyLimit(
-        request_limits.limit_at_work(connection_limits.HttpSessions(StreamableHTTPASGIApp(manager)))
+    limited = transport.BodyLimit(
+        transport.limit_at_work(connection_limits.HttpSessions(StreamableHTTPASGIApp(manager)))
     )
-    streams = request_limits.StreamEnd(limited, ending, verifier.still_valid)
-    guarded = Access(request_limits.limit_in_flight(streams, connections), settings, tokens, verifier)
+    streams = transport.StreamEnd(limited, ending, verifier.still_valid)
+    guarded = Access(transport.limit_in_flight(streams, connections), settings, tokens, verifier)
     routes: list[Route] = [Route(PATH, endpoint=guarded)]
     if oauth is not None:
         # The SDK's settings keep a URL as it was written; clients compare an issuer verbatim.
@@ -94,7 +91,7 @@ def application(
     # A redirect would be made from the Host and scheme that the client sends.
     site.router.redirect_slashes = False
     hosts, origins = http_access.accepted_hosts(settings, port), http_access.accepted_origins(settings, port)
-    return request_limits.Drain(HostCheck(site, hosts, origins, ALLOW_HOST, ALLOW_ORIGIN), ending)
+    return transport.Drain(HostCheck(site, hosts, origins, ALLOW_HOST, ALLOW_ORIGIN), ending)
 
 
 END_SECONDS = 2.0

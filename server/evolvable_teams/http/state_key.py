@@ -10,9 +10,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from evolvable_store import private_file, regular_file
 from evolvable_store.errors import LibraryCorrupt, Refused
-from evolvable_store.private_files import private_file
-from evolvable_store.regular_files import regular_file
 
 FILE = "state.key"
 _BYTES = 32

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from evolvable_store.errors import Refused
-from evolvable_store.storage.maintenance import Maintenance, PurgeJob, Purges
+from evolvable_store.storage import Maintenance, PurgeJob, Purges
 from evolvable_teams.postgres.vector_table import TABLE
 
 _UNCOUNTED = frozenset(("counter", TABLE))

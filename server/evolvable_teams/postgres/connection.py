@@ -21,11 +21,7 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     LibraryUnreachable,
 )
-from evolvable_store.storage import migrations
-from evolvable_store.storage.address import PostgresHome
-from evolvable_store.storage.connection import GIVE_UP_SECONDS
-from evolvable_store.storage.release_channel import POLICY
-from evolvable_store.storage.sql import SEQUENCE
+from evolvable_store.storage import GIVE_UP_SECONDS, LATEST, POLICY, SEQUENCE, PostgresHome
 from evolvable_teams.postgres import schema, vector_table
 from evolvable_teams.postgres.dialect import bind, is_pragma, translate
 
@@ -249,7 +245,7 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
         version = schema.schema_version(raw)
     except errors.InsufficientPrivilege:  # a member of no project, who is told so when the project is looked for
         return
-    if version != migrations.LATEST:
+    if version != LATEST:
         if version == 0 and not create:
             return
         schema.migrate(raw)

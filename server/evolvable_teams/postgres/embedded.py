@@ -20,10 +20,9 @@ from urllib.parse import quote
 
 import psycopg
 
+from evolvable_store import EMBEDDED_FOLDER, LIBRARY_FILE, running_postgres
 from evolvable_store.errors import AlreadyExists, LibraryBusy, LibraryError, Refused
-from evolvable_store.paths import EMBEDDED_FOLDER, LIBRARY_FILE, running_postgres
-from evolvable_store.storage.address import Address, save_address
-from evolvable_store.storage.connection import file_lock, retry
+from evolvable_store.storage import Address, file_lock, retry, save_address
 
 if sys.platform != "win32":
     import pwd

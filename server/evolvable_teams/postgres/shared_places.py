@@ -8,9 +8,7 @@ import json
 from pathlib import Path
 
 from evolvable_store.resource import Kind
-from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFolder
-from evolvable_store.storage.carried_places import is_below, is_folder
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage import Binding, SqliteRepository, WaitingPlaces, WatchedFolder, is_below, is_folder
 
 _KEYS = {"binding": ("folder", "directory"), "folder": ("id", "path"), "listing": ("settings", "collection")}
 

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from struct import calcsize, unpack_from
 from typing import Protocol, cast
 
-from evolvable_store.storage.protocol import SharedVector
-from evolvable_store.storage.repository import Lender
+from evolvable_store.storage import Lender, SharedVector
 from evolvable_teams.postgres.connection import PostgresConnection
 from evolvable_teams.postgres.vector_table import look_for_table, with_type
 

@@ -12,14 +12,18 @@ from typing import cast
 
 import psycopg
 
+from evolvable_store import ADDRESS_FILE, CHANGE_MARK, Registered, check_home, no_homes
 from evolvable_store.errors import EvolvableError, LibraryError, LibraryReadOnly, NoLibrary
-from evolvable_store.paths import ADDRESS_FILE, CHANGE_MARK, Registered, check_home, no_homes
-from evolvable_store.storage import migrations
-from evolvable_store.storage.address import read_home
-from evolvable_store.storage.bindings import WaitingPlaces
-from evolvable_store.storage.connection import Connection, retry
-from evolvable_store.storage.home_places import HomePlaces
-from evolvable_store.storage.sql import SqlStorage
+from evolvable_store.storage import (
+    LATEST,
+    Connection,
+    HomePlaces,
+    SqlStorage,
+    WaitingPlaces,
+    check_version,
+    read_home,
+    retry,
+)
 from evolvable_teams.postgres.administration import PostgresMaintenance, PostgresPurges
 from evolvable_teams.postgres.connection import (
     PostgresConnection,
@@ -159,8 +163,8 @@ class PostgresStorage(SqlStorage):
     def _refuse_newer(self, connection: PostgresConnection) -> None:
         """Raise LibraryTooNew when a newer program has migrated the tables that the transaction writes."""
         version = connection.schema_version()
-        self._outdated = version > migrations.LATEST
-        migrations.check_version(version, self.where)
+        self._outdated = version > LATEST
+        check_version(version, self.where)
 
     def _idle_one(self) -> PostgresConnection:
         """Return a connection. One that the server ended while it was idle is replaced."""

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from evolvable_store.errors import AlreadyExists, LibraryCorrupt
-from evolvable_store.storage.learned import TaskSource
-from evolvable_store.storage.protocol import Storage
-from evolvable_store.storage.sql import SqlStorage
+from evolvable_store.storage import SqlStorage, Storage, TaskSource
 from evolvable_teams.postgres.schema import TableShape, declared_tables
 from evolvable_teams.postgres.storage import PostgresStorage
 

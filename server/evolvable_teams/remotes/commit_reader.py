@@ -16,11 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quoted
-from evolvable_store.frontmatter import is_frozen
-from evolvable_store.objects import (
+from evolvable_store import (
     ABSENT,
     EXECUTABLE,
+    MAX_DEPTH,
     MAX_FILE,
     MAX_FILES,
     MAX_RESOURCE,
@@ -30,16 +29,21 @@ from evolvable_store.objects import (
     Manifest,
     Tombstone,
     blob_hash,
+    blocking_problems,
+    find_problems,
+    format_time,
+    is_frozen,
+    is_ignored,
+    is_sync_copy,
+    main_path,
     make_manifest,
     pack,
     pack_tombstone,
     unpack,
 )
-from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy
+from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quoted
 from evolvable_store.resource import Ref
-from evolvable_store.storage.protocol import Packed
-from evolvable_store.transaction import format_time
-from evolvable_store.validation import blocking_problems, find_problems, main_path
+from evolvable_store.storage import Packed
 from evolvable_teams.remotes.git_process import NO_ID, PATIENCE, BareRepository
 from evolvable_teams.remotes.layout import BESIDE, CommitMessage, folder_of, read_message
 from evolvable_teams.remotes.tree_walk import (

@@ -10,13 +10,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import IO
 
+from evolvable_store import EXECUTABLE, Actor, Change, Intent, Manifest, Store
 from evolvable_store.errors import LibraryCorrupt, RemoteFailed
-from evolvable_store.objects import EXECUTABLE, Manifest
-from evolvable_store.operation import Actor, Change, Intent
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import OPEN
-from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
-from evolvable_store.store import Store
+from evolvable_store.storage import OPEN, RemoteState, RemoteWaiting
 from evolvable_teams.remotes.git_process import NO_ID, TRANSFER, BareRepository
 from evolvable_teams.remotes.layout import folder_of, signature_line, write_message
 

@@ -17,8 +17,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from evolvable_store.errors import EvolvableError, RemoteFailed
-from evolvable_tools.llm.api_model import AnswerTooLarge, host_of, http_client, is_key
-from evolvable_tools.llm.endpoint import check_address, is_loopback, read_key_file
+from evolvable_tools.llm import AnswerTooLarge, check_address, host_of, http_client, is_key, is_loopback, read_key_file
 
 FORGES = {"github": "https://api.github.com", "gitlab": "https://gitlab.com/api/v4", "gitea": ""}
 """The interfaces that are known, with their usual addresses; `gitea` is Forgejo's too."""

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from evolvable_store import Actor, Intent
 from evolvable_store.errors import InvalidRef
-from evolvable_store.operation import Actor, Intent
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
 
 FOLDERS = {kind: f"{kind}s" for kind in Kind} | {Kind.MEMORY: "memories"}

@@ -7,20 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from filelock import FileLock, Timeout
 
+from evolvable_store import MIRRORS, PLAIN, Head, Intent, Principal
 from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refused
-from evolvable_store.objects import PLAIN
-from evolvable_store.operation import Head, Intent, Principal
-from evolvable_store.paths import MIRRORS
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
+from evolvable_store.storage import RemoteState, RemoteWaiting
 from evolvable_teams.remotes.commit_reader import CommitReader
 from evolvable_teams.remotes.commit_writer import TIP, WORK, Exported, export_operations, open_stream
 from evolvable_teams.remotes.git_process import BareRepository
 from evolvable_teams.remotes.layout import BESIDE, folder_of, signature_line, write_message
 from evolvable_teams.remotes.remote_records import RECORDS, LookRecords, purged_hashes, write_records
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.secret_leaks import HeldBack, held_back
+from evolvable_tools import Caller, HeldBack, Library, held_back
 
 PARTS = ("memory", "quotes", "sessions", "learned")
 """What goes to a remote only where a person chose it by name."""

@@ -4,19 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from evolvable_store.objects import EXECUTABLE, Files, Manifest, make_manifest, pack
-from evolvable_store.operation import Actor, Intent, Principal
+from evolvable_store import EXECUTABLE, Actor, Files, Intent, Manifest, Principal, arrive, make_manifest, pack
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.proposals import REJECTED, Draft, ProposalBatch
-from evolvable_store.storage.protocol import ArrivedStep, Packed, Writer
-from evolvable_store.storage.remotes import RemoteWaiting
-from evolvable_store.transaction import arrive
+from evolvable_store.storage import REJECTED, ArrivedStep, Draft, Packed, ProposalBatch, RemoteWaiting, Writer
 from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_teams.remotes.commit_writer import TIP, WORK, open_stream
 from evolvable_teams.remotes.layout import folder_of, signature_line, write_message
 from evolvable_teams.remotes.remote import Mirror
 from evolvable_teams.remotes.tree_walk import TreeChanges
-from evolvable_tools.approvals import dump_scan
+from evolvable_tools import dump_scan
 from evolvable_tools.scan import Scan
 
 

@@ -11,14 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from evolvable_store import (
+    TOMBSTONES,
+    Actor,
+    Files,
+    Head,
+    Identity,
+    Manifest,
+    Principal,
+    blocking_problems,
+    find_problems,
+    merge_files,
+)
 from evolvable_store.errors import VersionConflict
-from evolvable_store.merge import merge_files
-from evolvable_store.objects import TOMBSTONES, Files, Manifest
-from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.remotes import RemoteWaiting
-from evolvable_store.validation import blocking_problems, find_problems
-from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
+from evolvable_store.storage import RemoteWaiting
+from evolvable_store.workingcopy import merge_resource, name_overlaps
 from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_teams.remotes.forge_merges import MergeReader
 from evolvable_teams.remotes.layout import folder_of
@@ -26,12 +34,9 @@ from evolvable_teams.remotes.remote import Mirror, Remote, check_may_sync, open_
 from evolvable_teams.remotes.remote_merge import ACCEPTED, Arrival, PlannedResource, PullResult, PullTransaction
 from evolvable_teams.remotes.remote_records import IncomingRecords, import_records, read_records
 from evolvable_teams.remotes.tree_walk import TreeChanges
-from evolvable_tools.approvals import SOUL, check_change
-from evolvable_tools.authors import authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import SOUL, Caller, Library, authorships, check_change
 from evolvable_tools.scan import Finding
-from evolvable_tools.verbs.purge_content import Purged, plan_blobs, purge
+from evolvable_tools.verbs import Purged, plan_blobs, purge
 
 _TRIES = 5
 

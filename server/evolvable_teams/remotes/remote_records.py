@@ -16,18 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from evolvable_store.bundle.archive_reader import check_evidence
-from evolvable_store.bundle.export import SHAPES, import_evidence
+from evolvable_store import MAX_FILE, Head, Tombstone
+from evolvable_store.bundle import SHAPES, check_evidence, import_evidence
 from evolvable_store.errors import EvolvableError
-from evolvable_store.objects import MAX_FILE, Tombstone
-from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.learned import TaskSource
+from evolvable_store.storage import TaskSource
 from evolvable_teams.remotes.layout import BESIDE
-from evolvable_tools.approvals_lock import ApprovalsLock
-from evolvable_tools.authors import authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import ApprovalsLock, Caller, Library, authorships
 
 RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl", "looks.jsonl")
 

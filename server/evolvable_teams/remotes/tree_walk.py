@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from evolvable_store.errors import RemoteFailed, TooLarge
 from evolvable_store.resource import Ref
-from evolvable_store.workingcopy.git_objects import GitDamaged, tree_entries
+from evolvable_store.workingcopy import GitDamaged, tree_entries
 from evolvable_teams.remotes.layout import locate, may_hold_resources
 
 MAX_FOLDERS = 200_000

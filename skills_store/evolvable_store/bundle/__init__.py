@@ -1,17 +1,48 @@
 """Export and import: JSON with every version, a zip, plain folders."""
 
-from evolvable_store.bundle.export import export_json
-from evolvable_store.bundle.folders import export_folders, export_zip, folder_candidate, import_folders, import_zip
-from evolvable_store.bundle.import_ import ImportCheck, ImportReport, import_json
+from typing import TYPE_CHECKING
+
+from evolvable_store.late_names import late_names
+
+if TYPE_CHECKING:
+    from evolvable_store.bundle.archive_reader import check_evidence
+    from evolvable_store.bundle.export import SHAPES, backup, export_json, import_evidence, open_atomic, select_heads
+    from evolvable_store.bundle.folders import (
+        export_folders,
+        export_zip,
+        find_folders,
+        folder_candidate,
+        import_folders,
+        import_zip,
+        read_looks,
+    )
+    from evolvable_store.bundle.import_ import ImportReport, import_json
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "archive_reader": "check_evidence",
+            "export": "SHAPES backup export_json import_evidence open_atomic select_heads",
+            "folders": ("export_folders export_zip find_folders folder_candidate import_folders import_zip read_looks"),
+            "import_": "ImportReport import_json",
+        },
+    )
 
 __all__ = [
     "ImportReport",
-    "ImportCheck",
+    "SHAPES",
+    "backup",
+    "check_evidence",
     "export_folders",
     "export_json",
     "export_zip",
+    "find_folders",
     "folder_candidate",
+    "import_evidence",
     "import_folders",
     "import_json",
     "import_zip",
+    "open_atomic",
+    "read_looks",
+    "select_heads",
 ]

@@ -15,8 +15,7 @@ from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
 from evolvable_store.objects import ABSENT, MAX_FILE, MAX_FILES, Tombstone, blob_hash, pack, pack_tombstone
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.import_staging import Errors, ImportStaging
-from evolvable_store.storage.release_channel import ReleasePolicy
+from evolvable_store.storage import Errors, ImportStaging, ReleasePolicy
 
 MAX_PIECE = 48 * 2**20
 """Characters of one value or element: the largest file, every character of it escaped, and some room."""

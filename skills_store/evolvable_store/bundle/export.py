@@ -48,14 +48,10 @@ from evolvable_store.objects import blob_hash
 from evolvable_store.operation import Change, Head
 from evolvable_store.paths import CARRIED_PLACES, LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.carried_places import carry_places
-from evolvable_store.storage.evidence import Outcome, Usage
-from evolvable_store.storage.observations import parse_signals
-from evolvable_store.storage.release_channel import Placement
+from evolvable_store.storage import Outcome, Placement, Usage, carry_places, parse_signals
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.project_map import FILE as PROJECTS_FILE
-from evolvable_store.workingcopy.project_map import copy_projects
-from evolvable_store.workingcopy.staging_dir import sync_folder
+from evolvable_store.workingcopy import PROJECTS_FILE as PROJECTS_FILE
+from evolvable_store.workingcopy import copy_projects, sync_folder
 
 Stream = IO[bytes]
 

@@ -42,7 +42,7 @@ from evolvable_store.paths import check_path, is_ignored, is_sync_copy
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.tree_reader import SYNC_COPY, read_folder
+from evolvable_store.workingcopy import SYNC_COPY, read_folder
 
 MAX_ARCHIVE = 512 * 2**20
 """Bytes of the zip."""

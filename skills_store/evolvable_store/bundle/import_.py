@@ -21,9 +21,7 @@ from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Actor, Head, Intent
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
-from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
-from evolvable_store.storage.protocol import ReplayStep, Writer
-from evolvable_store.storage.release_channel import ChannelState
+from evolvable_store.storage import ChannelState, CheckedState, ImportStaging, ReplayStep, StagedChange, Writer
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction, replay
 from evolvable_store.validation import blocking_problems, find_problems, hostile_problems, main_path

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from evolvable_store.operation import Head
 from evolvable_store.search.analyzer import FUNCTION_WORDS, Learned, terms
 from evolvable_store.search.tokenizer import tokenize
-from evolvable_store.storage.learned import LearnedTask, TaskSource, by_sign
+from evolvable_store.storage import LearnedTask, TaskSource, by_sign
 from evolvable_store.store import Store
 
 HALF_LIFE = timedelta(days=180)

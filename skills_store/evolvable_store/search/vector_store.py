@@ -13,17 +13,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from evolvable_store import storage
 from evolvable_store.errors import DamagedFile, LibraryError
-from evolvable_store.storage import connection as driver
-from evolvable_store.storage.connection import Connection
+from evolvable_store.storage import Connection
 
-FILE = "vectors.db"
+VECTORS_FILE = "vectors.db"
 
 _LEARNED = """CREATE TABLE IF NOT EXISTS learned (
     model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, hash)
 ) STRICT, WITHOUT ROWID"""
 
-FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
+FORMAT = storage.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
 def open_vectors(home: Path) -> Connection:
@@ -32,20 +32,20 @@ def open_vectors(home: Path) -> Connection:
     Raises LibraryError.
     """
     try:
-        return _open_file(home / FILE)
+        return _open_file(home / VECTORS_FILE)
     except DamagedFile:
         set_aside(home)
-        return _open_file(home / FILE)
+        return _open_file(home / VECTORS_FILE)
 
 
 def set_aside(home: Path) -> None:
     """Move the file away for diagnosis; only the last one stays."""
-    driver.set_aside(home / FILE)
+    storage.set_aside(home / VECTORS_FILE)
 
 
 def _open_file(path: Path) -> Connection:
     with _translate_damage(path), contextlib.ExitStack() as unless_ready:
-        connection = driver.connect(path, durable=False)
+        connection = storage.connect(path, durable=False)
         unless_ready.callback(connection.close)
         FORMAT.prepare(connection, path)
         connection.execute(_LEARNED)  # a file made before these were kept lacks only this table
@@ -54,7 +54,7 @@ def _open_file(path: Path) -> Connection:
 
 
 def _translate_damage(path: Path) -> AbstractContextManager[None]:
-    return driver.translate_damage(path, opening=True)
+    return storage.translate_damage(path, opening=True)
 
 
 _BY_TEXT = ("vector", "token")  # tables whose rows belong to a text of a model
@@ -65,10 +65,10 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
 
     They are computed again from the remaining texts.
     """
-    path = home / FILE
+    path = home / VECTORS_FILE
     if not path.exists():
         return
-    with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
+    with contextlib.closing(storage.connect(path, durable=False, access="write")) as connection:
         connection.execute("PRAGMA secure_delete=ON")
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
         for table in there.intersection(_BY_TEXT):  # an older file has no tokens until an embedder opens it
@@ -142,16 +142,16 @@ def digest_text(text: str) -> TextDigest:
 
 def embedding_progress(home: Path) -> EmbeddingProgress | None:
     """Return how far the newest model of the library in `home` is; None when nothing was begun or can be read."""
-    if not (home / FILE).is_file():
+    if not (home / VECTORS_FILE).is_file():
         return None
     try:
-        with contextlib.closing(driver.connect(home / FILE, durable=False, access="read")) as db:
+        with contextlib.closing(storage.connect(home / VECTORS_FILE, durable=False, access="read")) as db:
             # The one before is kept too, and may have been made later.
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
             wanted = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
             return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], wanted)) if rows else None
-    except (LibraryError, *driver.Errors):
+    except (LibraryError, *storage.Errors):
         return None
 
 
@@ -167,7 +167,7 @@ class Vectors:
 
         Raises LibraryError.
         """
-        return cls(home / FILE, open_vectors(home))
+        return cls(home / VECTORS_FILE, open_vectors(home))
 
     def close(self) -> None:
         """Close the file."""
@@ -333,7 +333,7 @@ class Vectors:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        with _translate_damage(self.path), driver.ImmediateTransaction(self._db, self.path):
+        with _translate_damage(self.path), storage.ImmediateTransaction(self._db, self.path):
             yield
 
 

@@ -1,1 +1,285 @@
 """Storage of the library: the protocol and its SQLite implementation."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store.late_names import late_names
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.address import Address, PostgresHome, read_home, save_address
+    from evolvable_store.storage.attestations import Attestation, Author, Signatures
+    from evolvable_store.storage.audit import PAGE, AuditEntry, Decision
+    from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors, is_followed
+    from evolvable_store.storage.bindings import (
+        Binding,
+        Bindings,
+        DirectoryMark,
+        HeldDirectory,
+        PendingCheckout,
+        PendingPart,
+        Place,
+        WaitingPlaces,
+        WatchedFolder,
+    )
+    from evolvable_store.storage.carried_places import carry_places, is_below, is_folder
+    from evolvable_store.storage.collection_store import ListingChoice
+    from evolvable_store.storage.connection import (
+        GIVE_UP_SECONDS,
+        MAX_IDLE,
+        Connection,
+        DerivedFormat,
+        Errors,
+        ImmediateTransaction,
+        connect,
+        dbapi,
+        file_lock,
+        read_script,
+        retry,
+        run_script,
+        set_aside,
+        translate_damage,
+    )
+    from evolvable_store.storage.evidence import (
+        Attempt,
+        EvidenceLog,
+        Grade,
+        ImpressionCount,
+        Outcome,
+        ReportedOutcome,
+        SuccessCounts,
+        Tally,
+        UngradedEvidence,
+        Usage,
+        Use,
+        one_of_each_connection,
+    )
+    from evolvable_store.storage.home_places import HomePlaces
+    from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
+    from evolvable_store.storage.impression_log import ImpressionLog
+    from evolvable_store.storage.learned import LearnedTask, TaskSource, by_sign
+    from evolvable_store.storage.maintenance import (
+        BlobLocation,
+        Maintenance,
+        PurgeJob,
+        Purges,
+        SqliteFacts,
+        describe_sqlite,
+    )
+    from evolvable_store.storage.migrations import LATEST, NAMES, check_version, open_library
+    from evolvable_store.storage.observations import (
+        ITEM_SESSIONS,
+        MAIN,
+        ClientSession,
+        Execution,
+        ExecutionUse,
+        Impression,
+        IngestedSession,
+        OutcomeSignal,
+        UsageObservation,
+        VerifiedEnd,
+        parse_signals,
+    )
+    from evolvable_store.storage.proposals import (
+        APPROVED,
+        EXPIRED,
+        OPEN,
+        REJECTED,
+        Draft,
+        Episode,
+        Proposal,
+        ProposalBatch,
+        Review,
+        Reviews,
+        ReviewState,
+        Spending,
+    )
+    from evolvable_store.storage.protocol import (
+        ArrivedStep,
+        Packed,
+        ReplayStep,
+        SharedVector,
+        SharedVectors,
+        Storage,
+        Writer,
+    )
+    from evolvable_store.storage.release_channel import (
+        POLICY,
+        Channel,
+        ChannelEntry,
+        ChannelMove,
+        ChannelState,
+        MoveNote,
+        Placement,
+        ReleasePolicy,
+    )
+    from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
+    from evolvable_store.storage.repository import Lender, SqliteRepository
+    from evolvable_store.storage.sql import SEQUENCE, SqlStorage
+    from evolvable_store.storage.sqlite import SqliteStorage
+    from evolvable_store.storage.trial_pool import PooledVersion, PoolState, PoolUnit, check_share
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "address": "Address PostgresHome read_home save_address",
+            "attestations": "Attestation Author Signatures",
+            "audit": "AuditEntry Decision PAGE",
+            "authorship": "VersionAuthor VersionAuthors is_followed",
+            "bindings": (
+                "Binding Bindings DirectoryMark HeldDirectory PendingCheckout PendingPart Place "
+                "WaitingPlaces WatchedFolder"
+            ),
+            "carried_places": "carry_places is_below is_folder",
+            "collection_store": "ListingChoice",
+            "connection": (
+                "Connection DerivedFormat Errors GIVE_UP_SECONDS ImmediateTransaction MAX_IDLE connect "
+                "dbapi file_lock read_script retry run_script set_aside translate_damage"
+            ),
+            "evidence": (
+                "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome SuccessCounts Tally "
+                "UngradedEvidence Usage Use one_of_each_connection"
+            ),
+            "home_places": "HomePlaces",
+            "import_staging": "CheckedState ImportStaging StagedChange",
+            "impression_log": "ImpressionLog",
+            "learned": "LearnedTask TaskSource by_sign",
+            "maintenance": "BlobLocation Maintenance PurgeJob Purges SqliteFacts describe_sqlite",
+            "migrations": "LATEST NAMES check_version open_library",
+            "observations": (
+                "ClientSession Execution ExecutionUse ITEM_SESSIONS Impression IngestedSession MAIN "
+                "OutcomeSignal UsageObservation VerifiedEnd parse_signals"
+            ),
+            "proposals": (
+                "APPROVED Draft EXPIRED Episode OPEN Proposal ProposalBatch REJECTED Review ReviewState "
+                "Reviews Spending"
+            ),
+            "protocol": "ArrivedStep Packed ReplayStep SharedVector SharedVectors Storage Writer",
+            "release_channel": "Channel ChannelEntry ChannelMove ChannelState MoveNote POLICY Placement ReleasePolicy",
+            "remotes": "RemoteState RemoteWaiting",
+            "repository": "Lender SqliteRepository",
+            "sql": "SEQUENCE SqlStorage",
+            "sqlite": "SqliteStorage",
+            "trial_pool": "PoolState PoolUnit PooledVersion check_share",
+        },
+    )
+
+__all__ = [
+    "APPROVED",
+    "Address",
+    "ArrivedStep",
+    "Attempt",
+    "Attestation",
+    "AuditEntry",
+    "Author",
+    "Binding",
+    "Bindings",
+    "BlobLocation",
+    "Channel",
+    "ChannelEntry",
+    "ChannelMove",
+    "ChannelState",
+    "CheckedState",
+    "ClientSession",
+    "Connection",
+    "Decision",
+    "DerivedFormat",
+    "DirectoryMark",
+    "Draft",
+    "EXPIRED",
+    "Episode",
+    "Errors",
+    "EvidenceLog",
+    "Execution",
+    "ExecutionUse",
+    "GIVE_UP_SECONDS",
+    "Grade",
+    "HeldDirectory",
+    "HomePlaces",
+    "ITEM_SESSIONS",
+    "ImmediateTransaction",
+    "ImportStaging",
+    "Impression",
+    "ImpressionCount",
+    "ImpressionLog",
+    "IngestedSession",
+    "LATEST",
+    "LearnedTask",
+    "Lender",
+    "ListingChoice",
+    "MAIN",
+    "MAX_IDLE",
+    "Maintenance",
+    "MoveNote",
+    "NAMES",
+    "OPEN",
+    "Outcome",
+    "OutcomeSignal",
+    "PAGE",
+    "POLICY",
+    "Packed",
+    "PendingCheckout",
+    "PendingPart",
+    "Place",
+    "Placement",
+    "PoolState",
+    "PoolUnit",
+    "PooledVersion",
+    "PostgresHome",
+    "Proposal",
+    "ProposalBatch",
+    "PurgeJob",
+    "Purges",
+    "REJECTED",
+    "ReleasePolicy",
+    "RemoteState",
+    "RemoteWaiting",
+    "ReplayStep",
+    "ReportedOutcome",
+    "Review",
+    "ReviewState",
+    "Reviews",
+    "SEQUENCE",
+    "SharedVector",
+    "SharedVectors",
+    "Signatures",
+    "Spending",
+    "SqlStorage",
+    "SqliteFacts",
+    "SqliteRepository",
+    "SqliteStorage",
+    "StagedChange",
+    "Storage",
+    "SuccessCounts",
+    "Tally",
+    "TaskSource",
+    "UngradedEvidence",
+    "Usage",
+    "UsageObservation",
+    "Use",
+    "VerifiedEnd",
+    "VersionAuthor",
+    "VersionAuthors",
+    "WaitingPlaces",
+    "WatchedFolder",
+    "Writer",
+    "by_sign",
+    "carry_places",
+    "check_share",
+    "check_version",
+    "connect",
+    "dbapi",
+    "describe_sqlite",
+    "file_lock",
+    "is_below",
+    "is_folder",
+    "is_followed",
+    "one_of_each_connection",
+    "open_library",
+    "parse_signals",
+    "read_home",
+    "read_script",
+    "retry",
+    "run_script",
+    "save_address",
+    "set_aside",
+    "translate_damage",
+]

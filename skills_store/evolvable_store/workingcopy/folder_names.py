@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evolvable_store.paths import FOLDER_NAMES
 from evolvable_store.private_files import write_private
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy.openat import first_link
 
 _MAX_BYTES = 2**20

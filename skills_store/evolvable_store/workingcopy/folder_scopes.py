@@ -11,8 +11,7 @@ from itertools import count
 
 from evolvable_store.operation import Actor, Head, Intent, Principal
 from evolvable_store.resource import MAX_NAME, Kind, Ref, slugify
-from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.storage.protocol import ReplayStep, Writer
+from evolvable_store.storage import Binding, ReplayStep, WatchedFolder, Writer
 from evolvable_store.store import Store
 from evolvable_store.transaction import rename, replay
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evolvable_store.paths import GIT_POSITIONS
 from evolvable_store.private_files import write_private
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy.git_repository import DAMAGE, LogPosition, Repository
 
 _MAX_BYTES = 2**22

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from evolvable_store.objects import Files
 from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from evolvable_store.paths import INSTALLED_SKILLS
 from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 
 MAX_LOCK = 4 * 2**20
 """Bytes of a lock file that is read; a larger one is none."""

@@ -1,8 +1,7 @@
 """Record who made a version, when that is learned after the import: from a client's hook, or when git has finished."""
 
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.proposals import Draft
+from evolvable_store.storage import Draft, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HeldContent, HoldPolicy, IncomingDirectory
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from evolvable_store.objects import Files, Manifest, TreeEntry, make_manifest
 from evolvable_store.operation import FollowedPull, Identity, Principal, followed_pull
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy.git_positions import GitPositions
 from evolvable_store.workingcopy.git_repository import (
     DAMAGE,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingCheckout, PendingPart
+from evolvable_store.storage import Binding, DirectoryMark, PendingCheckout, PendingPart
 from evolvable_store.workingcopy.signatures import Signature, StatEntries, sign_entries, signature, stat_entries
 from evolvable_store.workingcopy.staging_dir import is_waiting
 

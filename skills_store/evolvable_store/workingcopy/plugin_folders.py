@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.resource import PLUGIN, slugify
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 
 _CACHE = ("plugins", "cache")
 _ORPHANED = ".orphaned_at"

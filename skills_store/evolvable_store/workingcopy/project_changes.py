@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evolvable_store.paths import ADDRESS_FILE
 from evolvable_store.resource import USER_SCOPE, slugify
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.folder_scopes import ScopeChange, change_scope
 from evolvable_store.workingcopy.git_history import MAX_COMMITS, first_commit, holds_commit

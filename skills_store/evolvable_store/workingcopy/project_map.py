@@ -20,7 +20,7 @@ from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 from evolvable_store.workingcopy.project_places import skill_folders
 
-FILE = "projects.json"
+PROJECTS_FILE = "projects.json"
 _LIMIT = 4 * 2**20
 _LOCK_SECONDS = 10
 
@@ -128,7 +128,7 @@ def _inode(place: Path) -> str:
 def read_projects(home: Path) -> ProjectMap:
     """Return the projects of a home. What of the file is damaged is left out."""
     try:
-        kept = json.loads(read_bounded(home / FILE, _LIMIT) or b"{}")
+        kept = json.loads(read_bounded(home / PROJECTS_FILE, _LIMIT) or b"{}")
     except (GitDamaged, ValueError, RecursionError):
         return ProjectMap()
     if not isinstance(kept, dict):
@@ -167,7 +167,7 @@ def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> P
         before = read_projects(home)
         after = change(before)
         if after != before:
-            _write(home / FILE, after)
+            _write(home / PROJECTS_FILE, after)
     return after
 
 
@@ -175,7 +175,7 @@ def copy_projects(source: Path, target: Path) -> None:
     """Write the projects of one home into another folder that has none, as for a backup. Raise OSError."""
     found = read_projects(source)
     if found.projects:
-        _write(target / FILE, replace(found, notices=()))
+        _write(target / PROJECTS_FILE, replace(found, notices=()))
 
 
 def add_projects(home: Path, source: Path) -> None:

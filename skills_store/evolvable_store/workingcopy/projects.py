@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.project_map import ProjectMap, read_projects
 from evolvable_store.workingcopy.project_places import skill_folders, surroundings_of

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.proposals import OPEN, Draft, Proposal
+from evolvable_store.storage import OPEN, Draft, Proposal, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
 from evolvable_store.validation import blocking_problems, find_problems

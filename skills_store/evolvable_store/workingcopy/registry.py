@@ -11,7 +11,7 @@ from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import QUICKSTART, Head, Identity, Principal
 from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, is_plugins
-from evolvable_store.storage.bindings import Binding, Place, WatchedFolder
+from evolvable_store.storage import Binding, Place, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import make_durable, still_holds, unknown_entries
 from evolvable_store.workingcopy.discovery import single_name

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from evolvable_store.paths import work_tree
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy.discovery import MAX_DEPTH, holds_main, is_hidden, is_single
 from evolvable_store.workingcopy.openat import open_real
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Head
-from evolvable_store.storage.bindings import Binding, DirectoryMark, PendingPart
+from evolvable_store.storage import Binding, DirectoryMark, PendingPart
 from evolvable_store.transaction import Transaction
 from evolvable_store.workingcopy.atomic_dir import (
     SINGLE,

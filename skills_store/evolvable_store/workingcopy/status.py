@@ -14,7 +14,7 @@ from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import MEMORY_NAMES, Kind, main_file, slugify
-from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
+from evolvable_store.storage import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy import tree_reader
 from evolvable_store.workingcopy.discovery import (

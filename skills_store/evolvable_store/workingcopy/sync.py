@@ -17,8 +17,7 @@ from evolvable_store.objects import Files
 from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Principal
 from evolvable_store.power_fields import PowerPolicy
 from evolvable_store.resource import main_file
-from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.storage.proposals import Proposal
+from evolvable_store.storage import Binding, Proposal, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
 from evolvable_store.validation import blocking_problems, find_problems

@@ -11,8 +11,7 @@ from evolvable_store.errors import Refused, quoted
 from evolvable_store.objects import Files, Manifest, blob_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import Kind, Ref, main_file, normal_name, numbered
-from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
-from evolvable_store.storage.proposals import Draft
+from evolvable_store.storage import Binding, Draft, HeldDirectory, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import (
     Problem,

@@ -1,1 +1,50 @@
 """Agents that plan together: a planner that never executes, a bus of messages, and workers on the trial backends."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.ags.control import (
+        AgsControl,
+        AgsStatus,
+        WrittenFiles,
+        ags_status,
+        answer_ags,
+        resume_ags,
+        stop_ags,
+        write_files,
+    )
+    from evolvable_evolve.ags.driver import AGS_DIR, drive_ags
+    from evolvable_evolve.ags.round_source import AgsSource, WholeSource
+    from evolvable_evolve.ags.start import MAX_CONCURRENT, AgsRequest, Allowance, StartedAgs, start_ags
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "control": "AgsControl AgsStatus WrittenFiles ags_status answer_ags resume_ags stop_ags write_files",
+            "driver": "AGS_DIR drive_ags",
+            "round_source": "AgsSource WholeSource",
+            "start": "AgsRequest Allowance MAX_CONCURRENT StartedAgs start_ags",
+        },
+    )
+
+__all__ = [
+    "AGS_DIR",
+    "AgsControl",
+    "AgsRequest",
+    "AgsSource",
+    "AgsStatus",
+    "Allowance",
+    "MAX_CONCURRENT",
+    "StartedAgs",
+    "WholeSource",
+    "WrittenFiles",
+    "ags_status",
+    "answer_ags",
+    "drive_ags",
+    "resume_ags",
+    "start_ags",
+    "stop_ags",
+    "write_files",
+]

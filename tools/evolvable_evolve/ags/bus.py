@@ -11,9 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from evolvable_evolve.ags.plan import ItemState, Plan, PlanChange, PlanItem, with_blocked
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord
-from evolvable_evolve.evolution.task import ModelUsage
-from evolvable_evolve.evolution.trials.budget import Bill, to_bill
+from evolvable_evolve.evolution import Bill, Ledger, LedgerRecord, ModelUsage, to_bill
 from evolvable_tools.llm import printable_line
 
 MAX_ROUNDS = 10

@@ -17,16 +17,22 @@ from evolvable_evolve.ags.bus import (
 )
 from evolvable_evolve.ags.driver import AGS_DIR, plan_ref
 from evolvable_evolve.ags.plan import PlanItem
-from evolvable_evolve.evolution.executors.base import write_below
-from evolvable_evolve.evolution.ledger import run_directory
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, translate_damage
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
-from evolvable_evolve.evolution.trials.budget import Bill, RunBudget
+from evolvable_evolve.evolution import (
+    Bill,
+    Ledger,
+    ModelQuestion,
+    ModelRole,
+    RunBudget,
+    RunDirectory,
+    check_answer,
+    find_run,
+    read_ledger,
+    translate_damage,
+    write_below,
+)
+from evolvable_store import Principal, check_path
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.operation import Principal
-from evolvable_store.paths import check_path
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 MAX_ANSWER = 10_000
 """Characters of an answer of the person."""
@@ -85,8 +91,8 @@ HOW_TO_PLAN = (
 @translate_damage
 def ags_status(home: Path, run: str | None = None, since: int = 0) -> AgsStatus:
     """Return how far a run is, by default the newest. Raises NoSuchRun, LedgerDamaged."""
-    folder = run_directory.find_run(home, run, AGS_DIR)
-    records = run_directory.read_ledger(folder.ledger)
+    folder = find_run(home, run, AGS_DIR)
+    records = read_ledger(folder.ledger)
     state = fold_bus(records)
     now, budget = _condition(folder, state), RunBudget()
     budget.replay(spending_records(records))
@@ -179,8 +185,8 @@ def answer_ags(
 
     Raises NoSuchRun, InvalidArgument when nothing waits, WrongAnswer for a plan that does not fit, LedgerBusy.
     """
-    folder = run_directory.find_run(library.store.home, run, AGS_DIR)
-    state = fold_bus(run_directory.read_ledger(folder.ledger))
+    folder = find_run(library.store.home, run, AGS_DIR)
+    state = fold_bus(read_ledger(folder.ledger))
     _check_owner(caller, state)
     if state.waits_for_person and isinstance(answer, str):
         text = library.redacted(answer.strip())
@@ -218,8 +224,8 @@ def _check_owner(caller: Caller, state: AgsState) -> None:
 @translate_damage
 def stop_ags(home: Path, run: str | None = None) -> AgsControl:
     """Ask a run to stop; what is under way is given up, the results so far stay. Raises NoSuchRun."""
-    folder = run_directory.find_run(home, run, AGS_DIR)
-    state = fold_bus(run_directory.read_ledger(folder.ledger))
+    folder = find_run(home, run, AGS_DIR)
+    state = fold_bus(read_ledger(folder.ledger))
     folder.request_stop(True)
     now = _condition(folder, state)
     return AgsControl(folder.id, now, "It stops now." if now == "running" else f"It is {now}; nothing drives it.")
@@ -231,8 +237,8 @@ def resume_ags(home: Path, run: str | None = None, limit: Mapping[str, float] | 
 
     Raises NoSuchRun, InvalidArgument for one that is finished, LedgerBusy.
     """
-    folder = run_directory.find_run(home, run, AGS_DIR)
-    state = fold_bus(run_directory.read_ledger(folder.ledger))
+    folder = find_run(home, run, AGS_DIR)
+    state = fold_bus(read_ledger(folder.ledger))
     if state.ended and not (state.ended == EndReason.BUDGET and limit):
         hint = "Give it another budget." if state.ended == EndReason.BUDGET else "Start a new one."
         raise InvalidArgument(f"Run {folder.id} is finished: {state.ended}.", hint)
@@ -258,8 +264,8 @@ def write_files(home: Path, run: str | None, folder: Path) -> WrittenFiles:
 
     Raises NoSuchRun, InvalidArgument when the folder is there already, InvalidPath, LibraryCorrupt.
     """
-    found = run_directory.find_run(home, run, AGS_DIR)
-    state = fold_bus(run_directory.read_ledger(found.ledger))
+    found = find_run(home, run, AGS_DIR)
+    state = fold_bus(read_ledger(found.ledger))
     files = {
         f"{name}/{one['path']}": found.kept(str(one["sha256"]))
         for name, outcome in state.outcomes.items()

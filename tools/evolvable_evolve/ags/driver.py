@@ -16,21 +16,33 @@ from evolvable_evolve.ags.plan import FILE, Plan, render_plan
 from evolvable_evolve.ags.planner import NO_PLANNER, SingleItemPlan
 from evolvable_evolve.ags.workers import Workers, worker_author
 from evolvable_evolve.contracts import contract_of
-from evolvable_evolve.evolution.executors.command_executor import check_named_executor
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerBusy, LedgerRecord, RunDirectory
-from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, NeedsAnswer, ProposerModel, named_model
-from evolvable_evolve.evolution.run_config import HostContext, SpendLimit, parse_price
-from evolvable_evolve.evolution.run_context import RunStopped, executor_kind
-from evolvable_evolve.evolution.trials.backends import ProcessBackend
-from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, RunBudget
-from evolvable_evolve.evolution.trials.trial import AsyncioBackend, TrialBackend
-from evolvable_evolve.sandbox.mechanisms import Bubblewrap
+from evolvable_evolve.evolution import (
+    AsyncioBackend,
+    ConcurrencyLimit,
+    HandOffModel,
+    HostContext,
+    Ledger,
+    LedgerBusy,
+    LedgerRecord,
+    NeedsAnswer,
+    ProcessBackend,
+    ProposerModel,
+    RunBudget,
+    RunDirectory,
+    RunStopped,
+    SpendLimit,
+    TrialBackend,
+    check_named_executor,
+    executor_kind,
+    named_model,
+    parse_price,
+)
+from evolvable_evolve.sandbox import Bubblewrap
+from evolvable_store import Head
 from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, Refused, Unsafe, VersionConflict
-from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import edit
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import update_resource
 
 AGS_DIR = "ags"
 """The folder of all runs of agents, in that of the library."""
@@ -213,7 +225,7 @@ def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
         library.served.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
     files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})
     try:
-        made = edit.update_resource(library, author, ref, reason, files=files, create=new)
+        made = update_resource(library, author, ref, reason, files=files, create=new)
     except (Unsafe, AlreadyExists, VersionConflict, InvalidArgument) as error:
         return f"the plan is not kept as a version: {error.text}"
     waits = made.proposal_id is not None

@@ -16,14 +16,23 @@ from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, 
 from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
 from evolvable_evolve.ags.planner import SingleItemPlan, check_plan_answer, plan_question
 from evolvable_evolve.ags.workers import Workers, WorkResult, shorten_bytes
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
-from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, ModelAnswer, NoAnswer, ProposerModel
-from evolvable_evolve.evolution.run_context import QUESTION_TOKENS, RunStopped
-from evolvable_evolve.evolution.task import ModelUsage
-from evolvable_evolve.evolution.trials.budget import BudgetSpent, ConcurrencyLimit, Reservation, RunBudget
-from evolvable_evolve.evolution.trials.trial import TrialBackend
+from evolvable_evolve.evolution import (
+    QUESTION_TOKENS,
+    BudgetSpent,
+    ConcurrencyLimit,
+    HandOffModel,
+    ModelAnswer,
+    ModelUsage,
+    NoAnswer,
+    ProposerModel,
+    Reservation,
+    RunBudget,
+    RunDirectory,
+    RunStopped,
+    TrialBackend,
+)
 from evolvable_store.errors import EvolvableError, TryAgain
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 
 _NOTHING = ModelUsage()
 

@@ -11,21 +11,20 @@ from hashlib import sha256
 
 from evolvable_evolve.ags.bus import AgsState, MessageKind, fold_bus, once
 from evolvable_evolve.ags.workers import OWN_REFUSAL
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
-from evolvable_store.operation import Actor, Head, Principal
+from evolvable_evolve.evolution import LedgerRecord
+from evolvable_store import Actor, Head, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.storage.observations import (
+from evolvable_store.storage import (
     ITEM_SESSIONS,
     ClientSession,
     Execution,
     ExecutionUse,
     IngestedSession,
+    Outcome,
     UsageObservation,
 )
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs.load import note_load
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import note_load
 
 CLIENT, TASK_TYPE = "ags", "agents"
 """The client of the sessions that items are, and their task type."""

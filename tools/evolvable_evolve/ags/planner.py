@@ -11,8 +11,7 @@ from typing import Any
 
 from evolvable_evolve.ags.bus import MAX_ROUNDS, AgsState
 from evolvable_evolve.ags.plan import MAX_ITEMS, PlanChange, PlanRules
-from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ModelRole
-from evolvable_evolve.evolution.task import ModelUsage
+from evolvable_evolve.evolution import ModelAnswer, ModelQuestion, ModelRole, ModelUsage
 
 INSTRUCTIONS = Path(__file__).with_name("planner.md").read_text(encoding="utf-8")
 SCHEMA: Mapping[str, Any] = json.loads(Path(__file__).with_name("planner.schema.json").read_text(encoding="utf-8"))

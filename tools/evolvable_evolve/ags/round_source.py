@@ -10,22 +10,14 @@ from dataclasses import dataclass
 from evolvable_evolve.ags.bus import fold_bus
 from evolvable_evolve.ags.driver import AGS_DIR
 from evolvable_evolve.ags.item_evidence import TASK_TYPE, EndedItem, ended_items, item_session
-from evolvable_evolve.evolution.ledger.run_directory import (
-    LedgerDamaged,
-    find_run,
-    iter_runs,
-    read_ledger,
-    translate_damage,
-)
-from evolvable_evolve.rounds.round_source import MAX_SESSIONS, RoundSource, SessionSource
-from evolvable_evolve.rounds.traces import RoundTrace, hashed
-from evolvable_store.operation import Principal
+from evolvable_evolve.evolution import LedgerDamaged, find_run, iter_runs, read_ledger, translate_damage
+from evolvable_evolve.rounds import MAX_SESSIONS, RoundSource, RoundTrace, SessionSource, hashed
+from evolvable_store import Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.library import Library
-from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.review.review_config import ReviewSettings
-from evolvable_tools.sessions import Session
-from evolvable_tools.sessions.parser import read_session
+from evolvable_tools import Library
+from evolvable_tools.redaction import Redactor
+from evolvable_tools.review import ReviewSettings
+from evolvable_tools.sessions import Session, read_session
 
 
 @dataclass

@@ -14,16 +14,11 @@ from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_planner, p
 from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
-from evolvable_evolve.evolution.ledger import run_directory
-from evolvable_evolve.evolution.ledger.run_directory import Ledger
-from evolvable_evolve.evolution.run_config import HostContext, SpendLimit
-from evolvable_evolve.evolution.trials.budget import RunBudget
+from evolvable_evolve.evolution import HostContext, Ledger, RunBudget, SpendLimit, create_run, iter_runs, read_ledger
+from evolvable_store import Principal
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
-from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.authors import AuthorKind, authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import AuthorKind, Caller, Library, authorships
 
 MAX_TASK = 20_000
 """Characters of a task."""
@@ -136,7 +131,7 @@ def start_ags(
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
     with _turn(library.store.home):
         limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
-        folder = run_directory.create_run(library.store.home, library.store.clock(), AGS_DIR)
+        folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
         label = str(asked.executor.get("name") or asked.executor.get("model") or asked.executor["kind"])
         settings = {
             "task": task,
@@ -221,8 +216,8 @@ def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> Spen
 def _day_spent(home: Path) -> dict[str, float]:
     """Return what runs of callers that are no person spent in the last day, or may still spend."""
     total = dict.fromkeys(("cost", "tokens", "calls", "wall", "unpriced"), 0.0)
-    for folder in run_directory.iter_runs(home, AGS_DIR):
-        records = run_directory.read_ledger(folder.ledger)
+    for folder in iter_runs(home, AGS_DIR):
+        records = read_ledger(folder.ledger)
         if time.time() - folder.ledger.stat().st_ctime > _DAY:
             continue
         state = fold_bus(records)

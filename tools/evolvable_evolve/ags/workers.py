@@ -15,27 +15,46 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.ags.plan import PlanItem
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, load_program, make_part, make_program
-from evolvable_evolve.evolution.executors.agent_cli import CLIENTS
-from evolvable_evolve.evolution.executors.base import CommandHost, Executor, parse_strict_json
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
-from evolvable_evolve.evolution.run_config import HostContext
-from evolvable_evolve.evolution.run_context import executor_kind, make_executor
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TaskSet, TrialOutcome
-from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob
+from evolvable_evolve.evolution import (
+    CLIENTS,
+    CommandHost,
+    Executor,
+    HostContext,
+    ModelUsage,
+    Program,
+    ProgramPart,
+    Rollout,
+    RunDirectory,
+    Score,
+    ScorerSpec,
+    Split,
+    Task,
+    TaskSet,
+    TrialAttempt,
+    TrialJob,
+    TrialOutcome,
+    executor_kind,
+    load_program,
+    make_executor,
+    make_part,
+    make_program,
+    parse_strict_json,
+)
+from evolvable_store import Actor, Head, Principal, check_path, parse_document
 from evolvable_store.errors import EvolvableError, InvalidPath, NoSuchResource, Refused
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.operation import Actor, Head, Principal
-from evolvable_store.paths import check_path
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_tools.authority import out_of_force
-from evolvable_tools.authors import AuthorKind, FileAuthor, version_authorship
-from evolvable_tools.caller import Caller
-from evolvable_tools.delegation import agent_skills
-from evolvable_tools.library import Library
+from evolvable_tools import (
+    AuthorKind,
+    Caller,
+    FileAuthor,
+    Library,
+    agent_skills,
+    enclose,
+    out_of_force,
+    version_authorship,
+)
 from evolvable_tools.llm import ModelAttempt
-from evolvable_tools.untrusted_text import enclose
-from evolvable_tools.verbs import edit
+from evolvable_tools.verbs import update_resource
 
 MAX_SUMMARY = 2_000
 """Bytes of what a worker says of an item; the whole answer is a file of the run."""
@@ -314,7 +333,7 @@ class Workers:
             return made
         text = "\n".join([now.rstrip("\n"), *map(self._library.redacted, more)]) + "\n"
         author = worker_author(self._caller)
-        return edit.update_resource(
+        return update_resource(
             *(self._library, author, head.ref, reason),
             files={path: text},
             expected_version=head.version,

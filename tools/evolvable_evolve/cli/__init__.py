@@ -1,1 +1,17 @@
 """The commands of the annex of evolution."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.cli.cluster_health import check_cluster
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "cluster_health": "check_cluster",
+        },
+    )
+
+__all__ = ["check_cluster"]

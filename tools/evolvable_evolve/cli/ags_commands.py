@@ -11,19 +11,26 @@ from typing import Any
 
 import click
 
+from evolvable_evolve import ags
 from evolvable_evolve.agent_allowance import ags_allowance
-from evolvable_evolve.ags import control, driver
-from evolvable_evolve.ags.control import AgsControl, AgsStatus, WrittenFiles
-from evolvable_evolve.ags.driver import AGS_DIR
-from evolvable_evolve.ags.start import MAX_CONCURRENT, AgsRequest, StartedAgs, start_ags
+from evolvable_evolve.ags import (
+    AGS_DIR,
+    MAX_CONCURRENT,
+    AgsControl,
+    AgsRequest,
+    AgsStatus,
+    StartedAgs,
+    WrittenFiles,
+    drive_ags,
+    start_ags,
+)
 from evolvable_evolve.cli.evolve_driving import SHOWN, parse_price
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.run_config import SpendLimit, parse_executor_spec
+from evolvable_evolve.evolution import SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
+from evolvable_server.cli import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
+from evolvable_store import Principal
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Principal
 from evolvable_store.resource import Kind, Ref
 
 
@@ -138,11 +145,11 @@ def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
         with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `ags stop` alone
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, asked.append, number)
-        await driver.drive_ags(library, caller, folder, evolve_context(config), lambda: bool(asked))
+        await drive_ags(library, caller, folder, evolve_context(config), lambda: bool(asked))
 
     with state.library() as (library, caller):
         asyncio.run(work())
-    return Output(control.ags_status(config.home, folder.id), _show_status)
+    return Output(ags.ags_status(config.home, folder.id), _show_status)
 
 
 @command("status")
@@ -152,11 +159,11 @@ def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
 def status_command(state: CommandContext, run: str | None, since: int, follow: bool) -> Output[AgsStatus]:
     """Show the plan of a run, its items, what it cost, and what it waits for. Without RUN the newest."""
     home = state.config().home
-    now = control.ags_status(home, run, since)
+    now = ags.ags_status(home, run, since)
     while follow and now.state == "running":
         _show_events(now)
         time.sleep(SHOWN)
-        now = control.ags_status(home, now.run, now.next)
+        now = ags.ags_status(home, now.run, now.next)
     return Output(now, _show_status)
 
 
@@ -208,7 +215,7 @@ def answer_command(
         except ValueError:
             raise InvalidArgument("The plan is no JSON.", "It is one object that fits answer_schema.") from None
     with state.library() as (library, caller):
-        taken = control.answer_ags(library, caller, run, answer)
+        taken = ags.answer_ags(library, caller, run, answer)
     return _go_on(state, taken, wait)
 
 
@@ -229,7 +236,7 @@ def _show_control(told: AgsControl) -> None:
 @_run_argument
 def stop_command(state: CommandContext, run: str | None) -> Output[AgsControl]:
     """Stop a run. The results of its items stay, and `resume` continues from there."""
-    return Output(control.stop_ags(state.config().home, run), _show_control)
+    return Output(ags.stop_ags(state.config().home, run), _show_control)
 
 
 @command("resume")
@@ -240,7 +247,7 @@ def resume_command(
     state: CommandContext, run: str | None, wait: bool, **given: Any
 ) -> Output[AgsControl] | Output[AgsStatus]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
-    return _go_on(state, control.resume_ags(state.config().home, run, _limit_of(given)), wait)
+    return _go_on(state, ags.resume_ags(state.config().home, run, _limit_of(given)), wait)
 
 
 @command("files")
@@ -248,7 +255,7 @@ def resume_command(
 @click.argument("folder", type=click.Path(path_type=Path))
 def files_command(state: CommandContext, run: str, folder: Path) -> Output[WrittenFiles]:
     """Write the files that the items of RUN left into FOLDER, which must be new."""
-    return Output(control.write_files(state.config().home, run, folder.absolute()), _show_files)
+    return Output(ags.write_files(state.config().home, run, folder.absolute()), _show_files)
 
 
 def _show_files(written: WrittenFiles) -> None:

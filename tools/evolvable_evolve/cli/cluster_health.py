@@ -4,11 +4,11 @@ import asyncio
 from importlib.util import find_spec
 from typing import Any
 
-from evolvable_evolve.evolution.trials.ray_backend import RayBackend
+from evolvable_evolve.evolution import RayBackend
 from evolvable_evolve.run_launcher import evolve_context
-from evolvable_server.config import Config
+from evolvable_server import Config
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_tools.reporting import HealthProblem, count
+from evolvable_tools import HealthProblem, count
 
 START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"
 

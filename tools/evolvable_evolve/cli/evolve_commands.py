@@ -7,23 +7,25 @@ from typing import Any
 
 import click
 
+from evolvable_evolve import evolution
 from evolvable_evolve.cli.evolve_driving import SHOWN, drive_here, parse_price, show_events, show_status
 from evolvable_evolve.cli.taskset_access import ask_before_unvouched
-from evolvable_evolve.evolution import run_control
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
-from evolvable_evolve.evolution.run_config import parse_executor_spec
-from evolvable_evolve.evolution.run_context import check_runnable
-from evolvable_evolve.evolution.run_control import PendingQuestions, RunStatus
-from evolvable_evolve.evolution.start import start_run
-from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.evolution import (
+    PendingQuestions,
+    RunStatus,
+    check_runnable,
+    find_run,
+    load_run_state,
+    load_taskset,
+    parse_executor_spec,
+    start_run,
+)
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.options import REF
+from evolvable_server import is_person
+from evolvable_server.cli import REF, CommandContext, Output, command
 from evolvable_server.cli.terminal import remark, say, show_table, warn
-from evolvable_server.config import is_person
+from evolvable_store import Principal
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 
 _run_argument = click.argument("run", required=False, metavar="[RUN]")
@@ -204,12 +206,12 @@ def status_command(state: CommandContext, run: str | None, since: int, follow: b
     """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
     home = state.config().home
     if every:
-        return Output(run_control.list_statuses(home), _show_statuses)
-    now = run_control.get_status(home, run, since)
+        return Output(evolution.list_statuses(home), _show_statuses)
+    now = evolution.get_status(home, run, since)
     while follow and now.state == "running":
         show_events(now)
         time.sleep(SHOWN)
-        now = run_control.get_status(home, now.run, now.next)
+        now = evolution.get_status(home, now.run, now.next)
     return Output(now, show_status)
 
 
@@ -227,7 +229,7 @@ def _show_statuses(found: list[RunStatus]) -> None:
 @_run_argument
 def pending_command(state: CommandContext, run: str | None) -> Output[PendingQuestions]:
     """Show the questions that a run waits for; with --json all that an answer needs."""
-    return Output(run_control.list_pending(state.config().home, run), _show_pending)
+    return Output(evolution.list_pending(state.config().home, run), _show_pending)
 
 
 def _show_pending(waits: PendingQuestions) -> None:
@@ -252,7 +254,7 @@ def submit_command(
 ) -> Output[RunStatus] | None:
     """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
     home = state.config().home
-    found = run_control.list_pending(home, run)
+    found = evolution.list_pending(home, run)
     waits = [packet["question_id"] for packet in found.packets]
     if question is None and not waits:
         hint = "`evolvable evolve status --follow` shows how it goes on."
@@ -263,12 +265,12 @@ def submit_command(
         said = json.loads(answer.read())
     except ValueError:
         raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
-    taken = run_control.submit_answer(home, run, question or waits[0], said)
+    taken = evolution.submit_answer(home, run, question or waits[0], said)
     if not state.json or not wait:
         then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
         state.show(taken, lambda _: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
     if taken.goes_on and wait:
-        return drive_here(state, taken.run, since=run_control.get_status(home, taken.run).next)
+        return drive_here(state, taken.run, since=evolution.get_status(home, taken.run).next)
     if taken.goes_on:
         start_driver(home, find_run(home, taken.run))
     return None
@@ -278,7 +280,7 @@ def submit_command(
 @_run_argument
 def stop_command(state: CommandContext, run: str | None) -> Output[Any]:
     """Stop a run. What was measured stays, and `continue` goes on from there."""
-    return Output(run_control.stop_run(state.config().home, run), _show_line)
+    return Output(evolution.stop_run(state.config().home, run), _show_line)
 
 
 def _show_line(told: Any) -> None:
@@ -294,9 +296,9 @@ def continue_command(state: CommandContext, run: str | None, wait: bool, **given
     config = state.config()
     home = config.home
     check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
-    told = run_control.resume_run(home, run, _limit_of(given))
+    told = evolution.resume_run(home, run, _limit_of(given))
     if wait:
-        return drive_here(state, told.run, since=run_control.get_status(home, told.run).next)
+        return drive_here(state, told.run, since=evolution.get_status(home, told.run).next)
     start_driver(home, find_run(home, told.run))
     return Output(told, _show_line)
 

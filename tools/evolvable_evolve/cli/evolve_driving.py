@@ -7,11 +7,9 @@ from collections.abc import Callable
 
 import click
 
-from evolvable_evolve.evolution import driver, run_control
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_run
-from evolvable_evolve.evolution.run_control import RunStatus
+from evolvable_evolve.evolution import RunDirectory, RunStatus, drive_run, find_run, read_status
 from evolvable_evolve.run_launcher import evolve_context
-from evolvable_server.cli.command_context import CommandContext, Output
+from evolvable_server.cli import CommandContext, Output
 from evolvable_server.cli.terminal import local_time, remark, say
 
 SHOWN = 0.5
@@ -32,20 +30,20 @@ def drive_here(
                 loop.add_signal_handler(number, asked.append, number)
         telling = asyncio.create_task(_tell(state, folder, seen))
         try:
-            await driver.drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked) or stop())
+            await drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked) or stop())
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
     with state.library() as (library, caller):
         asyncio.run(work())
-    return Output(run_control.read_status(folder, seen[0]), show_status)
+    return Output(read_status(folder, seen[0]), show_status)
 
 
 async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int]) -> None:
     """Say what happens while it happens, for people; `seen` is the last event that was said."""
     while not state.json:
-        now = run_control.read_status(folder, seen[0])
+        now = read_status(folder, seen[0])
         show_events(now)
         seen[0] = now.next
         await asyncio.sleep(SHOWN)

@@ -7,29 +7,30 @@ import click
 
 from evolvable_evolve.cli.evolve_driving import drive_here, parse_price
 from evolvable_evolve.cli.taskset_access import ask_before_unvouched
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
-from evolvable_evolve.evolution.ledger.run_state import RunState
-from evolvable_evolve.evolution.measure import (
+from evolvable_evolve.evolution import (
+    HostContext,
     MeasuredUnder,
     Measurement,
+    RunPlan,
+    RunState,
     StartedMeasurement,
+    describe_evaluations,
+    find_run,
+    load_run_state,
+    load_taskset,
+    look_at,
+    make_plan,
+    parse_executor_spec,
     read_measurement,
     start_measurement,
+    start_run,
 )
-from evolvable_evolve.evolution.plan import RunPlan, make_plan
-from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
-from evolvable_evolve.evolution.run_control import describe_evaluations
-from evolvable_evolve.evolution.start import start_run
-from evolvable_evolve.evolution.tasks.holdout import look_at
-from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.options import REF
+from evolvable_server import is_person
+from evolvable_server.cli import REF, CommandContext, Output, command
 from evolvable_server.cli.terminal import count, remark, say, show_table, warn
-from evolvable_server.config import is_person
+from evolvable_store import Principal
 from evolvable_store.errors import NotFound
-from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 
 

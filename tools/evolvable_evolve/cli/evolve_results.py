@@ -7,24 +7,29 @@ from typing import Any
 
 import click
 
+from evolvable_evolve import evolution
 from evolvable_evolve.cli.evolve_measure import show_measurement
-from evolvable_evolve.evolution import deploy
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.ledger.run_reducer import load_run, read_records
-from evolvable_evolve.evolution.measure import read_measurement
-from evolvable_evolve.evolution.report.render import write_report
-from evolvable_evolve.evolution.report.run_facts import changed_test_tasks
-from evolvable_evolve.evolution.report.tolerance_grid import GridRow, tolerance_grid
-from evolvable_evolve.evolution.run_control import decide_held_candidate, get_held_candidate
-from evolvable_evolve.evolution.run_removal import RemovedRun, remove_run
-from evolvable_evolve.evolution.start import find_opportunities
-from evolvable_evolve.evolution.tasks.locate import load_taskset
-from evolvable_evolve.evolution.tasks.look_transfer import record_shown_test
+from evolvable_evolve.evolution import (
+    GridRow,
+    RemovedRun,
+    changed_test_tasks,
+    decide_held_candidate,
+    find_opportunities,
+    find_run,
+    get_held_candidate,
+    load_run,
+    load_taskset,
+    read_measurement,
+    read_records,
+    record_shown_test,
+    remove_run,
+    tolerance_grid,
+    write_report,
+)
 from evolvable_evolve.run_launcher import start_driver
-from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server import Redaction, is_person
+from evolvable_server.cli import CommandContext, Output, command
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
-from evolvable_server.config import is_person
-from evolvable_server.model_setup import Redaction
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 
@@ -38,12 +43,12 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
     """Make live what a run promoted, in one operation, when nothing changed since it was measured."""
     with state.library() as (library, caller):
         if undoing:
-            return Output(deploy.unadopt(library, caller, run, reason), _show_back)
+            return Output(evolution.unadopt(library, caller, run, reason), _show_back)
         if is_person():
-            shown = deploy.preview_adoption(library.store.home, run, unproven=unproven)
+            shown = evolution.preview_adoption(library.store.home, run, unproven=unproven)
             _show_change(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", shown, state)
             confirm("Make this live?", err=state.json)
-        return Output(deploy.adopt(library, caller, run, reason, unproven=unproven), _show_adopted)
+        return Output(evolution.adopt(library, caller, run, reason, unproven=unproven), _show_adopted)
 
 
 @command("remove")
@@ -109,13 +114,13 @@ def _show_back(back: Any) -> None:
 
 @command("watch")
 @click.option("--dry-run", is_flag=True, help="Propose nothing.")
-def watch_command(state: CommandContext, dry_run: bool) -> Output[list[deploy.MonitoredAdoption]]:
+def watch_command(state: CommandContext, dry_run: bool) -> Output[list[evolution.MonitoredAdoption]]:
     """Compare what was adopted with what it replaced, by real sessions; what is worse is proposed to be taken back."""
     with state.library() as (library, caller):
-        return Output(deploy.monitor_adoptions(library, caller, propose=not dry_run), _show_watched)
+        return Output(evolution.monitor_adoptions(library, caller, propose=not dry_run), _show_watched)
 
 
-def _show_watched(watched: list[deploy.MonitoredAdoption]) -> None:
+def _show_watched(watched: list[evolution.MonitoredAdoption]) -> None:
     if not watched:
         say("Nothing that was adopted is live.")
     for one in watched:

@@ -2,7 +2,7 @@
 
 import click
 
-from evolvable_server.cli.command_context import VerbGroup, home_option, json_option
+from evolvable_server.cli import VerbGroup, home_option, json_option
 
 _PLACE = "evolvable_evolve.cli"
 

@@ -4,14 +4,21 @@ from typing import Any
 
 import click
 
-from evolvable_evolve.ags.round_source import AgsSource, WholeSource
-from evolvable_evolve.rounds import pool
-from evolvable_evolve.rounds.pool import PoolArm, PoolEnded, PoolEntry, PoolPage
-from evolvable_evolve.rounds.round_source import RoundSource, TrialSource
-from evolvable_evolve.rounds.service import RoundReport, run_round
-from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_evolve import rounds
+from evolvable_evolve.ags import AgsSource, WholeSource
+from evolvable_evolve.rounds import (
+    PoolArm,
+    PoolEnded,
+    PoolEntry,
+    PoolPage,
+    RoundReport,
+    RoundSource,
+    TrialSource,
+    run_round,
+)
+from evolvable_server import proposer_settings
+from evolvable_server.cli import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, local_time, say, show_diff, show_table, warn
-from evolvable_server.model_setup import proposer_settings
 
 
 @command("round")
@@ -75,12 +82,12 @@ def pool_command(
         raise click.UsageError("`pool list` takes no number, every other action one.")
     with state.library() as (library, caller):
         if number is None:
-            return Output(pool.list_pool(library, ended=ended), _show_pool)
+            return Output(rounds.list_pool(library, ended=ended), _show_pool)
         if action == "show":
-            return Output(pool.show_trial(library, number), _show_trial)
+            return Output(rounds.show_trial(library, number), _show_trial)
         if action == "start":
-            return Output(pool.start_trial(library, caller, number, share=share or pool.SHARE), _show_trial)
-        return Output(pool.decide_trial(library, caller, number, action, reason), show_ended)
+            return Output(rounds.start_trial(library, caller, number, share=share or rounds.SHARE), _show_trial)
+        return Output(rounds.decide_trial(library, caller, number, action, reason), show_ended)
 
 
 def _show_pool(page: PoolPage) -> None:

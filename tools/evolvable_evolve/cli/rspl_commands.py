@@ -13,21 +13,28 @@ import click
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.rspl import OPERATORS, RsplOperator
 from evolvable_evolve.run_launcher import choose_sandbox
-from evolvable_server.cli.command_context import CommandContext, Output, VerbGroup, command, home_option, json_option
-from evolvable_server.cli.editor_commands import show_updated
-from evolvable_server.cli.exit_codes import ExitCode
-from evolvable_server.cli.options import KIND, REF, expect_option, reason_option
-from evolvable_server.cli.person_commands import show_tool_version
+from evolvable_server import commands_of_role, is_person
+from evolvable_server.cli import (
+    KIND,
+    REF,
+    CommandContext,
+    ExitCode,
+    Output,
+    VerbGroup,
+    command,
+    expect_option,
+    home_option,
+    json_option,
+    reason_option,
+    show_tool_version,
+    show_updated,
+)
 from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
-from evolvable_server.config import is_person
-from evolvable_server.model_setup import commands_of_role
+from evolvable_store import Head
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import edit, resource_info, tool_commands
-from evolvable_tools.verbs.tool_commands import ToolVersion
+from evolvable_tools import Caller, Library, verbs
+from evolvable_tools.verbs import ToolVersion, Updated
 
 
 @click.group("rspl", cls=VerbGroup, modules=(__name__,))
@@ -66,19 +73,19 @@ def _show_operators(operators: list[RsplOperator]) -> None:
 
 @command("info")
 @click.argument("ref", type=REF)
-def info_command(state: CommandContext, ref: Ref) -> Output[resource_info.ResourceInfo]:
+def info_command(state: CommandContext, ref: Ref) -> Output[verbs.ResourceInfo]:
     """Show what a resource is: description, metadata, arguments, trust, and what it was copied from."""
     with state.library() as (library, caller):
-        found = resource_info.get_info(library, caller, ref)
+        found = verbs.get_info(library, caller, ref)
     return Output(found, _show_fields)
 
 
 @command("state")
 @click.argument("ref", type=REF)
-def state_command(state: CommandContext, ref: Ref) -> Output[resource_info.ResourceState]:
+def state_command(state: CommandContext, ref: Ref) -> Output[verbs.ResourceState]:
     """Show how a resource stands: head, stable channel, folders, uses, and what waits for a person."""
     with state.library() as (library, caller):
-        found = resource_info.get_state(library, caller, ref)
+        found = verbs.get_state(library, caller, ref)
     return Output(found, _show_fields)
 
 
@@ -120,7 +127,7 @@ def _show_variables(found: variables.Variables, values: bool) -> None:
 @expect_option
 def set_command(
     state: CommandContext, ref: Ref, values: tuple[str, ...], reason: str, propose: bool, expect: int | None
-) -> Output[edit.Updated]:
+) -> Output[Updated]:
     """Set variables of a resource in one new version.
 
     ID=- reads the text from stdin. Without --expect the newest version is changed.
@@ -141,7 +148,7 @@ def set_command(
 @reason_option("")
 def save_contract_command(
     state: CommandContext, refs: tuple[Ref, ...], kind: str | None, reason: str
-) -> Output[edit.Updated]:
+) -> Output[Updated]:
     """Write the contract of resources into environment:contracts.
 
     CONTRACT.md says of each what it is for, its arguments, and what it asks for, in at most 150 tokens.
@@ -207,7 +214,7 @@ def _warn_older(library: Library, caller: Caller, ref: Ref, ran: rspl.ResourceRu
     if ref.kind is Kind.TOOL and not ref.version:
         head = library.store.head(ref, caller.scopes)
         if head.version is not None and ran.version != head.version:
-            line = tool_commands.out_of_force_line(library, head, head.version)
+            line = verbs.out_of_force_line(library, head, head.version)
             remark(f"{ran.ref}@{ran.version} ran, not version {head.version}: {line}")
 
 
@@ -232,16 +239,16 @@ class ListedTool:
 def list_command(state: CommandContext) -> Output[dict[str, Any]]:
     """List the tools with a command, and the version of each that runs."""
     with state.library() as (library, _):
-        approved = tool_commands.approved_digests(library)
+        approved = verbs.approved_digests(library)
         found = [_listed(library, head, approved) for head in library.store.heads(Kind.TOOL) if head.version]
     return Output({"tools": found}, lambda _: _show_tools(found))
 
 
 def _listed(library: Library, head: Head, approved: frozenset[str]) -> ListedTool:
-    runs = tool_commands.approved_version(library, head, approved)
+    runs = verbs.approved_version(library, head, approved)
     words, problem = list[str](), ""
     try:
-        newest = tool_commands.tool_version(library, head, head.version or 0)
+        newest = verbs.tool_version(library, head, head.version or 0)
         words, problem = (list(newest.spec.argv), "") if newest else ([], "it declares no command")
     except EvolvableError as error:
         problem = str(error)
@@ -271,7 +278,7 @@ def approve_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
         found = _named_version(library, ref, caller.scopes)
         show_tool_version(library, caller, found)
         confirm("Have you read its files, and may it run?")
-        tool_commands.approve_tool(library, caller, found, via="terminal")
+        verbs.approve_tool(library, caller, found, via="terminal")
     said = {"ref": found.ref, "version": found.version, "digest": found.digest}
     return Output(said, lambda _: say(f"{found.ref}@{found.version} may run."))
 
@@ -284,14 +291,14 @@ def withdraw_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
     with state.library() as (library, caller):
         versions = list[int]()
         head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref, caller.scopes)
-        approved = tool_commands.approved_digests(library)
+        approved = verbs.approved_digests(library)
         for number in [ref.version] if ref.version else range(1, head.latest + 1):
             try:
-                found = tool_commands.tool_version(library, head, number)
+                found = verbs.tool_version(library, head, number)
             except InvalidArgument:
                 continue
             if found is not None and found.digest in approved:
-                tool_commands.withdraw_tool(library, caller, found, via="terminal")
+                verbs.withdraw_tool(library, caller, found, via="terminal")
                 versions.append(number)
     said = {"ref": str(head.ref), "versions": versions}
     return Output(said, lambda _: say(f"{head.ref}: {count(len(versions), 'version')} may no longer run."))
@@ -301,7 +308,7 @@ def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolV
     if ref.kind is not Kind.TOOL:
         raise InvalidArgument(f"{ref} is no tool.", f"Write tool:{ref.name} if it is one.")
     head = library.store.head(ref.at(None), scopes)
-    found = tool_commands.tool_version(library, head, ref.version or head.latest)
+    found = verbs.tool_version(library, head, ref.version or head.latest)
     if found is None:
         raise InvalidArgument(f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv.")
     return found

@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from evolvable_evolve.evolution.task import SplitRatios, TaskSet
-from evolvable_evolve.evolution.tasks import locate
-from evolvable_server.cli.command_context import CommandContext
+from evolvable_evolve import evolution
+from evolvable_evolve.evolution import SplitRatios, TaskSet
+from evolvable_server import is_person
+from evolvable_server.cli import CommandContext
 from evolvable_server.cli.terminal import confirm, remark
-from evolvable_server.config import is_person
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.verbs import edit
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import update_resource
 
 
 def find_taskset(
@@ -24,14 +23,14 @@ def find_taskset(
     """
     path = Path(what)
     if not what.startswith(f"{Kind.ENVIRONMENT}:"):
-        taskset = locate.read_taskset_path(path, ratios)
+        taskset = evolution.read_taskset_path(path, ratios)
         if runs:
             ask_about_commands(state, taskset)
-            locate.refuse_unapproved(state.config().home, taskset, str(path))
+            evolution.refuse_unapproved(state.config().home, taskset, str(path))
         return taskset, None
     ref = Ref.parse(what)
     with state.library() as (library, caller):
-        taskset, version = locate.load_taskset(library, caller, ref, ratios)
+        taskset, version = evolution.load_taskset(library, caller, ref, ratios)
         if runs:
             ask_before_unvouched(state, library, caller, ref, taskset)
     return taskset, ref.at(version)
@@ -40,31 +39,31 @@ def find_taskset(
 def ask_before_unvouched(state: CommandContext, library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
     """Ask the person at the terminal about commands that nobody approved. Raise Refused where there is no yes."""
     try:
-        locate.refuse_untrusted(library, caller, ref, taskset)
+        evolution.refuse_untrusted(library, caller, ref, taskset)
     except Refused:
         ask_about_commands(state, taskset)
-        locate.refuse_untrusted(library, caller, ref, taskset)
+        evolution.refuse_untrusted(library, caller, ref, taskset)
 
 
 def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
     """Show a person at the terminal which commands a task set runs, and record a yes. Elsewhere nothing happens."""
-    commands, home = locate.list_commands(taskset), state.config().home
-    if not commands or not is_person() or locate.is_approved(home, taskset):
+    commands, home = evolution.list_commands(taskset), state.config().home
+    if not commands or not is_person() or evolution.is_approved(home, taskset):
         return
     remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
     remark(*(f"  {' '.join(words)}" for words in commands))
     remark(*(f"  file {path}, {len(content):,} bytes" for path, content in sorted(taskset.files.items())))
     confirm("Have you read them, and may they run?")
-    locate.approve(home, taskset, via="terminal")
+    evolution.approve(home, taskset, via="terminal")
 
 
 def write_tasks(state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]) -> str:
     """Write changed files of a task set where it is from; return what has them now: a file, a version or a proposal."""
     if ref is None:
-        return str(locate.write_files(Path(what), files))
+        return str(evolution.write_files(Path(what), files))
     with state.library() as (library, caller):
         reason = "its tasks were changed on the command line"
-        done = edit.update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
+        done = update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
     if done.proposal_id is not None:
         return f"proposal {done.proposal_id} for {done.ref}, which waits for a person"
     return f"{done.ref}@{done.version}"

@@ -7,22 +7,25 @@ from typing import Any
 
 import click
 
+from evolvable_evolve import evolution
 from evolvable_evolve.cli.taskset_access import find_taskset, write_tasks
-from evolvable_evolve.evolution.executors.base import CommandHost
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.task import SplitRatios
-from evolvable_evolve.evolution.tasks import locate
-from evolvable_evolve.evolution.tasks.diagnostics import TaskSetCheck, check_taskset, count_by_category, count_by_split
-from evolvable_evolve.evolution.tasks.holdout import look_at
-from evolvable_evolve.evolution.tasks.locate import registered_scorers
-from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet
+from evolvable_evolve.evolution import (
+    CommandHost,
+    InvalidTaskSet,
+    SplitRatios,
+    TaskSetCheck,
+    TaskSetScorer,
+    check_taskset,
+    count_by_category,
+    count_by_split,
+    look_at,
+    registered_scorers,
+)
 from evolvable_evolve.run_launcher import choose_sandbox
-from evolvable_evolve.sandbox.probe import sandbox_of
-from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.exit_codes import found_code
+from evolvable_evolve.sandbox import sandbox_of
+from evolvable_server import commands_of_role, is_person
+from evolvable_server.cli import CommandContext, Output, command, found_code
 from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
-from evolvable_server.config import is_person
-from evolvable_server.model_setup import commands_of_role
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind
 
@@ -71,7 +74,7 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
     looks = look_at(state.config().home, taskset) - 1
     # Probing for a sandbox starts processes: not where nothing would run in it.
-    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if locate.needs_commands(taskset) else None
+    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if evolution.needs_commands(taskset) else None
     host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
     scoring = TaskSetScorer(host=host, registered=registered)
     found = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring))
@@ -110,8 +113,8 @@ def split_command(state: CommandContext, what: str, train: float, val: float, wr
     train nor val is the test, which is sealed.
     """
     taskset, ref = find_taskset(state, what, SplitRatios(train, val))
-    dealt = locate.count_unassigned(taskset)
-    written = write_tasks(state, what, ref, locate.render_splits(taskset)) if write and dealt else ""
+    dealt = evolution.count_unassigned(taskset)
+    written = write_tasks(state, what, ref, evolution.render_splits(taskset)) if write and dealt else ""
     done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
     return Output(done, lambda _: _show_split(done, write))
 
@@ -121,7 +124,7 @@ def _task_sets(state: CommandContext) -> list[OneTaskSet]:
     with state.library() as (library, caller):
         for head in library.store.heads(Kind.ENVIRONMENT):
             try:
-                taskset, _ = locate.load_taskset(library, caller, head.ref)
+                taskset, _ = evolution.load_taskset(library, caller, head.ref)
                 listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
             except EvolvableError as error:
                 listed.append(OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error)))

@@ -7,28 +7,31 @@ from pathlib import Path
 
 import click
 
+from evolvable_evolve import evolution
 from evolvable_evolve.cli.taskset_access import ask_about_commands, find_taskset, write_tasks
-from evolvable_evolve.evolution.executors.base import CommandHost
-from evolvable_evolve.evolution.proposers.proposer_model import named_model
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.task import ModelUsage, add_usage
-from evolvable_evolve.evolution.tasks import locate, session_import
-from evolvable_evolve.evolution.tasks.classify import (
+from evolvable_evolve.evolution import (
     MAX_CATEGORIES,
     Classified,
+    CommandHost,
+    ImportedTable,
+    ModelUsage,
+    TableColumns,
+    TaskSetScorer,
+    add_usage,
     label_tasks,
     name_categories,
+    named_model,
+    read_table,
     render_categories,
 )
-from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
 from evolvable_evolve.run_launcher import choose_sandbox, evolve_context
-from evolvable_evolve.sandbox.probe import sandbox_of
-from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_evolve.sandbox import sandbox_of
+from evolvable_server import is_person, read_machine
+from evolvable_server.cli import CommandContext, Output, command
 from evolvable_server.cli.terminal import count, remark, say, show_table, warn
-from evolvable_server.config import is_person, read_machine
-from evolvable_store.operation import Principal
-from evolvable_tools.sessions.parser import list_sessions
-from evolvable_tools.verbs import edit
+from evolvable_store import Principal
+from evolvable_tools.sessions import list_sessions
+from evolvable_tools.verbs import update_resource
 
 
 @command("from-sessions")
@@ -46,7 +49,7 @@ def from_sessions_command(
     project: str | None,
     tries: bool,
     dry_run: bool,
-) -> Output[session_import.SessionTaskSet]:
+) -> Output[evolution.SessionTaskSet]:
     """Make tasks of finished sessions: without TRANSCRIPT, of those that clients wrote down.
 
     A task is what a person asked for, with the files as they were, and a check: a command that failed before the work
@@ -60,19 +63,19 @@ def from_sessions_command(
             places = read_machine(state.config().project).transcripts
             page = list_sessions(places, library.store.backend.observations.taken, limit, project)
             paths = [Path(one.path) for one in page.sessions if one.taken != "skipped"]
-        draft = session_import.draft_from_sessions(library, paths[:limit], name)
-        if tries and draft.found and is_person() and locate.list_commands(draft.taskset):
+        draft = evolution.draft_from_sessions(library, paths[:limit], name)
+        if tries and draft.found and is_person() and evolution.list_commands(draft.taskset):
             ask_about_commands(state, draft.taskset)
             sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
             host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
-            asyncio.run(session_import.try_checks(draft, TaskSetScorer(host=host)))
+            asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
             if draft.found:  # a part of what was approved
-                locate.approve(state.config().home, draft.taskset, via="terminal")
-        found = draft.outcome if dry_run else session_import.propose_session_tasks(library, caller, draft)
+                evolution.approve(state.config().home, draft.taskset, via="terminal")
+        found = draft.outcome if dry_run else evolution.propose_session_tasks(library, caller, draft)
     return Output(found, _show_found)
 
 
-def _show_found(found: session_import.SessionTaskSet) -> None:
+def _show_found(found: evolution.SessionTaskSet) -> None:
     for one in found.tasks:
         say(f"{one.id}  {one.tried or 'not tried'}; {one.check}", f"  {' '.join(one.prompt.split())[:100]}")
     say(f"{count(len(found.tasks), 'task')} from {count(found.sessions, 'session')}.")
@@ -112,7 +115,7 @@ def import_command(
         there = library.store.head_or_none(ref, caller.scopes) if replaces else None
         now = library.latest(there)[0].version if there is not None else None
         reason = f"{made.tasks} tasks of {table.name}"
-        done = edit.update_resource(
+        done = update_resource(
             library, caller, ref, reason, files=dict(files), expected_version=now, create=not replaces
         )
     result = replace(made, ref=str(done.ref), version=done.version, proposal=done.proposal_id)

@@ -5,19 +5,22 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.candidates.static_gate import check_candidate, find_executable_change
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase
+from evolvable_evolve.evolution import scorers
+from evolvable_evolve.evolution.candidates import Program, check_candidate, find_executable_change
+from evolvable_evolve.evolution.ledger import CandidateDecision, RunPhase
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult, commit_if_better
 from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate
-from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
+from evolvable_evolve.evolution.proposers import ModelAnswer, ModelQuestion, ProposerModel
 from evolvable_evolve.evolution.run_config import Admission, RunSettings, default_test_repeats
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext
-from evolvable_evolve.evolution.scorers import external_scorers
 from evolvable_evolve.evolution.search_operators import Frontier, training_batch
-from evolvable_evolve.evolution.statistics import paired_tests
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
-from evolvable_evolve.evolution.statistics.verdict import PairedScores, pair_scores
+from evolvable_evolve.evolution.statistics import (
+    NARROW_REPEATS,
+    PairedScores,
+    detectable_gain,
+    narrow_sizes,
+    pair_scores,
+)
 from evolvable_evolve.evolution.task import CRASHED, Task, Trial, TrialOutcome, add_usage
 from evolvable_store.errors import EvolvableError
 
@@ -322,7 +325,7 @@ async def calibrate_run(run: RunContext) -> None:
         missing=[task.id for task in run.val if task.id not in first],
         noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
         discordance=noise,
-        mde=paired_tests.detectable_gain(run.sealed.size, look=run.sealed.look, noise=noise, repeats=repeats),
+        mde=detectable_gain(run.sealed.size, look=run.sealed.look, noise=noise, repeats=repeats),
         look=run.sealed.look,
     )
 
@@ -344,21 +347,19 @@ async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 
-async def calibrate_judge(
-    run: RunContext, judging: external_scorers.JudgeSetup, model: ProposerModel, label: str
-) -> None:
+async def calibrate_judge(run: RunContext, judging: scorers.JudgeSetup, model: ProposerModel, label: str) -> None:
     """Have the judge score the known answers of each rubric, and record how often it was right.
 
     model: the judge, as it is asked now. label: of the executor that runs the tasks.
     Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
     """
     for rubric, samples in judging.samples.items():
-        known = external_scorers.samples_digest(samples)
+        known = scorers.samples_digest(samples)
         kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
         if kept:
-            found = external_scorers.JudgeCalibration.from_record(kept[-1])
+            found = scorers.JudgeCalibration.from_record(kept[-1])
         else:
-            found = await external_scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
+            found = await scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
             run.note(
                 "judge",
                 by=model.name,
@@ -368,10 +369,10 @@ async def calibrate_judge(
                 agreement=found.agreement,
                 passed=found.passes,
                 about=rubric[:200],
-                warning=external_scorers.family_warning(run.settings.executor, model.name, label),
+                warning=scorers.family_warning(run.settings.executor, model.name, label),
             )
-        external_scorers.check_calibration(found)
-        judging.calibrations[external_scorers.rubric_digest(rubric)] = found
+        scorers.check_calibration(found)
+        judging.calibrations[scorers.rubric_digest(rubric)] = found
 
 
 class _PaidJudge:

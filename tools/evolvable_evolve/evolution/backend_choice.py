@@ -7,19 +7,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import CommandHost, Executor
+from evolvable_evolve.evolution.executors import CommandHost, Executor
 from evolvable_evolve.evolution.run_config import HostContext, RayCluster, RunSettings
 from evolvable_evolve.evolution.run_context import RunParts, make_executor
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import Task, TaskSet
 from evolvable_evolve.evolution.tasks.locate import needs_commands
 from evolvable_evolve.evolution.tasks.reader import scorer_files
-from evolvable_evolve.evolution.trials.backends import ProcessBackend
-from evolvable_evolve.evolution.trials.ray_backend import RayBackend, RayMissing
-from evolvable_evolve.evolution.trials.ray_worker import NodeMismatch
-from evolvable_evolve.evolution.trials.trial import AsyncioBackend, TrialBackend
-from evolvable_evolve.sandbox.mechanisms import environment_inside
-from evolvable_evolve.sandbox.probe import SandboxChoice
+from evolvable_evolve.evolution.trials import (
+    AsyncioBackend,
+    NodeMismatch,
+    ProcessBackend,
+    RayBackend,
+    RayMissing,
+    TrialBackend,
+)
+from evolvable_evolve.sandbox import SandboxChoice, environment_inside
 from evolvable_store import __version__
 from evolvable_store.errors import InvalidArgument, Refused
 

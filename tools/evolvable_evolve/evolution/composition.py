@@ -15,14 +15,12 @@ from statistics import fmean
 from typing import Any
 
 from evolvable_evolve.evolution import acceptance, search_operators
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.ledger import CandidateDecision
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, EvaluationResult
 from evolvable_evolve.evolution.run_config import MOST_TEST_TRIALS
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics import paired_tests
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
-from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
+from evolvable_evolve.evolution.statistics import NARROW_REPEATS, NOISE, PowerDesign, narrow_sizes, smallest_gain
 from evolvable_evolve.evolution.structure_round import structure_tasks
 from evolvable_evolve.evolution.task import Task
 
@@ -124,7 +122,7 @@ async def calibrate_selection(run: RunContext) -> None:
     again = acceptance.mean_scores([one for one in trials if one.repeat != 0])
     values = acceptance.values_by_task(trials, None, lambda trial: trial.score)
     both = [task.id for task in twice if task.id in first and task.id in again]
-    noise = sum(first[task] != again[task] for task in both) / len(both) if both else paired_tests.NOISE
+    noise = sum(first[task] != again[task] for task in both) / len(both) if both else NOISE
     look, repeats = run.sealed.look, 2
     run.note(
         "calibrated",

@@ -4,24 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, changed_parts
-from evolvable_evolve.evolution.candidates.static_gate import ChangeReview, review_change
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, translate_damage
-from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
-from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.candidates import ChangeReview, Program, ProgramPart, changed_parts, review_change
+from evolvable_evolve.evolution.ledger import (
+    Ledger,
+    RunDirectory,
+    RunState,
+    iter_run_states,
+    load_run,
+    translate_damage,
+)
 from evolvable_evolve.evolution.operators import SOLUTION_MODE
+from evolvable_store import PLAIN, Actor, File, Files
 from evolvable_store.errors import Conflict, InvalidArgument, Refused
-from evolvable_store.objects import PLAIN, File, Files
-from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.evidence import Outcome
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.metrics import wilson_interval
-from evolvable_tools.outcomes.usage_report import Share
-from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.reverse_merge import UndoConflict
-from evolvable_tools.verbs.versions import undo
+from evolvable_store.storage import Outcome
+from evolvable_tools import Caller, Library, verbs, wilson_interval
+from evolvable_tools.outcomes import Share
+from evolvable_tools.verbs import UndoConflict, undo
 
 
 class ResourceDrifted(Conflict):
@@ -216,7 +215,7 @@ def _publish_puts(
     said = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
     # As proposals first: what a scan refuses is refused here, and the history says who wrote what a person took.
-    ids = [proposal_inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
+    ids = [verbs.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
     proposals = [f"proposal {one} by evolution" for one in ids]
     try:
         evidence = [f"evolution run {folder.id}", said, f"program {digest}", *proposals]
@@ -231,7 +230,7 @@ def _publish_puts(
                 tx.approve(proposal, why)
     except BaseException:
         for one in ids:
-            proposal_inbox.reject(library, one, "the adoption failed", evolution)
+            verbs.reject(library, one, "the adoption failed", evolution)
         raise
     written = zip(tx.written, puts, strict=True)
     changes = [AdoptedChange(str(one.ref), put.version or None, one.version) for one, put in written]
@@ -321,7 +320,7 @@ def _propose_rollback(
     said = "; ".join(f"{one.ref}: now {one.after}, before {one.before}" for one in compared if one.verdict == "worse")
     watcher = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
     reason = f"adoption of run {folder.id} does worse in sessions: {said}"
-    proposed = proposal_inbox.propose_undo(library, watcher, reason, operation=operation).proposal_ids
+    proposed = verbs.propose_undo(library, watcher, reason, operation=operation).proposal_ids
     with Ledger.open(folder.ledger) as ledger:
         ledger.append("watched", {"proposals": proposed, "why": said})
     return proposed

@@ -11,27 +11,36 @@ from filelock import Timeout
 from evolvable_evolve.evolution import run_context
 from evolvable_evolve.evolution.acceptance import calibrate_judge
 from evolvable_evolve.evolution.backend_choice import NODE_DIR, make_local_backend, open_trial_backend
-from evolvable_evolve.evolution.executors.base import CommandHost
-from evolvable_evolve.evolution.executors.installation import CanaryFailed, run_canary
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
-from evolvable_evolve.evolution.ledger.run_reducer import Journal, load_run_state
-from evolvable_evolve.evolution.ledger.run_state import RunPhase, RunState
+from evolvable_evolve.evolution.executors import CanaryFailed, CommandHost, run_canary
+from evolvable_evolve.evolution.ledger import (
+    Journal,
+    Ledger,
+    LedgerBusy,
+    RunDirectory,
+    RunPhase,
+    RunState,
+    load_run_state,
+)
 from evolvable_evolve.evolution.loop import run_phases
-from evolvable_evolve.evolution.proposers.proposer_model import ModelSpec, NeedsAnswer
+from evolvable_evolve.evolution.proposers import ModelSpec, NeedsAnswer
 from evolvable_evolve.evolution.run_config import HostContext
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import ModelUsage
-from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
-from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog
+from evolvable_evolve.evolution.tasks import HeldOutTest, OpenedTaskLog, TestAccessLog, hold_out_test
 from evolvable_evolve.evolution.tasks.reader import scorer_files
-from evolvable_evolve.evolution.trials.backends import RemoteExecutor, RemoteModel
-from evolvable_evolve.evolution.trials.budget import RunBudget, make_concurrency_limit
-from evolvable_evolve.evolution.trials.measurement import BACKOFF, TrialRunner, TrialSettings
-from evolvable_evolve.evolution.trials.trial import TrialBackend
+from evolvable_evolve.evolution.trials import (
+    BACKOFF,
+    RemoteExecutor,
+    RemoteModel,
+    RunBudget,
+    TrialBackend,
+    TrialRunner,
+    TrialSettings,
+    make_concurrency_limit,
+)
+from evolvable_store import blob_hash, pack
 from evolvable_store.errors import EvolvableError
-from evolvable_store.objects import blob_hash, pack
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 MAX_FAILED_ATTEMPTS = 8
 """Attempts in a row that infrastructure may spoil before a run stops and says so."""

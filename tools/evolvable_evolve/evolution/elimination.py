@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from evolvable_evolve.evolution import search_operators
-from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program
+from evolvable_evolve.evolution.candidates import Program, make_part, make_program
 from evolvable_evolve.evolution.composition import selection_tasks, trials_left
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
+from evolvable_evolve.evolution.ledger import CandidateDecision
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_store.merge import merge_files
-from evolvable_store.objects import File, Files
+from evolvable_store import File, Files, merge_files
 
 
 def next_elimination(run: RunContext) -> str:

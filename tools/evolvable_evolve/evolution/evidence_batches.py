@@ -6,9 +6,9 @@ A batch in which nothing fails is passed over. Results that the search has alrea
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.composition import FIRST_FRESH
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.proposers import Evidence
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.search_operators import is_pass, list_evidence, note_rolled, sample_batch
 from evolvable_evolve.evolution.task import Task, Trial

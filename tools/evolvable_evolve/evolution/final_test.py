@@ -13,15 +13,13 @@ from statistics import fmean
 from typing import Any
 
 from evolvable_evolve.evolution.acceptance import NO_SKILL, mean_scores, test_repeat_count, values_by_task
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.ledger import RunCandidate, RunDirectory
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.verdict import Ruling, TokenCosts, decide_verdict
+from evolvable_evolve.evolution.statistics import Ruling, TokenCosts, decide_verdict
 from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, Trial, TrialOutcome
-from evolvable_evolve.evolution.tasks.holdout import TestRunner
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialRequest
+from evolvable_evolve.evolution.tasks import TestRunner
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 TASKS_PER_CANARY, MAX_CANARIES = 25, 4
 """One canary for so many tasks of a test, and so many at most."""

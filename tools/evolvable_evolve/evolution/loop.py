@@ -9,24 +9,21 @@ from functools import partial
 from typing import Any
 
 from evolvable_evolve.evolution import acceptance, composition, elimination, search_operators
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.evidence_batches import gather_failures
 from evolvable_evolve.evolution.final_test import choose_finalist, mean_gain, record_no_test, run_single_test
-from evolvable_evolve.evolution.ledger.run_directory import LedgerError
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase
+from evolvable_evolve.evolution.ledger import CandidateDecision, LedgerError, RunPhase
 from evolvable_evolve.evolution.measured_gain import run_measurement
 from evolvable_evolve.evolution.narrow_test import best_of_search, run_narrow_test
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, Improve
 from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate
-from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_optimizer
-from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer, NoAnswer
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.optimizers import Optimizer, compose_step, open_optimizer
+from evolvable_evolve.evolution.proposers import Evidence, NeedsAnswer, NoAnswer
 from evolvable_evolve.evolution.prospects import give_up_reason
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_evolve.evolution.staged_final import run_staged_test
-from evolvable_evolve.evolution.statistics.verdict import Ruling
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialsFailing
+from evolvable_evolve.evolution.statistics import Ruling
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialsFailing
 from evolvable_store.errors import EvolvableError, TryAgain
 
 

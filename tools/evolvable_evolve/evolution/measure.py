@@ -6,16 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program, load_program
-from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
-from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.candidates import Program, load_program
+from evolvable_evolve.evolution.ledger import RunState, iter_run_states, load_run
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.start import MeasuredProgram, StartedRun, start_run
-from evolvable_evolve.evolution.statistics.verdict import Ruling
+from evolvable_evolve.evolution.statistics import Ruling
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 NOTHING = "none"
 _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")

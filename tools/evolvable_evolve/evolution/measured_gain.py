@@ -18,10 +18,9 @@ from evolvable_evolve.evolution.acceptance import (
     record_decision,
     test_repeat_count,
 )
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
+from evolvable_evolve.evolution.candidates import LeakCorpus, Program
 from evolvable_evolve.evolution.final_test import budget_shortfall, canary_count, describe_cheating, record_no_test
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
+from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.narrow_test import (
     MeasuredArms,
     group_sums,
@@ -32,12 +31,17 @@ from evolvable_evolve.evolution.narrow_test import (
 )
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.search_operators import record_candidate
-from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NarrowResult
-from evolvable_evolve.evolution.statistics.paired_tests import sign_flip_p_value
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, missing_p_value
-from evolvable_evolve.evolution.statistics.verdict import MIN_COVERAGE, Ruling
+from evolvable_evolve.evolution.statistics import (
+    MIN_COVERAGE,
+    MIN_GROUPS,
+    NarrowResult,
+    Ruling,
+    alpha_of_look,
+    missing_p_value,
+    sign_flip_p_value,
+)
 from evolvable_evolve.evolution.task import Task
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
+from evolvable_evolve.evolution.trials import BudgetSpent
 
 PILOT_TRIALS = 3
 _MISSING_LEVEL, _MISSING_SHARE = 0.1, 0.02

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evolvable_evolve.evolution.acceptance import values_by_task
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.final_test import (
     budget_shortfall,
     canary_count,
@@ -20,24 +20,23 @@ from evolvable_evolve.evolution.final_test import (
     record_no_test,
     repeat_slow,
 )
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.narrow_claim import (
+from evolvable_evolve.evolution.statistics import (
     MIN_NARROW_TASKS,
     NARROW_ALPHA,
     NARROW_REPEATS,
     NarrowResult,
+    Ruling,
+    alpha_of_look,
     is_covered,
     narrow_sizes,
+    paired_interval,
     permutation_result,
 )
-from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
-from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_evolve.evolution.task import Task, Trial
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialRequest
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 FIRST_REPEAT = 20_000
 """The repeat from which on validation tasks are run here: none of it was measured before."""

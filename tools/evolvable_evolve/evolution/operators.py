@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from evolvable_evolve.evolution.candidates.programs import Program, changed_parts
+from evolvable_evolve.evolution.candidates import Program, changed_parts
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Kind
 

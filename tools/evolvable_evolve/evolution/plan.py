@@ -4,13 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.ledger import RunState
 from evolvable_evolve.evolution.run_config import default_test_repeats
-from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NARROW_REPEATS, narrow_sizes
-from evolvable_evolve.evolution.statistics.paired_tests import NOISE
-from evolvable_evolve.evolution.statistics.power import GAINS, PowerDesign, power_band, smallest_gain
+from evolvable_evolve.evolution.statistics import (
+    GAINS,
+    MIN_GROUPS,
+    NARROW_REPEATS,
+    NOISE,
+    PowerDesign,
+    narrow_sizes,
+    power_band,
+    smallest_gain,
+)
 from evolvable_evolve.evolution.task import Split, TaskSet
-from evolvable_evolve.evolution.tasks.diagnostics import MIN_TASKS, count_groups
+from evolvable_evolve.evolution.tasks import MIN_TASKS, count_groups
 
 MORE_TASKS = 10
 SHOWN_GAIN = 0.10

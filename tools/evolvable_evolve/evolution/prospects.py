@@ -3,11 +3,9 @@
 Nothing is measured for it. What the search has shown is read from the state of the run.
 """
 
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunPhase, RunState
+from evolvable_evolve.evolution.ledger import CandidateDecision, RunPhase, RunState
 from evolvable_evolve.evolution.run_config import DEFAULT_ITERATIONS, default_test_repeats
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_REPEATS, narrow_sizes
-from evolvable_evolve.evolution.statistics.paired_tests import NOISE
-from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left
+from evolvable_evolve.evolution.statistics import NARROW_REPEATS, NOISE, PowerDesign, chance_left, narrow_sizes
 from evolvable_evolve.evolution.task import Split
 
 

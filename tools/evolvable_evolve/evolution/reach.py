@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from evolvable_evolve.evolution.narrow_test import narrow_level
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.staged_final import plan_stages
-from evolvable_evolve.evolution.statistics.narrow_claim import (
+from evolvable_evolve.evolution.statistics import (
     MIN_NARROW_TASKS,
     NARROW_REPEATS,
+    alpha_of_look,
+    decide_verdict,
     narrow_sizes,
     permutation_p_value,
+    sign_flip_p_value,
+    staged_sign_flip,
 )
-from evolvable_evolve.evolution.statistics.paired_tests import sign_flip_p_value
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, staged_sign_flip
-from evolvable_evolve.evolution.statistics.verdict import decide_verdict
 from evolvable_evolve.evolution.task import Split, Task, TaskSet
 from evolvable_store.errors import InvalidArgument
 

@@ -8,19 +8,16 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import ProgramPin
+from evolvable_evolve.evolution.candidates import ProgramPin
 from evolvable_evolve.evolution.operators import MODES, STRUCTURE_MODE
 from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate, optimizer_kind
-from evolvable_evolve.evolution.statistics.staged_test import STAGE_SHARES
-from evolvable_evolve.evolution.structure.structure_gate import StructureThresholds
+from evolvable_evolve.evolution.statistics import STAGE_SHARES
+from evolvable_evolve.evolution.structure import StructureThresholds
 from evolvable_evolve.evolution.task import Price, TaskSet
-from evolvable_evolve.sandbox.mechanisms import Sandbox
-from evolvable_evolve.sandbox.probe import SandboxChoice, sandbox_of
+from evolvable_evolve.sandbox import Sandbox, SandboxChoice, sandbox_of
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.llm import NamedCommands
-from evolvable_tools.llm.command_model import command_of
-from evolvable_tools.llm.endpoint import NamedModels
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.llm import NamedCommands, NamedModels, command_of
+from evolvable_tools.redaction import Redactor
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "model", "simulated")
 

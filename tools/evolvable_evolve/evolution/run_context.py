@@ -11,32 +11,31 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
-from evolvable_evolve.evolution.executors.base import CommandHost, Executor
-from evolvable_evolve.evolution.executors.command_executor import check_named_executor
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory, translate_damage
-from evolvable_evolve.evolution.ledger.run_reducer import Journal, load_run_state
-from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution import proposers
+from evolvable_evolve.evolution.candidates import LeakCorpus, Program
+from evolvable_evolve.evolution.executors import CommandHost, Executor, check_named_executor
+from evolvable_evolve.evolution.ledger import (
+    Journal,
+    LedgerRecord,
+    RunDirectory,
+    RunState,
+    load_run_state,
+    translate_damage,
+)
 from evolvable_evolve.evolution.operators import Mask, make_mask, proposed_kinds
-from evolvable_evolve.evolution.proposers import proposer_model
-from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.proposers import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_evolve.evolution.run_config import EXECUTORS, HostContext, RunSettings
-from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
-from evolvable_evolve.evolution.scorers.registry import known_samples
+from evolvable_evolve.evolution.scorers import JudgeCalibration, JudgeScorer, JudgeSetup, known_samples
 from evolvable_evolve.evolution.solutions import public_files, with_rounds
 from evolvable_evolve.evolution.task import ModelUsage, RegisteredScorer, Task, TaskSet, Trial, TrialOutcome
-from evolvable_evolve.evolution.tasks import locate
-from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, TestRunner
+from evolvable_evolve.evolution.tasks import HeldOutTest, TestRunner, locate
 from evolvable_evolve.evolution.tasks.reader import scorer_files
-from evolvable_evolve.evolution.trials.budget import RunBudget
-from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
+from evolvable_evolve.evolution.trials import RunBudget, TrialRequest, TrialRunner
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 from evolvable_tools.llm import ModelAttempt
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 
 QUESTION_TOKENS = 60_000
 """Tokens that are reserved for one question and its answer; the real usage is settled."""
@@ -253,7 +252,7 @@ def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, t
     """Return the judge of a run, None when no task needs one. Raises InvalidArgument, Refused."""
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return None
-    spec = proposer_model.ModelSpec.from_settings(settings.judge, proposer_model.JUDGE_ROLES, settings, host, folder)
+    spec = proposers.ModelSpec.from_settings(settings.judge, proposers.JUDGE_ROLES, settings, host, folder)
     calibrations: dict[str, JudgeCalibration] = {}
     return JudgeSetup(JudgeScorer(spec, calibrations), calibrations, known_samples(taskset.tasks))
 
@@ -266,7 +265,7 @@ class RunParts:
     taskset: TaskSet
     executor: Executor
     judging: JudgeSetup | None
-    brain: proposer_model.HandOffModel | proposer_model.ModelSpec
+    brain: proposers.HandOffModel | proposers.ModelSpec
     guard: locate.IntegrityGuard
     registered: Mapping[str, RegisteredScorer]
     runs_commands: bool
@@ -295,7 +294,7 @@ def make_run_parts(
         taskset,
         executor,
         make_judge(settings, host, folder, taskset),
-        proposer_model.make_proposer_model(settings, host, folder),
+        proposers.make_proposer_model(settings, host, folder),
         locate.IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
         kind.runs_commands
@@ -317,8 +316,8 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield each that proposes and who judges, with the verb, and the roles in which the person may have named it."""
     for who in settings.brain.split(","):
-        yield who.strip(), "think", proposer_model.PROPOSER_ROLES
-    yield settings.judge, "judge", proposer_model.JUDGE_ROLES
+        yield who.strip(), "think", proposers.PROPOSER_ROLES
+    yield settings.judge, "judge", proposers.JUDGE_ROLES
 
 
 def _is_command(who: str, host: HostContext) -> bool:
@@ -343,7 +342,7 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
             host.scorers.get(name)
     for who, _, roles in _models(settings):
         if _is_command(who, host):
-            proposer_model.command_words(who, roles, host)
+            proposers.command_words(who, roles, host)
 
 
 def check_available(settings: RunSettings, host: HostContext, files: Mapping[str, bytes]) -> None:
@@ -356,9 +355,9 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
         if who.partition(":")[0] == "anthropic" and not host.key:
             text = f"There is no key for the Anthropic API, which is to {verb}."
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
-        proposer_model.find_endpoint(who, host)
+        proposers.find_endpoint(who, host)
         if _is_command(who, host):
-            needed += [(word, verb) for word in proposer_model.command_words(who, roles, host)[:1]]
+            needed += [(word, verb) for word in proposers.command_words(who, roles, host)[:1]]
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:
         own = (*files, "{python}")

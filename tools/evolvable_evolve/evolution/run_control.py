@@ -7,15 +7,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.static_gate import ChangeReview, review_change
-from evolvable_evolve.evolution.ledger import run_directory, run_reducer, run_state
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
-from evolvable_evolve.evolution.ledger.run_reducer import load_run
-from evolvable_evolve.evolution.ledger.run_state import RunPhase, RunState
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
+from evolvable_evolve.evolution.candidates import ChangeReview, review_change
+from evolvable_evolve.evolution.ledger import (
+    AskedQuestion,
+    Ledger,
+    LedgerDamaged,
+    LedgerRecord,
+    RunCandidate,
+    RunDirectory,
+    RunPhase,
+    RunState,
+    find_run,
+    iter_run_states,
+    load_run,
+    load_run_state,
+    read_ledger,
+    translate_damage,
+)
+from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, check_answer
 from evolvable_evolve.evolution.prospects import estimate_chance
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.caller import Caller
+from evolvable_tools import Caller
 
 MAX_EVENTS = 200
 """Events in one answer."""
@@ -100,13 +112,13 @@ class ControlResult:
 
 def get_status(home: Path, run: str | None = None, since: int = 0) -> RunStatus:
     """Return how far a run is, by default the newest. Raises NoSuchRun, LedgerDamaged."""
-    return read_status(run_directory.find_run(home, run), since)
+    return read_status(find_run(home, run), since)
 
 
 @translate_damage
 def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
     """Return how far a run is. Raises LedgerDamaged."""
-    state, records = run_reducer.load_run_state(folder), run_directory.read_ledger(folder.ledger)
+    state, records = load_run_state(folder), read_ledger(folder.ledger)
     now = run_condition(folder, state)
     events = [
         RunEvent(number, record["at"], said)
@@ -147,8 +159,8 @@ def _last_log_line(folder: RunDirectory) -> str:
 def list_statuses(home: Path, limit: int = 20) -> list[RunStatus]:
     """Return the newest runs without their events."""
     said = []
-    for folder, _ in run_reducer.iter_run_states(home):
-        with contextlib.suppress(run_directory.LedgerDamaged):
+    for folder, _ in iter_run_states(home):
+        with contextlib.suppress(LedgerDamaged):
             said.append(read_status(folder, since=10**9))
         if len(said) == limit:
             break
@@ -166,7 +178,7 @@ def run_condition(folder: RunDirectory, state: RunState) -> str:
     return "waiting" if _unanswered(folder, state) or state.held_candidates else "interrupted"
 
 
-def _unanswered(folder: RunDirectory, state: RunState) -> list[run_state.AskedQuestion]:
+def _unanswered(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:
     return [packet for packet in state.pending if folder.answer(packet.id) is None]
 
 
@@ -219,10 +231,10 @@ def resume_run(home: Path, run: str | None = None, limit: Mapping[str, float] | 
     if limit:
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("continued", {"limit": {**state.settings["limit"], **limit}})
-    return ControlResult(folder.id, run_condition(folder, run_reducer.load_run_state(folder)), "It goes on.")
+    return ControlResult(folder.id, run_condition(folder, load_run_state(folder)), "It goes on.")
 
 
-def _frontier_entry(one: run_state.RunCandidate) -> dict[str, Any]:
+def _frontier_entry(one: RunCandidate) -> dict[str, Any]:
     return {"name": one.name, "mean": one.mean, "delta": one.delta, "summary": one.summary, "program": one.digest[:12]}
 
 
@@ -327,9 +339,9 @@ def decide_held_candidate(caller: Caller, home: Path, what: HeldCandidate, *, al
     """
     if not caller.decides:
         raise Refused("Only a person decides whether a candidate runs without a sandbox.", "Ask the user.")
-    folder = run_directory.find_run(home, what.run)
+    folder = find_run(home, what.run)
     with Ledger.open(folder.ledger) as ledger:
-        record = _find_held(folder, run_reducer.load_run_state(folder), what.candidate)
+        record = _find_held(folder, load_run_state(folder), what.candidate)
         known = {"candidate": record["candidate"], "name": record["name"]}
         ledger.append("allowed", {**known, "allowed": allowed, "via": via})
     return RunAllowance(folder.id, what.candidate, allowed)

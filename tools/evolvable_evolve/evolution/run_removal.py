@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evolvable_evolve.evolution.ledger.run_directory import (
+from evolvable_evolve.evolution.ledger import (
     EVOLVE_DIR,
     LedgerDamaged,
     RunDirectory,
+    RunState,
     find_run,
+    iter_run_states,
     ledger_head,
+    load_run_state,
+    read_records,
 )
-from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run_state, read_records
-from evolvable_evolve.evolution.ledger.run_state import RunState
-from evolvable_evolve.evolution.report.render import write_report
+from evolvable_evolve.evolution.report import write_report
 from evolvable_evolve.evolution.run_control import run_condition
 from evolvable_store.errors import LibraryCorrupt, NotFound, Refused
-from evolvable_tools.library import Library
+from evolvable_tools import Library
 
 HEAD_FILE = "removed.json"
 """What stays of a removed run, beside its report: when it was removed, its verdict, and the head of its ledger."""

@@ -13,20 +13,24 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Any
 
-from evolvable_evolve.evolution.candidates import programs
-from evolvable_evolve.evolution.candidates.agent_files import MAIN
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, apply_edits
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution import candidates, proposers
+from evolvable_evolve.evolution.candidates import MAIN, Program, ProgramPart, apply_edits
+from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE
-from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
-from evolvable_evolve.evolution.proposers.edit_plan import EditIntent, EditPlan
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence, QuestionGuide
+from evolvable_evolve.evolution.proposers import (
+    EditIntent,
+    EditPlan,
+    Evidence,
+    ModelQuestion,
+    QuestionGuide,
+    parse_edits,
+    parse_plan,
+)
 from evolvable_evolve.evolution.run_config import Admission, ParentStrategy
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_store import parse_document
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.frontmatter import parse_document
 
 
 class AdmissionResult(StrEnum):
@@ -263,7 +267,7 @@ async def reflect(
     """
     most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
     answer = await run.ask(asked)
-    plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
+    plan = parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
     if "proposed" not in run.state.step:
         kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
         run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
@@ -274,8 +278,8 @@ def proposer_question(
     run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
 ) -> ModelQuestion:
     """Return what the proposer of this iteration is asked; the same as long as the iteration runs."""
-    agents = list(programs.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
-    return role_prompts.proposer_question(
+    agents = list(candidates.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
+    return proposers.proposer_question(
         program,
         traces,
         redactor=run.redactor,
@@ -310,13 +314,13 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
         return run.program(done["candidate"])
     after, operations, kinds = program, list[str](), run.proposed_kinds
     for plan in changes:
-        answer = await run.ask(role_prompts.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
-        edits = edit_plan.parse_edits(answer, plan, allowed_edits(run))
+        answer = await run.ask(proposers.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
+        edits = parse_edits(answer, plan, allowed_edits(run))
         after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
         operations += [describe_intent(intent) for intent in plan.intents]
     intents = [intent for plan in changes for intent in plan.intents]
     if run.settings.mode == STRUCTURE_MODE:
-        after = programs.settle_owners(program, after, _owners_of_new(run, intents))
+        after = candidates.settle_owners(program, after, _owners_of_new(run, intents))
     run.mask.check(program, after)  # before anything of it is kept; Improve looks again
     answered = dict.fromkeys(task for intent in intents for task in intent.tasks)
     record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes), tuple(answered))
@@ -331,9 +335,9 @@ def _owners_of_new(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, 
     did: Mapping[str, str] = run.state.step.get("structure", {}).get("agents", {})
     found: dict[str, str] = {}
     for intent in intents:
-        if intent.op is programs.EditOperation.SPLIT:
+        if intent.op is candidates.EditOperation.SPLIT:
             found[intent.other] = intent.ref
-        elif intent.op is programs.EditOperation.CREATE:
+        elif intent.op is candidates.EditOperation.CREATE:
             counts = Counter(did[task] for task in intent.tasks if task in did)
             found[intent.ref] = counts.most_common(1)[0][0] if counts else MAIN
     return found
@@ -359,9 +363,9 @@ def record_candidate(
         operations=list(operations),
         summary=summary,
         answers=list(answers),
-        changed=programs.changed_parts(parent, after),
+        changed=candidates.changed_parts(parent, after),
         size=after.size,
-        diff=run.folder.keep(programs.diff_programs(parent, after)),
+        diff=run.folder.keep(candidates.diff_programs(parent, after)),
     )
 
 
@@ -379,7 +383,7 @@ def allowed_edits(run: RunContext) -> int:
     return max(1, round(most - (most - min(least, most)) * min(1.0, max(0.0, share))))
 
 
-def iteration_history(run: RunContext) -> Iterator[role_prompts.PastIteration]:
+def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
     """Yield what the iterations before this one tried, with their results, the rejected ones included."""
     state = run.state
     for record in state.iterations:
@@ -387,7 +391,7 @@ def iteration_history(run: RunContext) -> Iterator[role_prompts.PastIteration]:
         unbuilt = RunCandidate(digest, "", number, summary=record.get("summary", ""))
         one = state.candidates.get(digest, unbuilt)
         tried, outcome = "; ".join(one.operations) or one.summary, (one.delta, one.fixed, one.broken)
-        yield role_prompts.PastIteration(number, tried, record["decision"], *outcome, record["why"])
+        yield proposers.PastIteration(number, tried, record["decision"], *outcome, record["why"])
 
 
 SIMILARITY_THRESHOLD = 0.9
@@ -424,7 +428,7 @@ def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, 
                 told.append(f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}")
     parts = [part for _, part in kept.values()]
     told += [f"{one.ref} and {other.ref} say nearly the same" for one, other in _similar_parts(parts)]
-    return programs.make_program(parts), told
+    return candidates.make_program(parts), told
 
 
 def _find_twin(part: ProgramPart, kept: dict[str, tuple[str, ProgramPart]]) -> tuple[str, ProgramPart] | None:

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.executors.base import WORK_DIR, CommandHost, Executor, remove_tree
-from evolvable_evolve.evolution.scorers.external_scorers import command_score, special_files
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.executors import WORK_DIR, CommandHost, Executor, remove_tree
+from evolvable_evolve.evolution.scorers import command_score, special_files
 from evolvable_evolve.evolution.task import (
     ModelUsage,
     Rollout,
@@ -29,8 +29,8 @@ from evolvable_evolve.evolution.task import (
     TrialOutcome,
     add_usage,
 )
+from evolvable_store import regular_file
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.regular_files import regular_file
 from evolvable_tools.llm import ModelAttempt
 
 MAX_ROUNDS = 3

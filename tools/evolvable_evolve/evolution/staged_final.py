@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from evolvable_evolve.evolution.acceptance import NO_SKILL, mean_scores
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.final_test import (
     CanaryTask,
     budget_shortfall,
@@ -26,23 +26,23 @@ from evolvable_evolve.evolution.final_test import (
     record_no_test,
     repeat_slow,
 )
-from evolvable_evolve.evolution.ledger.run_state import RunCandidate
+from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, MOST_TEST_TRIALS, STAGED_REPEATS
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS
-from evolvable_evolve.evolution.statistics.staged_test import (
+from evolvable_evolve.evolution.statistics import (
+    MIN_GROUPS,
     STAGE_SHARES,
     STAGES,
     MissingTrials,
+    Ruling,
     StagedResult,
     alpha_of_look,
+    compare_log_costs,
     harm_bound,
     staged_sign_flip,
 )
-from evolvable_evolve.evolution.statistics.verdict import Ruling, compare_log_costs
 from evolvable_evolve.evolution.task import Task, Trial
-from evolvable_evolve.evolution.trials.budget import BudgetSpent
-from evolvable_evolve.evolution.trials.measurement import TrialRequest
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 SMALL_GAIN = 0.25
 """The gain in the search under which later stages run each task more often under each arm.

@@ -7,31 +7,33 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from evolvable_evolve.evolution.backend_choice import check_backend
-from evolvable_evolve.evolution.candidates.programs import Program, load_program
-from evolvable_evolve.evolution.executors.base import CommandHost
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, create_run
-from evolvable_evolve.evolution.ledger.run_reducer import iter_run_states, load_run
+from evolvable_evolve.evolution.candidates import Program, load_program
+from evolvable_evolve.evolution.executors import CommandHost
+from evolvable_evolve.evolution.ledger import Ledger, RunDirectory, create_run, iter_run_states, load_run
 from evolvable_evolve.evolution.operators import JOINT_MODE, MODES, SOLUTION_MODE, STRUCTURE_MODE
 from evolvable_evolve.evolution.reach import refuse_undecidable
 from evolvable_evolve.evolution.run_config import HostContext, RunSettings, SpendLimit, judge_name
 from evolvable_evolve.evolution.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
-from evolvable_evolve.evolution.scorers.external_scorers import family_warning
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.scorers import TaskSetScorer, family_warning
 from evolvable_evolve.evolution.solutions import check_rounds, refuse_without_checks
-from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
+from evolvable_evolve.evolution.statistics import paired_interval
 from evolvable_evolve.evolution.task import RegisteredScorer, Split, TaskSet
-from evolvable_evolve.evolution.tasks.diagnostics import TaskSetCheck, check_taskset
-from evolvable_evolve.evolution.tasks.holdout import look_at, opened_before
+from evolvable_evolve.evolution.tasks import (
+    IssueLevel,
+    TaskSetCheck,
+    check_taskset,
+    format_ids,
+    look_at,
+    opened_before,
+    refuse_learned_sessions,
+)
 from evolvable_evolve.evolution.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
-from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, format_ids
-from evolvable_evolve.evolution.tasks.session_import import refuse_learned_sessions
+from evolvable_store import parse_document
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.usage_report import stats
+from evolvable_tools import Caller, Library
+from evolvable_tools.outcomes import stats
 
 FAILING_BELOW = 0.5
 """The upper bound of the share of successes under which a resource is named as failing."""

@@ -11,22 +11,28 @@ from dataclasses import asdict
 from typing import Any
 
 from evolvable_evolve.evolution import search_operators
-from evolvable_evolve.evolution.candidates.agent_files import MAIN
-from evolvable_evolve.evolution.candidates.programs import InvalidEdit, Program, apply_edits, skill_owners
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
-from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
-from evolvable_evolve.evolution.proposers.edit_plan import Diagnosis, EditPlan, FailureCause
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.candidates import MAIN, InvalidEdit, Program, apply_edits, skill_owners
+from evolvable_evolve.evolution.ledger import CandidateDecision, LedgerRecord
+from evolvable_evolve.evolution.proposers import (
+    Diagnosis,
+    EditPlan,
+    Evidence,
+    FailureCause,
+    card_question,
+    cards_wanted,
+    parse_cards,
+    parse_diagnoses,
+)
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.structure import structure_gate
-from evolvable_evolve.evolution.structure.structure_evidence import (
+from evolvable_evolve.evolution.structure import (
     AgentTrace,
     LocalRepair,
+    Restructure,
     StructureInput,
+    StructureThresholds,
+    decide_structure,
     summarise_structure,
 )
-from evolvable_evolve.evolution.structure.structure_gate import Restructure, StructureThresholds
 from evolvable_evolve.evolution.task import Task, Trial
 from evolvable_store.resource import Kind
 
@@ -44,7 +50,7 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
     diagnoses: Sequence[Diagnosis] = ()
     if failing:
         asked = search_operators.proposer_question(run, traces, program)
-        diagnoses = edit_plan.parse_diagnoses(await run.ask(asked), asked)
+        diagnoses = parse_diagnoses(await run.ask(asked), asked)
     record = run.state.step.get("structure") or await _decide(run, program, diagnoses)
     if record["edit"] is not None:
         edit = Restructure.from_json(record["edit"])
@@ -71,9 +77,9 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     if early := sorted(set(edit.skills_moved) - validated_skills(run, program)):
         raise InvalidEdit(f"{', '.join(early)} was not validated.", "Only validated skills change owner.")
     answer: Mapping[str, Any] = {"cards": []}
-    if edit_plan.cards_wanted(edit):
-        answer = await run.ask(role_prompts.card_question(program, edit, redactor=run.redactor))
-    made = edit_plan.parse_cards(answer, program, edit)
+    if cards_wanted(edit):
+        answer = await run.ask(card_question(program, edit, redactor=run.redactor))
+    made = parse_cards(answer, program, edit)
     after = apply_edits(program, [made], kinds=frozenset({Kind.AGENT}), max_edits=1)
     run.mask.check(program, after)
     search_operators.record_candidate(run, program, after, [str(edit)], str(edit))
@@ -120,7 +126,7 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
     given = StructureInput(owned, traces, validated, _repairs(run, tasks), number, last_seen=seen)
     summary, thresholds = summarise_structure(given), StructureThresholds.from_settings(run.settings.structure)
     frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
-    decision = structure_gate.decide_structure(summary, thresholds, _tried(run, program), frozen)
+    decision = decide_structure(summary, thresholds, _tried(run, program), frozen)
     return run.note(
         "structure",
         iteration=state.iteration,

@@ -1,1 +1,21 @@
 """The MCP tools of the annex of evolution."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.mcp.ags_tools import add_ags
+    from evolvable_evolve.mcp.evolve_tools import add_evolving
+    from evolvable_evolve.mcp.rspl_tools import add_approved_tools, add_rspl
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "ags_tools": "add_ags",
+            "evolve_tools": "add_evolving",
+            "rspl_tools": "add_approved_tools add_rspl",
+        },
+    )
+
+__all__ = ["add_ags", "add_approved_tools", "add_evolving", "add_rspl"]

@@ -10,21 +10,17 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
+from evolvable_evolve import ags
 from evolvable_evolve.agent_allowance import ags_allowance
-from evolvable_evolve.ags import control
-from evolvable_evolve.ags.driver import AGS_DIR
-from evolvable_evolve.ags.start import AgsRequest, StartedAgs, start_ags
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.run_config import SpendLimit, parse_executor_spec
+from evolvable_evolve.ags import AGS_DIR, AgsRequest, StartedAgs, start_ags
+from evolvable_evolve.evolution import SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.config import Config
+from evolvable_server import Config
+from evolvable_server.mcp import Number, RefText, add_tool, declare_tools
 from evolvable_server.mcp.call import CallSessions, caller_of
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.mcp.tools import Number, RefText, add_tool, declare_tools
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools import AnswerMarks, Caller, Library
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
 Amount = Annotated[float | None, Field(description="default: what the person allows", ge=0)]
@@ -74,10 +70,10 @@ class AgsTools:
         self,
         run: RunName = None,
         since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
-    ) -> control.AgsStatus:
+    ) -> ags.AgsStatus:
         """See how far a run of agents is: its state, its plan with summaries, its result and cost. Where it waits, the
         answer has what ags_answer is for. States: running, waiting, stopped, interrupted, finished."""
-        return _marked(control.ags_status(self._config.home, run, since))
+        return _marked(ags.ags_status(self._config.home, run, since))
 
     def ags_answer(
         self,
@@ -85,20 +81,20 @@ class AgsTools:
         run: RunName = None,
         text: Annotated[str | None, Field(description="the user's answer to `question`")] = None,
         plan: Annotated[dict[str, Any] | None, Field(description="the answer to `request`, by its schema")] = None,
-    ) -> control.AgsControl:
+    ) -> ags.AgsControl:
         """Answer what a run waits for: the user's words to its question, which you ask them for, or a plan where you
         plan. The run goes on with it."""
         if (text is None) == (plan is None):
             raise InvalidArgument("Give a text or a plan.", "ags_status shows which of them the run waits for.")
         answer: Any = text if text is not None else plan
-        taken = control.answer_ags(self._library, self._who(ctx), run, answer)
+        taken = ags.answer_ags(self._library, self._who(ctx), run, answer)
         if taken.goes_on:
             self._drive(taken.run)
         return taken
 
-    def ags_stop(self, run: RunName = None) -> control.AgsControl:
+    def ags_stop(self, run: RunName = None) -> ags.AgsControl:
         """Stop a run. The results of its items stay; a person can resume it."""
-        return control.stop_ags(self._config.home, run)
+        return ags.stop_ags(self._config.home, run)
 
     def _drive(self, run: str) -> None:
         home = self._config.home
@@ -108,7 +104,7 @@ class AgsTools:
         return caller_of(self._caller, ctx, self._sessions)
 
 
-def _marked(status: control.AgsStatus) -> control.AgsStatus:
+def _marked(status: ags.AgsStatus) -> ags.AgsStatus:
     """Return the status with the texts of agents and planners between marks."""
     marks = AnswerMarks(True)
     items = [

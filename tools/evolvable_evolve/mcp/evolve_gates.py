@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.deploy import preview_adoption
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
-from evolvable_evolve.evolution.task import TaskSet
-from evolvable_evolve.evolution.tasks.holdout import look_at
-from evolvable_evolve.evolution.tasks.locate import load_taskset
-from evolvable_server.config import Config
-from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
-from evolvable_server.model_setup import named_commands
+from evolvable_evolve.evolution import (
+    TaskSet,
+    alpha_of_look,
+    find_run,
+    load_run_state,
+    load_taskset,
+    look_at,
+    preview_adoption,
+)
+from evolvable_server import Config, named_commands
+from evolvable_server.mcp import ConfirmationGate, cut_line
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 MAX_QUESTION = 60_000
 """Characters of a question; a longer change is adopted by hand, where all of it is shown."""

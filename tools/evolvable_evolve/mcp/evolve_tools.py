@@ -9,25 +9,31 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from evolvable_evolve.ags.round_source import WholeSource
-from evolvable_evolve.evolution import run_control
-from evolvable_evolve.evolution.deploy import Adoption, adopt
-from evolvable_evolve.evolution.ledger.run_directory import find_run
-from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
-from evolvable_evolve.evolution.measure import (
+from evolvable_evolve import evolution
+from evolvable_evolve.ags import WholeSource
+from evolvable_evolve.evolution import (
+    MODES,
+    Adoption,
+    HostContext,
+    Opportunities,
+    RunPlan,
     StartedMeasurement,
+    StartedRun,
+    adopt,
+    check_runnable,
+    find_opportunities,
+    find_run,
     format_measurement,
+    load_run_state,
+    load_taskset,
+    look_at,
+    make_plan,
+    parse_executor_spec,
     read_measurement,
     start_measurement,
+    start_run,
+    write_report,
 )
-from evolvable_evolve.evolution.operators import MODES
-from evolvable_evolve.evolution.plan import RunPlan, make_plan
-from evolvable_evolve.evolution.report.render import write_report
-from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
-from evolvable_evolve.evolution.run_context import check_runnable
-from evolvable_evolve.evolution.start import Opportunities, StartedRun, find_opportunities, start_run
-from evolvable_evolve.evolution.tasks.holdout import look_at
-from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.mcp.evolve_gates import (
     AdoptionGate,
     MeasurementGate,
@@ -37,18 +43,15 @@ from evolvable_evolve.mcp.evolve_gates import (
     judge_of,
     proposer_of,
 )
-from evolvable_evolve.rounds.round_source import TrialSource
-from evolvable_evolve.rounds.service import RoundReport, run_round
+from evolvable_evolve.rounds import RoundReport, TrialSource, run_round
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.config import Config
+from evolvable_server import Config, proposer_settings
+from evolvable_server.mcp import Number, add_tool, declare_tools, one_of
 from evolvable_server.mcp.call import CallSessions, caller_of, decider_of, name_of
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.mcp.tools import Number, add_tool, declare_tools, one_of
-from evolvable_server.model_setup import proposer_settings
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
 Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
@@ -115,40 +118,40 @@ class EvolveTools:
         self,
         run: RunName = None,
         since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
-    ) -> run_control.RunStatus:
+    ) -> evolution.RunStatus:
         """See how far a run is: state (running, waiting, stopped, interrupted, finished), what happened, the frontier,
         what it cost so far, and the verdict."""
-        return run_control.get_status(self._config.home, run, since)
+        return evolution.get_status(self._config.home, run, since)
 
-    def evolve_pending(self, run: RunName = None) -> run_control.PendingQuestions:
+    def evolve_pending(self, run: RunName = None) -> evolution.PendingQuestions:
         """See the questions that a run waits for. Answer each in a fresh sub-agent that gets nothing but the
         question, and hand the answer in by evolve_submit."""
-        return run_control.list_pending(self._config.home, run)
+        return evolution.list_pending(self._config.home, run)
 
     def evolve_submit(
         self,
         question_id: Annotated[str, Field(description="from evolve_pending")],
         answer: Annotated[dict[str, Any], Field(description="a JSON object that fits packet.answer_schema")],
         run: RunName = None,
-    ) -> run_control.SubmittedAnswer:
+    ) -> evolution.SubmittedAnswer:
         """Hand in the answer to a question of a run; the run goes on with it."""
-        taken = run_control.submit_answer(self._config.home, run, question_id, answer)
+        taken = evolution.submit_answer(self._config.home, run, question_id, answer)
         if taken.goes_on:
             self._drive(taken.run)
         return taken
 
-    def evolve_stop(self, run: RunName = None) -> run_control.ControlResult:
+    def evolve_stop(self, run: RunName = None) -> evolution.ControlResult:
         """Stop a run. What was measured stays; evolve_continue goes on with it."""
-        return run_control.stop_run(self._config.home, run)
+        return evolution.stop_run(self._config.home, run)
 
     def evolve_continue(
         self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
-    ) -> run_control.ControlResult:
+    ) -> evolution.ControlResult:
         """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
         client is asked first."""
         check_runnable(find_run(self._config.home, run), evolve_context(self._config))
         limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
-        resumed = run_control.resume_run(self._config.home, run, limits)
+        resumed = evolution.resume_run(self._config.home, run, limits)
         self._drive(resumed.run)
         return resumed
 

@@ -18,32 +18,27 @@ from pydantic import Field
 
 from evolvable_evolve import contracts, rspl, variables
 from evolvable_evolve.run_launcher import choose_sandbox
-from evolvable_server.config import Config, file_status
-from evolvable_server.mcp.call import CallSessions, caller_of
-from evolvable_server.mcp.notifications import Notifier
-from evolvable_server.mcp.results import error_result
-from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.mcp.tools import (
+from evolvable_server import Config, commands_of_role, file_status
+from evolvable_server.mcp import (
     ANNOTATIONS,
     AnyRef,
     KindText,
+    Notifier,
     Number,
     Propose,
     Reason,
     RefText,
     add_tool,
     declare_tools,
+    error_result,
     one_of,
 )
-from evolvable_server.model_setup import commands_of_role
+from evolvable_server.mcp.call import CallSessions, caller_of
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs import edit, resource_info, tool_commands
-from evolvable_tools.verbs.registry import Effect
-from evolvable_tools.verbs.tool_commands import ToolVersion
+from evolvable_tools import Caller, Library, bound_text, verbs
+from evolvable_tools.verbs import APPROVALS_FILE, Effect, ToolVersion, Updated, approved_digests, approved_version
 
 PREFIX = "tool_"
 """What the names of the library's tools begin with in the list of MCP tools."""
@@ -72,13 +67,13 @@ class RsplTools:
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost) -> None:
         self._library, self._caller, self._sessions, self._host = library, caller, sessions, host
 
-    def get_info(self, ref: AnyRef, ctx: Context) -> resource_info.ResourceInfo:
+    def get_info(self, ref: AnyRef, ctx: Context) -> verbs.ResourceInfo:
         """Say what a resource is: description, metadata, what run_resource takes, trust, what it was copied from."""
-        return resource_info.get_info(self._library, self._who(ctx), ref)
+        return verbs.get_info(self._library, self._who(ctx), ref)
 
-    def get_state(self, ref: AnyRef, ctx: Context) -> resource_info.ResourceState:
+    def get_state(self, ref: AnyRef, ctx: Context) -> verbs.ResourceState:
         """Say how a resource stands: its head, what hosts see, folders, uses, and proposals that wait."""
-        return resource_info.get_state(self._library, self._who(ctx), ref)
+        return verbs.get_state(self._library, self._who(ctx), ref)
 
     def get_variables(
         self,
@@ -97,7 +92,7 @@ class RsplTools:
         reason: Reason,
         ctx: Context,
         propose: Propose = False,
-    ) -> edit.Updated:
+    ) -> Updated:
         """Set variables of a resource in one new version; every other variable stays as it is. Frozen ones are
         refused."""
         return variables.set_variables(
@@ -110,7 +105,7 @@ class RsplTools:
         kind: Annotated[KindText | None, one_of(Kind, "of every resource of this kind")] = None,
         refs: Annotated[list[RefText] | None, Field(description="instead: of these")] = None,
         reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
-    ) -> edit.Updated:
+    ) -> Updated:
         """Write CONTRACT.md into environment:contracts: what each resource is for, its arguments, what it asks for."""
         return contracts.save_contract(self._library, self._who(ctx), kind=kind, refs=refs or (), reason=reason)
 
@@ -164,11 +159,11 @@ class ApprovedTools:
 
     def _found(self) -> dict[str, ToolVersion]:
         """Return the approved tools by their names; of two with one name that of the nearer scope."""
-        approved, found = tool_commands.approved_digests(self._library), dict[str, ToolVersion]()
+        approved, found = approved_digests(self._library), dict[str, ToolVersion]()
         for scope in self._caller.scopes if approved else ():
             for head in self._library.store.heads(Kind.TOOL, scope):
                 name = f"{PREFIX}{head.name}"
-                if name not in found and (one := tool_commands.approved_version(self._library, head, approved)):
+                if name not in found and (one := approved_version(self._library, head, approved)):
                     found[name] = one
         return {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
 
@@ -193,7 +188,7 @@ class ApprovedTools:
 
     async def watch(self, notifier: Notifier) -> None:
         """Notify clients whenever a person approves or withdraws a tool, for as long as the server runs."""
-        place: Path = self._library.store.home / tool_commands.APPROVALS_FILE
+        place: Path = self._library.store.home / APPROVALS_FILE
         known = file_status(place)
         while True:
             await asyncio.sleep(LOOK_SECONDS)

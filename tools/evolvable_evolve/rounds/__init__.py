@@ -1,1 +1,51 @@
 """Rounds over real sessions, and the pool of versions on trial."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.rounds.pool import (
+        SHARE,
+        PoolArm,
+        PoolEnded,
+        PoolEntry,
+        PoolPage,
+        decide_trial,
+        list_pool,
+        show_trial,
+        start_trial,
+    )
+    from evolvable_evolve.rounds.round_source import MAX_SESSIONS, RoundSource, SessionSource, TrialSource
+    from evolvable_evolve.rounds.service import RoundReport, run_round
+    from evolvable_evolve.rounds.traces import RoundTrace, hashed
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "pool": "PoolArm PoolEnded PoolEntry PoolPage SHARE decide_trial list_pool show_trial start_trial",
+            "round_source": "MAX_SESSIONS RoundSource SessionSource TrialSource",
+            "service": "RoundReport run_round",
+            "traces": "RoundTrace hashed",
+        },
+    )
+
+__all__ = [
+    "MAX_SESSIONS",
+    "PoolArm",
+    "PoolEnded",
+    "PoolEntry",
+    "PoolPage",
+    "RoundReport",
+    "RoundSource",
+    "RoundTrace",
+    "SHARE",
+    "SessionSource",
+    "TrialSource",
+    "decide_trial",
+    "hashed",
+    "list_pool",
+    "run_round",
+    "show_trial",
+    "start_trial",
+]

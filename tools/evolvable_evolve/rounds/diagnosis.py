@@ -10,9 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.proposers.edit_plan import REPAIRS, FailureCause, RepairTag
-from evolvable_tools.review.candidates import SCHEMA, CandidateKind, ReviewCandidate, SkillEditOp
-from evolvable_tools.review.rules import MIN_QUOTE, flatten_quote
+from evolvable_evolve.evolution import REPAIRS, FailureCause, RepairTag
+from evolvable_tools.review import MIN_QUOTE, SCHEMA, CandidateKind, ReviewCandidate, SkillEditOp, flatten_quote
 
 LOCAL_REPAIRS = frozenset(
     (RepairTag.ADD_GUARD, RepairTag.REORDER_STEP, RepairTag.TIGHTEN_RETRIEVAL, RepairTag.SPLIT_SKILL)

@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from evolvable_store import Head, parse_document
 from evolvable_store.errors import EvolvableError
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, main_file
-from evolvable_store.storage.evidence import SuccessCounts
-from evolvable_tools.library import Library
-from evolvable_tools.metrics import wilson_lower_bound
+from evolvable_store.storage import SuccessCounts
+from evolvable_tools import Library, wilson_lower_bound
 
 MAX_LINE, MAX_STEPS, MAX_DONTS = 160, 3, 3
 """Characters of one line of a card, steps and don'ts of one card."""

@@ -10,20 +10,12 @@ from typing import Any
 
 from evolvable_evolve.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, PoolLook, judge_trial
 from evolvable_evolve.trial_arms import is_stale
+from evolvable_store import Actor, Files, Head, make_manifest, parse_document
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, TryAgain, VersionConflict
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.objects import Files, make_manifest
-from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.storage.trial_pool import PooledVersion, PoolState, check_share
-from evolvable_tools import approvals
-from evolvable_tools.caller import Caller
-from evolvable_tools.delegation import delegate_in
-from evolvable_tools.library import Library
-from evolvable_tools.metrics import REWARDS
-from evolvable_tools.verbs import proposal_inbox, versions
-from evolvable_tools.verbs.rebased_proposals import rebase
+from evolvable_store.storage import Outcome, PooledVersion, PoolState, check_share
+from evolvable_tools import REWARDS, Caller, Library, change_waits, check_change, delegate_in, finding_messages, verbs
+from evolvable_tools.verbs import rebase
 
 SHARE = 0.5
 """Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
@@ -166,10 +158,10 @@ def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Fi
     Raises Unsafe for what a scan refuses.
     """
     ref = head.ref if head else Ref(Kind.SKILL, "new")
-    found = approvals.check_change(ref, before, after, caller.actor)
-    if approvals.change_waits(library, caller, head):
+    found = check_change(ref, before, after, caller.actor)
+    if change_waits(library, caller, head):
         return "the policy asks a person for each change"
-    told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
+    told = finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
     return told[0] if found.asks else ""
 
 
@@ -194,7 +186,7 @@ def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: fl
     """
     library.authorise(caller, "Putting a change on trial")
     proposal = library.store.backend.proposals.get(proposal_id)
-    if proposal.state != "open" or proposal_inbox.is_expired(library, proposal):
+    if proposal.state != "open" or verbs.is_expired(library, proposal):
         raise InvalidArgument(f"Proposal {proposal_id} is decided already.", "`evolvable inbox` lists those that wait.")
     if proposal.removes or not proposal.base:
         raise InvalidArgument(
@@ -284,9 +276,7 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
         except EvolvableError as error:
             return end_trial(library, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
         if waits:
-            proposed = proposal_inbox.propose(
-                library, caller, head.ref, head.version or 0, files, f"won its trial: {why}"
-            )
+            proposed = verbs.propose(library, caller, head.ref, head.version or 0, files, f"won its trial: {why}")
             ended = end_trial(library, trial, PoolState.RETIRED, f"it won, and proposal {proposed} waits: {waits}")
             return PoolEnded(*(ended.id, ended.ref, ended.state, ended.why), proposal_id=proposed)
     evidence = [f"trial {trial.id} of version {trial.version}", why]
@@ -333,7 +323,7 @@ def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = 
     head, ends, diff = head_of(library, trial), assigned_ends(library, trial), None
     if with_diff:
         old, new = (library.store.manifest(head, number) for number in (trial.incumbent, trial.version))
-        diff = versions.diff(library, old, new, (str(trial.incumbent), str(trial.version)))
+        diff = verbs.diff(library, old, new, (str(trial.incumbent), str(trial.version)))
     following = len(trial.looks)
     due = LOOKS[following] if trial.state is PoolState.TRIAL and following < len(LOOKS) else None
     return PoolEntry(

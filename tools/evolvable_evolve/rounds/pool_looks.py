@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.transaction import format_time
-from evolvable_tools.metrics import REWARDS
+from evolvable_evolve.evolution import alpha_of_look
+from evolvable_store import format_time
+from evolvable_store.storage import Outcome
+from evolvable_tools import REWARDS
 
 LOOKS = (6, 12, 24, 48)
 """Verified sessions of each arm at which a trial is looked at. After the last it is retired unless it is promoted."""

@@ -11,25 +11,23 @@ from typing import Any
 from evolvable_evolve.rounds.diagnosis import ProposalSign, TraceDiagnosis, misfit
 from evolvable_evolve.rounds.policy_cards import PolicyCard
 from evolvable_evolve.rounds.pool import BY_PERSON, TooManyTrials, put_on_trial
+from evolvable_store import Actor, Files, format_time
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, Refused, TryAgain, Unsafe
-from evolvable_store.objects import Files
-from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage.evidence import SuccessCounts
-from evolvable_store.storage.proposals import OPEN, Draft, Proposal
-from evolvable_store.storage.trial_pool import PooledVersion, PoolState
-from evolvable_store.transaction import format_time
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.metrics import wilson_lower_bound, wilson_upper_bound
-from evolvable_tools.review.admission import ALIKE, AdmittedCandidate, admit, jaccard
-from evolvable_tools.review.candidates import parse_candidate
-from evolvable_tools.review.review_config import ReviewSettings
-from evolvable_tools.review.review_request import ReviewRequest
-from evolvable_tools.review.rules import RuleContext
-from evolvable_tools.review.service import WAITS
-from evolvable_tools.verbs import edit, proposal_inbox
-from evolvable_tools.verbs.memory_facts import content_terms
+from evolvable_store.storage import OPEN, Draft, PooledVersion, PoolState, Proposal, SuccessCounts
+from evolvable_tools import Caller, Library, verbs, wilson_lower_bound, wilson_upper_bound
+from evolvable_tools.review import (
+    ALIKE,
+    WAITS,
+    AdmittedCandidate,
+    ReviewRequest,
+    ReviewSettings,
+    RuleContext,
+    admit,
+    jaccard,
+    parse_candidate,
+)
+from evolvable_tools.verbs import content_terms, remove_resource
 
 HEAVY = 0.4
 """Share of changed lines over which a change is a rewriting, which a person sees before any session does."""
@@ -262,7 +260,7 @@ def propose_prunes(
             continue
         waiting = next((one for one in _removals(library, ref) if one.state == OPEN), None)
         try:
-            done = None if waiting else edit.remove_resource(library, caller, heads[ref].ref, f"pruned: {why}")
+            done = None if waiting else remove_resource(library, caller, heads[ref].ref, f"pruned: {why}")
         except EvolvableError as error:
             made.append({"ref": ref, "why": error.text, "verified": verified, "proposal": None})
             continue
@@ -286,4 +284,4 @@ def _main_text(library: Library, head: Any) -> str:
 
 def expire_proposals(library: Library) -> None:
     """Close the proposals whose time is over, so that what they proposed can be proposed again."""
-    proposal_inbox.expire(library)
+    verbs.expire(library)

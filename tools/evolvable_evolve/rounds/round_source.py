@@ -8,34 +8,33 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
-from evolvable_evolve.evolution.ledger.run_directory import DAMAGE_ERRORS, LedgerDamaged
-from evolvable_evolve.evolution.ledger.run_reducer import load_run, read_records
-from evolvable_evolve.evolution.proposers.role_prompts import make_masker, shorten
-from evolvable_evolve.evolution.task import Split, Task, Trial
-from evolvable_evolve.evolution.tasks.locate import load_taskset
-from evolvable_evolve.evolution.trials.trial import parse_trial
+from evolvable_evolve.evolution import (
+    DAMAGE_ERRORS,
+    LeakCorpus,
+    LedgerDamaged,
+    Split,
+    Task,
+    Trial,
+    load_run,
+    load_taskset,
+    make_masker,
+    parse_trial,
+    read_records,
+    shorten,
+)
 from evolvable_evolve.rounds.traces import RoundTrace, cause_of, failed_last_check_only, hashed, procedures_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.evidence import Attempt, Outcome
-from evolvable_store.storage.observations import VerifiedEnd
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.metrics import MAIN_AGENT, REWARDS
-from evolvable_tools.outcomes.ingest import own_part
-from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.review import review_request
-from evolvable_tools.review.review_config import ReviewSettings
-from evolvable_tools.review.review_request import ReviewRequest
-from evolvable_tools.review.service import pause_gc
-from evolvable_tools.review.session_signals import session_steps, signals
-from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead
-from evolvable_tools.sessions.parser import read_session
+from evolvable_store.storage import Attempt, Outcome, VerifiedEnd
+from evolvable_tools import MAIN_AGENT, REWARDS, Caller, Library, review
+from evolvable_tools.outcomes import own_part
+from evolvable_tools.redaction import Redactor
+from evolvable_tools.review import ReviewRequest, ReviewSettings, pause_gc, session_steps, signals
+from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, read_session
 
 MAX_SESSIONS = 300
 """Sessions of one round, the oldest first; the others come in the next."""
 
-EVIDENT = review_request.EVIDENT | {"check_failing"}
+EVIDENT = review.EVIDENT | {"check_failing"}
 """Signals whose spans are evidence: those of a review, and a check that still fails, because it verifies the end."""
 
 
@@ -144,7 +143,7 @@ def packet_of(library: Library, caller: Caller, session: Session) -> ReviewReque
 
     Its evidence is settled, because its end is known, and a check that failed in it is verified as one that passed is.
     """
-    packet, _ = review_request.build_request(library, caller, session, library.store.clock(), EVIDENT)
+    packet, _ = review.build_request(library, caller, session, library.store.clock(), EVIDENT)
     failed = {f"s{i}" for one in packet.signals if one.code in ("check_failing", "fail_then_pass") for i in one.spans}
     own = [replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session]
     others = [piece for piece in packet.evidence if piece.session != packet.session]

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, translate_damage
+from evolvable_evolve.evolution import LedgerRecord, translate_damage
 from evolvable_evolve.rounds.traces import RoundTrace, failure_key
-from evolvable_tools.metrics import wilson_interval
+from evolvable_tools import wilson_interval
 
 LEDGER = "round.jsonl"
 """The ledger, in the library's home. It holds no text of a session."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, read_ledger
+from evolvable_evolve.evolution import Ledger, RunDirectory, read_ledger
 from evolvable_evolve.rounds.diagnosis import (
     ANSWER_SCHEMA,
     INSTRUCTIONS,
@@ -44,20 +44,14 @@ from evolvable_evolve.rounds.round_state import (
     fold_rounds,
 )
 from evolvable_evolve.rounds.traces import RetainedTrace, RetainReason, retain
+from evolvable_store import Actor, Principal
 from evolvable_store.errors import EvolvableError, Refused
-from evolvable_store.operation import Actor, Principal
-from evolvable_store.storage.trial_pool import PoolState
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_store.storage import PoolState
+from evolvable_tools import Caller, Library, agent_episodes, agent_utilities, review, verified_utilities
 from evolvable_tools.llm import ProviderError, Request, WrongAnswer
-from evolvable_tools.metrics import agent_episodes, agent_utilities, verified_utilities
-from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
-from evolvable_tools.review import review_request
-from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
-from evolvable_tools.review.review_request import ReviewRequest
-from evolvable_tools.review.service import MAX_TOKENS
-from evolvable_tools.verbs import edit
-from evolvable_tools.verbs.search import find_skill
+from evolvable_tools.outcomes import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
+from evolvable_tools.review import MAX_TOKENS, OverBudget, QuestionUsage, ReviewRequest, ReviewSettings, reserve, settle
+from evolvable_tools.verbs import find_skill, update_resource
 
 MAX_QUESTIONS = 12
 """Questions to the model in one round; traces that it has no room for come in the next."""
@@ -195,9 +189,7 @@ class _RoundWork:
         )
         files = {"ENVIRONMENT.md": text, VOCABULARY_FILE: BUILT_IN_TEXT}
         with contextlib.suppress(EvolvableError):
-            edit.update_resource(
-                self._library, self.caller, TASK_TYPES, "the words of task types", files=files, create=True
-            )
+            update_resource(self._library, self.caller, TASK_TYPES, "the words of task types", files=files, create=True)
 
     # Diagnosis
 
@@ -265,13 +257,13 @@ class _RoundWork:
         thinker, settings = self._settings.thinker, self._settings
         if thinker is None:
             raise Refused("No model is set that reviews.", "Set one for the role reviewer; docs/models.md says how.")
-        bodies = review_request.skill_bodies(self._library, packet, settings.redactor)
-        data = review_request.data_for_model(packet, bodies)
+        bodies = review.skill_bodies(self._library, packet, settings.redactor)
+        data = review.data_for_model(packet, bodies)
         asked = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
         cards = [asdict(card) for card in self.cards(packet)]
         plain = settings.redactor.redact_value({**asked, "policy_cards": cards, **data})[0]
         used = QuestionUsage()
-        text = review_request.to_plain(plain)
+        text = review.to_plain(plain)
         request = Request(INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks())
         reviews, day = self._library.store.backend.reviews, self._library.store.now()[:10]
         name = f"round-{self.state.number}"
@@ -291,7 +283,7 @@ class _RoundWork:
 
     def cards(self, packet: ReviewRequest) -> list[PolicyCard]:
         """Return the policy cards that are nearest to what was typed in a session."""
-        typed = next((piece.text for piece in packet.evidence if piece.origin == review_request.TYPED), "")
+        typed = next((piece.text for piece in packet.evidence if piece.origin == review.TYPED), "")
         if not typed:
             return []
         tried = self._library.store.backend.pool.all()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_tools.review.session_signals import SessionSignal, session_steps
+from evolvable_tools.review import SessionSignal, session_steps
 from evolvable_tools.sessions import Session
 
 PER_CLUSTER = 5

@@ -1,1 +1,46 @@
 """Look after a library: its health, copies of it, its recovery from a backup."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_tools.care.copying import Copied, copy_skills
+    from evolvable_tools.care.findings import near_duplicate_lines, open_secrets, scan_for_secrets, secret_lines
+    from evolvable_tools.care.library_health import LibraryHealth, check_library, program_versions
+    from evolvable_tools.care.recovery import (
+        REPLACED,
+        check_backup,
+        check_closed,
+        checked_copy,
+        replaced_libraries,
+        watched_folders,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "copying": "Copied copy_skills",
+            "findings": "near_duplicate_lines open_secrets scan_for_secrets secret_lines",
+            "library_health": "LibraryHealth check_library program_versions",
+            "recovery": "REPLACED check_backup check_closed checked_copy replaced_libraries watched_folders",
+        },
+    )
+
+__all__ = [
+    "Copied",
+    "LibraryHealth",
+    "REPLACED",
+    "check_backup",
+    "check_closed",
+    "check_library",
+    "checked_copy",
+    "copy_skills",
+    "near_duplicate_lines",
+    "open_secrets",
+    "program_versions",
+    "replaced_libraries",
+    "scan_for_secrets",
+    "secret_lines",
+    "watched_folders",
+]

@@ -3,15 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evolvable_store.bundle.folders import find_folders
+from evolvable_store import QUICKSTART, Actor, File, Store
+from evolvable_store.bundle import find_folders
 from evolvable_store.errors import quoted
-from evolvable_store.objects import File
-from evolvable_store.operation import QUICKSTART, Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.sync_plan import reasons_against
-from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_store.workingcopy import copied_from, read_folder, reasons_against
 from evolvable_tools.reporting import Progress
 
 MAX_DEPTH = 4

@@ -7,7 +7,7 @@ from evolvable_tools import secret_leaks
 from evolvable_tools.library import Library
 from evolvable_tools.reporting import Step
 from evolvable_tools.secret_leaks import LeakedSecret
-from evolvable_tools.verbs import search
+from evolvable_tools.verbs import near_duplicates_of
 
 COMPARED_ON_ARRIVAL = 1_000
 """Resources that come in at once and are compared; of more `evolvable doctor` names the pairs, in about 0.1 ms each."""
@@ -20,7 +20,7 @@ def near_duplicate_lines(
     if not 0 < len(refs) <= most:
         return []
     with step("Comparing descriptions") as progress:
-        found = search.near_duplicates_of(library, refs, progress=progress)
+        found = near_duplicates_of(library, refs, progress=progress)
     lines = [pair.said for pair in found.pairs]
     return [*lines, found.said] if lines else []
 

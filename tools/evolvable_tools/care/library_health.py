@@ -8,19 +8,12 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from evolvable_store import __version__
+from evolvable_store import LIBRARY_FILE, Store, __version__, find_problems, main_path, named_problems, open_elsewhere
 from evolvable_store.errors import EvolvableError
-from evolvable_store.paths import LIBRARY_FILE, open_elsewhere
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search import bm25
-from evolvable_store.search.vector_store import embedding_progress
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
-from evolvable_store.storage.migrations import LATEST
-from evolvable_store.store import Store
-from evolvable_store.validation import find_problems, main_path, named_problems
-from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.sync_plan import check_directory, known_files, name_taken
+from evolvable_store.search import COMPILED, embedding_progress
+from evolvable_store.storage import LATEST, SqliteFacts, WatchedFolder, describe_sqlite
+from evolvable_store.workingcopy import DirectoryIssue, check_directory, known_files, name_taken
 from evolvable_tools import secret_leaks
 from evolvable_tools.care.findings import near_duplicate_lines, secret_lines
 from evolvable_tools.delegation import missing_parts, not_beside
@@ -29,7 +22,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.reporting import HealthProblem, Progress, Step
 from evolvable_tools.trust import find_downgraded, format_downgraded
-from evolvable_tools.verbs import release
+from evolvable_tools.verbs import channel_status
 from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
 from evolvable_tools.verbs.library_status import CONFIRM_PLACES, waiting_places
 
@@ -143,7 +136,7 @@ def program_versions() -> ProgramVersions:
         sys.executable,
         f"{platform.system()} {platform.machine()}",
         {name: _version_of(name) for name in PACKAGES},
-        bm25.COMPILED,
+        COMPILED,
     )
 
 
@@ -238,7 +231,7 @@ def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
 
 def _left_out(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
-    for step in release.channel_status(library).left_out:
+    for step in channel_status(library).left_out:
         yield DirectoryIssue(step.ref, tuple(f"not offered to hosts: {reason}" for reason in step.left_out))
 
 

@@ -11,22 +11,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
-from evolvable_store.paths import (
+from evolvable_store import (
     ADDRESS_FILE,
     CARRIED_PLACES,
     EMBEDDED_FOLDER,
     LIBRARY_FILE,
+    Store,
     open_elsewhere,
     running_postgres,
 )
-from evolvable_store.search import index_file, vector_store
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.store import Store
-from evolvable_store.workingcopy import project_map
-from evolvable_store.workingcopy.folder_names import FolderNames
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryError, Refused
+from evolvable_store.search import EARLIER_INDEX_FILES, INDEX_FILE, VECTORS_FILE
+from evolvable_store.storage import WatchedFolder
+from evolvable_store.workingcopy import FolderNames, add_projects
 
-REPLACED = (LIBRARY_FILE, index_file.FILE, *index_file.EARLIER, vector_store.FILE)
+REPLACED = (LIBRARY_FILE, INDEX_FILE, *EARLIER_INDEX_FILES, VECTORS_FILE)
 """Files of a library that a backup replaces, or that are derived from the one it replaces; with their journals."""
 
 _STAMP = re.compile(r"\.before-\d{8}T\d{12}")
@@ -55,7 +54,7 @@ class BackupCopy:
         check_closed(self.home)
         for merge in merges:
             merge(self.home, self.source)
-        project_map.add_projects(self.home, self.source)
+        add_projects(self.home, self.source)
         before = _exchange(self.home, self.draft)
         if carry_places and (self.source / CARRIED_PLACES).is_file():
             shutil.copy(self.source / CARRIED_PLACES, self.home / CARRIED_PLACES)

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.paths import work_tree
-from evolvable_store.private_files import private_file
+from evolvable_store import private_file, work_tree
 from evolvable_store.resource import Kind
-from evolvable_tools.embedding import NearestDescription, SimilarResources, absolute_spec, ipc
+from evolvable_tools.embedding import ipc
+from evolvable_tools.embedding.embedder import NearestDescription, SimilarResources, absolute_spec
 from evolvable_tools.embedding.ipc import EmbedderConnection
 
 PATIENCE = 0.05

@@ -12,14 +12,18 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from evolvable_store import frontmatter
+from evolvable_store import Document, Head, Store, main_path, parse_document, summarize
 from evolvable_store.errors import EvolvableError, LibraryCorrupt
-from evolvable_store.operation import Head
-from evolvable_store.search import vector_store
-from evolvable_store.search.vector_store import TextDigest, TextRole, VectorModel, VectorResource, Vectors
-from evolvable_store.store import Store
-from evolvable_store.validation import main_path
-from evolvable_tools.embedding import Embedder, SimilarResources
+from evolvable_store.search import (
+    WITH_DESCRIPTIONS,
+    TextDigest,
+    TextRole,
+    VectorModel,
+    VectorResource,
+    Vectors,
+    digest_text,
+)
+from evolvable_tools.embedding.embedder import Embedder, SimilarResources
 from evolvable_tools.embedding.learned_vectors import LearnedVectors
 from evolvable_tools.embedding.local_models import open_embedder
 from evolvable_tools.embedding.shared_texts import SharedTexts
@@ -201,14 +205,14 @@ MAX_DESCRIPTION = 8_192
 
 def document_texts(store: Store, head: Head) -> dict[TextRole, str]:
     """Return the texts of a living resource; of one whose bytes are damaged only its name. Raises LibraryError."""
-    description = frontmatter.summarize(_document(store, head)).description[:MAX_DESCRIPTION]
+    description = summarize(_document(store, head)).description[:MAX_DESCRIPTION]
     texts = {TextRole.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
     if description.strip():
         texts[TextRole.DESCRIPTION] = description
     return texts
 
 
-def _document(store: Store, head: Head) -> frontmatter.Document:
+def _document(store: Store, head: Head) -> Document:
     data = b""
     try:
         manifest = store.manifest(head)
@@ -216,7 +220,7 @@ def _document(store: Store, head: Head) -> frontmatter.Document:
         data = store.blob(manifest[path].sha256) if path else b""
     except LibraryCorrupt:
         pass  # compared by its name still; fsck reports it
-    return frontmatter.parse_document(data)
+    return parse_document(data)
 
 
 BATCH, BATCH_CHARACTERS = 32, 8_000
@@ -268,7 +272,7 @@ class VectorIndexer:
         self._shared = SharedTexts.open(store, say)
         self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
         self._check_origin()
-        self._describing = bool(vectors.state(vector_store.WITH_DESCRIPTIONS))
+        self._describing = bool(vectors.state(WITH_DESCRIPTIONS))
         self._swept = False
         self.wants_descriptions = self._describing
         """Set to True by the first query of descriptions; they are embedded from then on."""
@@ -367,9 +371,7 @@ class VectorIndexer:
             head = self._store.backend.head(kind, scope, name)
             if head is not None and head.version is not None:
                 place = VectorResource(head.id, head.kind.value, head.scope, head.name)
-                said[place] = {
-                    role: vector_store.digest_text(text) for role, text in document_texts(self._store, head).items()
-                }
+                said[place] = {role: digest_text(text) for role, text in document_texts(self._store, head).items()}
             elif head is not None:
                 gone.append(head.id)
         hashes = [text.hash for texts in said.values() for text in texts.values()]
@@ -422,7 +424,7 @@ class VectorIndexer:
         heads = self._store.backend.heads_by_id(resources)
         said = {id_: document_texts(self._store, head) for id_, head in heads.items() if head.version is not None}
         texts = {id_: text for id_, by_role in said.items() if (text := by_role.get(role)) is not None}
-        hashes = {id_: vector_store.digest_text(text).hash for id_, text in texts.items()}
+        hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
         known = self._vectors.known(service.model, hashes.values())
         new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
         if new:
@@ -436,7 +438,7 @@ class VectorIndexer:
             service.matrix.put(role, id_, unpack_vector(known[digest]))
 
     def _describe(self) -> None:
-        self._vectors.note(vector_store.WITH_DESCRIPTIONS, "1")
+        self._vectors.note(WITH_DESCRIPTIONS, "1")
         self._describing = True
         for service in self._services():
             self._load(service, TextRole.DESCRIPTION)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.private_files import private_file
+from evolvable_store import private_file
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection, Listener

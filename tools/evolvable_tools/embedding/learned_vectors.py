@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evolvable_store.search.learned_texts import tasks_in_force
-from evolvable_store.search.vector_store import VectorModel, Vectors, digest_text
-from evolvable_store.store import Store
-from evolvable_tools.embedding import Embedder
+from evolvable_store import Store
+from evolvable_store.search import VectorModel, Vectors, digest_text, tasks_in_force
+from evolvable_tools.embedding.embedder import Embedder
 from evolvable_tools.embedding.token_vectors import Floats
 
 LOOK_SECONDS = 1.0

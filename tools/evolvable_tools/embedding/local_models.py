@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from evolvable_tools.embedding import (
+from evolvable_tools.embedding.embedder import (
     DEFAULT_MODEL,
     MAX_TOKENS,
     Embedder,

@@ -6,10 +6,10 @@ from typing import Self
 
 import numpy as np
 
+from evolvable_store import Store
 from evolvable_store.errors import LibraryError
-from evolvable_store.search.vector_store import VectorModel
-from evolvable_store.storage.protocol import SharedVector, SharedVectors
-from evolvable_store.store import Store
+from evolvable_store.search import VectorModel
+from evolvable_store.storage import SharedVector, SharedVectors
 from evolvable_tools.embedding.token_vectors import unpack_vector
 
 _LENGTH = 0.02  # how far the square of a vector's length may be from 1: float16 has three digits

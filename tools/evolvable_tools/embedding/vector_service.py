@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from evolvable_store import Store
 from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
-from evolvable_store.search import vector_store
-from evolvable_store.search.vector_store import TextRole, Vectors
-from evolvable_store.store import Store
-from evolvable_tools.embedding import CLOSEST, Embedder, NearestDescription, SimilarResources, ipc
+from evolvable_store.search import VECTORS_FILE, TextRole, Vectors, set_aside
+from evolvable_tools.embedding import ipc
+from evolvable_tools.embedding.embedder import CLOSEST, Embedder, NearestDescription, SimilarResources
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
 from evolvable_tools.embedding.local_models import open_embedder
@@ -193,8 +193,8 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
             _Office(home, spec, keeper, tokens, idle).open()
         return 0
     except DamagedFile as error:
-        _say(f"{vector_store.FILE} is damaged ({error}) and is rebuilt")
-        vector_store.set_aside(home)
+        _say(f"{VECTORS_FILE} is damaged ({error}) and is rebuilt")
+        set_aside(home)
         return 0
     except EvolvableError as error:
         _say(error.text)
@@ -344,7 +344,7 @@ def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
 def _identities(home: Path) -> list[tuple[int, int] | None]:
     """Return what tells the files of this process from others put in their place."""
     found: list[tuple[int, int] | None] = []
-    for name in (ipc.LOCK, vector_store.FILE, ipc.ADDRESS):
+    for name in (ipc.LOCK, VECTORS_FILE, ipc.ADDRESS):
         try:
             status = (home / name).stat()
             found.append((status.st_dev, status.st_ino))

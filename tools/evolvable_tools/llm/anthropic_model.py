@@ -3,7 +3,6 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from evolvable_tools.llm import Request
 from evolvable_tools.llm.api_model import (
     CUT_OFF,
     CUT_OFF_HINT,
@@ -16,6 +15,7 @@ from evolvable_tools.llm.api_model import (
     refusal,
     token_count,
 )
+from evolvable_tools.llm.language_model import Request
 
 if TYPE_CHECKING:
     from anthropic import Anthropic

@@ -14,7 +14,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from evolvable_tools.llm import ModelAttempt, ProviderError, Request, most_tokens, parse_answer, printable_line
+from evolvable_tools.llm.language_model import (
+    ModelAttempt,
+    ProviderError,
+    Request,
+    most_tokens,
+    parse_answer,
+    printable_line,
+)
 
 if TYPE_CHECKING:
     import ssl

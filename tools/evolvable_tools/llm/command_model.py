@@ -22,7 +22,14 @@ from time import monotonic
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.llm import ProviderError, Request, parse_answer, parse_json, printable_line, prompt_text
+from evolvable_tools.llm.language_model import (
+    ProviderError,
+    Request,
+    parse_answer,
+    parse_json,
+    printable_line,
+    prompt_text,
+)
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MAX_OUTPUT = 1_000_000

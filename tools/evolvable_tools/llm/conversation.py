@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from evolvable_tools.llm import ModelAttempt, ProviderError, printable_line
 from evolvable_tools.llm.anthropic_model import KEY_HEADER as ANTHROPIC_HEADER
 from evolvable_tools.llm.api_model import (
     MILLION,
@@ -23,6 +22,7 @@ from evolvable_tools.llm.api_model import (
     said_in,
     token_count,
 )
+from evolvable_tools.llm.language_model import ModelAttempt, ProviderError, printable_line
 from evolvable_tools.llm.openai_model import KEY_HEADER as OPENAI_HEADER
 from evolvable_tools.llm.openai_model import RESPONSES, is_openai, limit_name
 

@@ -8,12 +8,19 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from evolvable_store import regular_file
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.regular_files import regular_file
-from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, most_tokens
 from evolvable_tools.llm.anthropic_model import ADDRESS as ANTHROPIC_ADDRESS
 from evolvable_tools.llm.anthropic_model import AnthropicModel
 from evolvable_tools.llm.api_model import host_of, is_key
+from evolvable_tools.llm.language_model import (
+    LanguageModel,
+    ModelAttempt,
+    ProviderError,
+    Request,
+    WrongAnswer,
+    most_tokens,
+)
 from evolvable_tools.llm.openai_model import ADDRESS as OPENAI_ADDRESS
 from evolvable_tools.llm.openai_model import CHAT, RESPONSES, STRUCTURED, OpenAIModel
 

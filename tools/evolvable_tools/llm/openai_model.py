@@ -6,7 +6,6 @@ The extra is `openai`. Servers of this kind are OpenAI's own, and on your machin
 import json
 from typing import TYPE_CHECKING, Any
 
-from evolvable_tools.llm import Request, instructions_with_schema
 from evolvable_tools.llm.api_model import (
     CUT_OFF,
     CUT_OFF_HINT,
@@ -19,6 +18,7 @@ from evolvable_tools.llm.api_model import (
     refusal,
     token_count,
 )
+from evolvable_tools.llm.language_model import Request, instructions_with_schema
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -1,1 +1,109 @@
 """How work ended and what was used in it: the signals of sessions, their ingestion, and the report."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_tools.outcomes.detection import (
+        ToolCall,
+        accepts,
+        calls_of,
+        commits,
+        corrects,
+        ended_badly,
+        failed,
+        is_check,
+        is_passed_check,
+        only_looks,
+        pair_calls,
+        states,
+        undoes,
+        unquoted_text,
+        was_refused,
+        wishes_skill,
+    )
+    from evolvable_tools.outcomes.ingest import own_part, record_uses
+    from evolvable_tools.outcomes.learning import (
+        MAX_TASK,
+        ListedTask,
+        correct_task,
+        list_learned,
+        reassign_task,
+        remove_learned,
+    )
+    from evolvable_tools.outcomes.past_sessions import PastSessions, count_transcripts, learn_from_past
+    from evolvable_tools.outcomes.shell_commands import (
+        COMMAND_TOOLS,
+        MAX_COMMAND,
+        git_command,
+        named_files,
+        normalize_command,
+        read_files,
+        simple_commands,
+    )
+    from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
+    from evolvable_tools.outcomes.usage_report import MAX_DAYS, ResourceStats, Share, Stats, stats
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "detection": (
+                "ToolCall accepts calls_of commits corrects ended_badly failed is_check is_passed_check "
+                "only_looks pair_calls states undoes unquoted_text was_refused wishes_skill"
+            ),
+            "ingest": "own_part record_uses",
+            "learning": "ListedTask MAX_TASK correct_task list_learned reassign_task remove_learned",
+            "past_sessions": "PastSessions count_transcripts learn_from_past",
+            "shell_commands": (
+                "COMMAND_TOOLS MAX_COMMAND git_command named_files normalize_command read_files simple_commands"
+            ),
+            "task_types": "BUILT_IN_TEXT TASK_TYPES VOCABULARY_FILE",
+            "usage_report": "MAX_DAYS ResourceStats Share Stats stats",
+        },
+    )
+
+__all__ = [
+    "BUILT_IN_TEXT",
+    "COMMAND_TOOLS",
+    "ListedTask",
+    "MAX_COMMAND",
+    "MAX_DAYS",
+    "MAX_TASK",
+    "PastSessions",
+    "ResourceStats",
+    "Share",
+    "Stats",
+    "TASK_TYPES",
+    "ToolCall",
+    "VOCABULARY_FILE",
+    "accepts",
+    "calls_of",
+    "commits",
+    "correct_task",
+    "corrects",
+    "count_transcripts",
+    "ended_badly",
+    "failed",
+    "git_command",
+    "is_check",
+    "is_passed_check",
+    "learn_from_past",
+    "list_learned",
+    "named_files",
+    "normalize_command",
+    "only_looks",
+    "own_part",
+    "pair_calls",
+    "read_files",
+    "reassign_task",
+    "record_uses",
+    "remove_learned",
+    "simple_commands",
+    "states",
+    "stats",
+    "undoes",
+    "unquoted_text",
+    "was_refused",
+    "wishes_skill",
+]

@@ -17,8 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.storage.observations import OutcomeSignal
+from evolvable_store.storage import Outcome, OutcomeSignal
 from evolvable_tools.outcomes.shell_commands import (
     COMMAND_TOOLS,
     VIEWERS,
@@ -26,7 +25,7 @@ from evolvable_tools.outcomes.shell_commands import (
     git_command,
     simple_commands,
 )
-from evolvable_tools.sessions.taint import command_line
+from evolvable_tools.sessions import command_line
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from evolvable_store.operation import Head
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.storage.observations import MAIN, Execution, ExecutionUse, OutcomeSignal
+from evolvable_store import Head
+from evolvable_store.storage import MAIN, Execution, ExecutionUse, Outcome, OutcomeSignal
 from evolvable_tools.delegation import delegate_of
 from evolvable_tools.library import AgentLocator, Library
 from evolvable_tools.outcomes.detection import Moment, SessionEnds, outcome_of

@@ -10,12 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evolvable_store import format_time
 from evolvable_store.errors import EvolvableError, NoSuchUse, TryAgain
 from evolvable_store.resource import Kind, main_file
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.storage.learned import LearnedTask
-from evolvable_store.storage.observations import IngestedSession, UsageObservation
-from evolvable_store.transaction import format_time
+from evolvable_store.storage import IngestedSession, LearnedTask, Outcome, UsageObservation
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import BEGIN, SessionEnds, ToolCall, calls_of, ends_of, outcome_of
 from evolvable_tools.outcomes.executors import RunningExecutor, SessionExecutors, VersionUse
@@ -23,8 +21,7 @@ from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.past_prompts import OpenedSkills, session_scopes, tasks_of_prompts
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
 from evolvable_tools.outcomes.task_types import task_type_of
-from evolvable_tools.sessions import SUBAGENT_TOOLS
-from evolvable_tools.sessions.copies import keys_of, mark_copies
+from evolvable_tools.sessions import SUBAGENT_TOOLS, keys_of, mark_copies
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span

@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from evolvable_store import Head
 from evolvable_store.errors import InvalidArgument, NoSuchUse
-from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, likeness, nearest
-from evolvable_store.storage.evidence import Attempt, Outcome
-from evolvable_store.storage.learned import LearnedTask, TaskSource
+from evolvable_store.search import NEAR_DUPLICATE, content_terms, likeness, nearest
+from evolvable_store.storage import Attempt, LearnedTask, Outcome, TaskSource
 from evolvable_tools.authors import AuthorKind, Authorship, authorships, subject_of
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidRef
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.search.learned_texts import NEAR_DUPLICATE, content_terms, nearest
-from evolvable_store.storage.evidence import Outcome
-from evolvable_store.storage.learned import LearnedTask, TaskSource
-from evolvable_store.workingcopy.projects import Projects
+from evolvable_store.search import NEAR_DUPLICATE, content_terms, nearest
+from evolvable_store.storage import LearnedTask, Outcome, TaskSource
+from evolvable_store.workingcopy import Projects
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, outcome_of
 from evolvable_tools.outcomes.executors import TURNS

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolvable_store import regular_file
 from evolvable_store.errors import LibraryReadOnly
-from evolvable_store.regular_files import regular_file
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import session_name, taught_by_prompts
-from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sessions import NoTranscript
-from evolvable_tools.sessions.parser import read_session, transcript_files
+from evolvable_tools.redaction import Redactor
+from evolvable_tools.sessions import NoTranscript, read_session, transcript_files
 
 MAX_BYTES = 256 * 1024 * 1024
 """Bytes of a transcript that is read; a larger one is left out."""

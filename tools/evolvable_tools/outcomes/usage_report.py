@@ -8,12 +8,10 @@ from itertools import permutations
 from operator import attrgetter
 from typing import TypeVar
 
+from evolvable_store import Head, format_time
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
-from evolvable_store.storage import evidence
-from evolvable_store.storage.evidence import Attempt, ImpressionCount, Outcome, SuccessCounts, Tally
-from evolvable_store.transaction import format_time
+from evolvable_store.storage import Attempt, ImpressionCount, Outcome, SuccessCounts, Tally, one_of_each_connection
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import (
@@ -231,7 +229,7 @@ def _line(
     base: Base | None,
     not_counted: int,
 ) -> ResourceStats:
-    helped, verified = share_of(_proof(mine)), share_of(_proof(evidence.one_of_each_connection(_ended(mine))))
+    helped, verified = share_of(_proof(mine)), share_of(_proof(one_of_each_connection(_ended(mine))))
     loaded, used = sum(attempt.loaded for attempt in mine), sum(attempt.used for attempt in mine)
     last = max((attempt.at for attempt in mine if attempt.loaded or attempt.used), default=None)
     dead = ""

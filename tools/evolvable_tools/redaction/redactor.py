@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evolvable_tools.redaction import Hit, holds_any, occurrences, secret_patterns
+from evolvable_tools.redaction import secret_patterns
 from evolvable_tools.redaction.named_secrets import find_assigned, find_placed, is_secret, names_credential
 from evolvable_tools.redaction.secret_patterns import SecretForm, UserPatterns
+from evolvable_tools.redaction.secret_runs import Hit, holds_any, occurrences
 from evolvable_tools.redaction.structured_secrets import find_structured
 from evolvable_tools.redaction.token_detection import CandidateText, find_issued, find_tokens
 

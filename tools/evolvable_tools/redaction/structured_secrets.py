@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from evolvable_tools.redaction import Hit, holds_any, occurrences
 from evolvable_tools.redaction.named_secrets import NAME_WORDS, is_opaque, is_password, is_secret, names_credential
+from evolvable_tools.redaction.secret_runs import Hit, holds_any, occurrences
 from evolvable_tools.redaction.token_detection import CandidateText, is_random
 
 _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})

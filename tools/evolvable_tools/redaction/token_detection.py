@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.redaction import Hit, certain_runs
+from evolvable_tools.redaction.secret_runs import Hit, certain_runs
 
 LEAST = 12
 """Characters of a run that may be a secret; every rule asks for as many."""

@@ -10,24 +10,11 @@ from itertools import islice
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
-from evolvable_store.search.analyzer import MAX_QUERY
-from evolvable_store.search.index import Index, IndexEntry, Ranking
-from evolvable_store.search.learned_texts import PastTasks
-from evolvable_store.storage.evidence import SuccessCounts
+from evolvable_store.search import MAX_QUERY, Index, IndexEntry, PastTasks, Ranking
+from evolvable_store.storage import SuccessCounts
 from evolvable_tools.llm import LanguageModel, ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
-from evolvable_tools.retrieval import (
-    FITS,
-    MODES,
-    Neighbours,
-    SearchDependencies,
-    SearchMatch,
-    SearchQuery,
-    StageReport,
-    StageResult,
-    fits_from,
-    judge_stage,
-)
+from evolvable_tools.retrieval import judge_stage
 from evolvable_tools.retrieval.exact import TaskWords, match_exact
 from evolvable_tools.retrieval.further import (
     LIST_ALL,
@@ -40,6 +27,17 @@ from evolvable_tools.retrieval.further import (
     order_few,
 )
 from evolvable_tools.retrieval.hybrid import fuse_with_vectors, is_clear, order_by_words, report_hybrid
+from evolvable_tools.retrieval.search_types import (
+    FITS,
+    MODES,
+    Neighbours,
+    SearchDependencies,
+    SearchMatch,
+    SearchQuery,
+    StageReport,
+    StageResult,
+    fits_from,
+)
 from evolvable_tools.retrieval.search_verdict import SURE, Verdict, VerdictRule
 
 NEAR = 0.6

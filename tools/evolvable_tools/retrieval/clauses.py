@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from evolvable_store.search.analyzer import FUNCTION_WORDS
-from evolvable_store.search.tokenizer import tokenize
+from evolvable_store.search import FUNCTION_WORDS, tokenize
 
 ALIKE = 0.6
 """Share of the words of the shorter of two descriptions from which they are near-equal."""

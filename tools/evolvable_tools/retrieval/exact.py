@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from evolvable_store.resource import Kind
-from evolvable_store.search.analyzer import MAX_QUERY, terms
-from evolvable_store.search.index import TriggerPhrase
-from evolvable_store.search.tokenizer import tokenize
-from evolvable_tools.retrieval import SearchMatch, StageResult
+from evolvable_store.search import MAX_QUERY, TriggerPhrase, terms, tokenize
+from evolvable_tools.retrieval.search_types import SearchMatch, StageResult
 
 SURE = 0.8
 """From this confidence on, a keyword ranks before any text match."""

@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-from evolvable_store.search.analyzer import FUNCTION_WORDS, MAX_QUERY
-from evolvable_store.search.index import IndexEntry, Ranking
-from evolvable_store.search.tokenizer import fold, tokenize
-from evolvable_store.search.translation import is_not_english
-from evolvable_tools.retrieval import SearchMatch
+from evolvable_store.search import FUNCTION_WORDS, MAX_QUERY, IndexEntry, Ranking, fold, is_not_english, tokenize
+from evolvable_tools.retrieval.search_types import SearchMatch
 
 LIST_ALL = 60
 """Of a library of at most so many resources of a kind all can be chosen."""

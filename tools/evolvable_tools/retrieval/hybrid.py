@@ -11,12 +11,19 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from heapq import nlargest
 
-from evolvable_store.search.analyzer import FUNCTION_WORDS, terms
-from evolvable_store.search.bm25 import PRIOR
-from evolvable_store.search.index import DocumentScore, Index, Ranking, SearchHit, TermScore
-from evolvable_store.search.tokenizer import tokenize
+from evolvable_store.search import (
+    FUNCTION_WORDS,
+    PRIOR,
+    DocumentScore,
+    Index,
+    Ranking,
+    SearchHit,
+    TermScore,
+    terms,
+    tokenize,
+)
 from evolvable_tools.embedding import SimilarResources
-from evolvable_tools.retrieval import PendingNeighbours, SearchMatch, SearchQuery, StageResult
+from evolvable_tools.retrieval.search_types import PendingNeighbours, SearchMatch, SearchQuery, StageResult
 from evolvable_tools.retrieval.siblings import COMPARED, own_words, sibling_bonus
 
 MEANING = 0.5

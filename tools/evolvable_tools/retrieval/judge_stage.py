@@ -11,9 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.search.analyzer import FUNCTION_WORDS
-from evolvable_store.search.index import IndexEntry
-from evolvable_store.search.tokenizer import tokenize
+from evolvable_store.search import FUNCTION_WORDS, IndexEntry, tokenize
 from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, WrongAnswer
 
 JUDGED = 0.7

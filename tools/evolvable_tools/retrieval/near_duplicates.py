@@ -10,9 +10,7 @@ from functools import cache, reduce
 from operator import or_
 
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.search.analyzer import FUNCTION_WORDS
-from evolvable_store.search.index import Index, IndexEntry, SearchHit
-from evolvable_store.search.tokenizer import tokenize
+from evolvable_store.search import FUNCTION_WORDS, Index, IndexEntry, SearchHit, tokenize
 
 ALIKE = 0.68
 """Likeness from which two resources are reported.

@@ -10,7 +10,7 @@ from enum import StrEnum
 from heapq import nlargest
 from itertools import pairwise
 
-from evolvable_tools.retrieval import SearchMatch
+from evolvable_tools.retrieval.search_types import SearchMatch
 
 
 class Verdict(StrEnum):

@@ -9,9 +9,7 @@ from collections.abc import Sequence, Set
 from functools import lru_cache
 from itertools import chain
 
-from evolvable_store.search.analyzer import MAX_QUERY, terms
-from evolvable_store.search.index import Ranking, SearchHit
-from evolvable_store.search.tokenizer import tokenize
+from evolvable_store.search import MAX_QUERY, Ranking, SearchHit, terms, tokenize
 
 COMPARED = 10
 """Matches that are compared with each other."""

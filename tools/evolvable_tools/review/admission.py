@@ -10,19 +10,19 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+from evolvable_store import Files, broken_rules, find_problems
 from evolvable_store.errors import EvolvableError, TryAgain
-from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
-from evolvable_store.validation import broken_rules, find_problems
+from evolvable_store.storage import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_tools.approvals import dump_scan, file_bytes
 from evolvable_tools.library import Library
-from evolvable_tools.review import RefusedCandidate, candidates
+from evolvable_tools.review import candidates
 from evolvable_tools.review.candidates import CandidateDraft, CandidateKind, ReviewCandidate
 from evolvable_tools.review.review_request import EvidenceSpan
+from evolvable_tools.review.review_results import RefusedCandidate
 from evolvable_tools.review.rules import MAX_CLAIM, MEMORY, RULES, RuleCase, RuleContext, RuleViolation, flatten_quote
-from evolvable_tools.scan.scanner import scan
-from evolvable_tools.verbs.memory_facts import content_terms, parse_facts, same_fact
+from evolvable_tools.scan import scan
+from evolvable_tools.verbs import content_terms, parse_facts, same_fact
 
 ALIKE = 0.6
 """Share of terms in common from which two texts are taken for the same thing."""

@@ -10,16 +10,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from evolvable_store import File, Files, check_path, parse_document
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.objects import File, Files
-from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
 from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import TextEdit, append_line, apply_edit
 from evolvable_tools.library import Library
 from evolvable_tools.llm import schema_problem
-from evolvable_tools.verbs.memory_facts import add_fact
+from evolvable_tools.verbs import add_fact
 
 MAX_CANDIDATES = 8
 """Candidates of one review."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from evolvable_store.errors import InvalidArgument, NoSuchResource
-from evolvable_tools.outcomes.detection import accepts, corrects, failed, is_check, states
-from evolvable_tools.review import Assets, Compressed
+from evolvable_tools.outcomes import accepts, corrects, failed, is_check, states
+from evolvable_tools.review.review_results import Assets, Compressed
 
 _TABLE = tomllib.loads(Path(__file__).with_name("context_compression.toml").read_text(encoding="utf-8"))
 _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}

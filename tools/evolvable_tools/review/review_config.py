@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from evolvable_store import waiting_sessions
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Kind
-from evolvable_store.review_queue import waiting_sessions
-from evolvable_store.storage.proposals import OPEN, Review, Reviews, ReviewState, Spending
+from evolvable_store.storage import OPEN, Review, Reviews, ReviewState, Spending
 from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, most_tokens
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 
 MILLION = 1_000_000
 CALLS, TOKENS = 20, 500_000

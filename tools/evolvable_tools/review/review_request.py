@@ -15,19 +15,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.operation import Actor
+from evolvable_store import Actor, main_path
 from evolvable_store.resource import Kind, Ref, slugify
-from evolvable_store.search.tokenizer import tokenize
-from evolvable_store.storage.proposals import Episode
-from evolvable_store.validation import main_path
+from evolvable_store.search import tokenize
+from evolvable_store.storage import Episode
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.outcomes.detection import unquoted_text
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.outcomes import unquoted_text
+from evolvable_tools.redaction import Redactor
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
 from evolvable_tools.review.session_signals import CODES, LEARNABLE, SessionSignal, signals
 from evolvable_tools.sessions import UNTRUSTED, Origin, Session, Span
-from evolvable_tools.verbs import search
+from evolvable_tools.verbs import find_skill
 
 TYPED = Origin.USER
 """Words that a person typed."""
@@ -427,7 +426,7 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
     # asks: what only a person calls can be improved too.
     reviewer = replace(caller, session=None, connection=None, actor=Actor.REVIEW)
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
-        told = search.find_skill(library, reviewer, piece.text[:1_000], limit=3, means=alone)
+        told = find_skill(library, reviewer, piece.text[:1_000], limit=3, means=alone)
         for match in told.matches:
             if match.confidence >= told.fits / 2 and len(found) < MOST_NEAR:
                 near = NearbyResource(match.ref, match.version, match.description[:300], match.why)

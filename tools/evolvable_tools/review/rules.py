@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.tokenizer import tokenize
+from evolvable_store.search import tokenize
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 from evolvable_tools.review import candidates
 from evolvable_tools.review.review_request import ECHOED, TYPED, UNTRUSTED, EvidenceSpan, ReviewRequest, shingles
-from evolvable_tools.verbs.memory_facts import content_terms, says_already
+from evolvable_tools.verbs import content_terms, says_already
 
 
 @dataclass(frozen=True, slots=True)

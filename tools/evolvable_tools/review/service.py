@@ -18,7 +18,16 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from evolvable_store import review_queue
+from evolvable_store import (
+    Actor,
+    QueuedSession,
+    finish_session,
+    format_time,
+    give_back,
+    reclaim,
+    take_session,
+    waiting_sessions,
+)
 from evolvable_store.errors import (
     EvolvableError,
     Invalid,
@@ -28,24 +37,22 @@ from evolvable_store.errors import (
     NotFound,
     TryAgain,
 )
-from evolvable_store.operation import Actor
-from evolvable_store.storage.proposals import Review, Reviews, ReviewState
-from evolvable_store.transaction import format_time
+from evolvable_store.storage import Review, Reviews, ReviewState
+from evolvable_tools import verbs
 from evolvable_tools.approvals import ApprovalPolicy
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
-from evolvable_tools.outcomes.ingest import record_uses
-from evolvable_tools.review import ProposedChange, RefusedCandidate, Reviewed, review_request
+from evolvable_tools.outcomes import record_uses
+from evolvable_tools.review import review_request
 from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
 from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
 from evolvable_tools.review.review_request import ReviewRequest
+from evolvable_tools.review.review_results import ProposedChange, RefusedCandidate, Reviewed
 from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.session_signals import REVIEWER
-from evolvable_tools.sessions import Session
-from evolvable_tools.sessions.parser import read_session
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.sessions import Session, read_session
 
 _turn = threading.Lock()
 _holding = 0
@@ -212,7 +219,7 @@ class _ReviewWork:
         if session.is_copy:
             why = "Other sessions, which were read before, had all of it first; what they taught counts there."
             return Reviewed(None, session.session_id, "done", why)
-        proposal_inbox.expire(self.library)
+        verbs.expire(self.library)
         now = self.library.store.clock()
         said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
         identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
@@ -367,7 +374,7 @@ class _ReviewWork:
         for identity in ids:
             if self.settings.policy(self.library.store.backend.proposals.get(identity).kind) is ApprovalPolicy.AUTO:
                 try:
-                    proposal_inbox.approve_together(self.library, made, [identity], "", how, by_policy=True)
+                    verbs.approve_together(self.library, made, [identity], "", how, by_policy=True)
                 except TryAgain:
                     raise
                 except EvolvableError:
@@ -425,33 +432,33 @@ def work_queue(
         return
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
-            review_queue.reclaim(home, 0)  # the process that took it held this lock, and is gone
-            for _ in range(min(limit, len(review_queue.waiting_sessions(home)))):
-                entry = review_queue.take_session(home)
+            reclaim(home, 0)  # the process that took it held this lock, and is gone
+            for _ in range(min(limit, len(waiting_sessions(home)))):
+                entry = take_session(home)
                 if entry is None:
                     return
                 try:
                     yield _reviewed(_ReviewWork(library, caller, settings), entry)
                 except Invalid as error:
-                    review_queue.finish_session(entry)  # what is no transcript will not become one
+                    finish_session(entry)  # what is no transcript will not become one
                     yield Reviewed(None, entry.session, "done", error.text)
                 except (EvolvableError, OSError) as error:
-                    review_queue.give_back(home, entry)
+                    give_back(home, entry)
                     text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
                     yield Reviewed(None, entry.session, "waits", text)
                     if isinstance(error, ProviderError | OverBudget | LibraryError):  # so would the next one
                         return
                 except BaseException:
                     with contextlib.suppress(OSError):
-                        review_queue.give_back(home, entry)
+                        give_back(home, entry)
                     raise
                 else:
-                    review_queue.finish_session(entry)
+                    finish_session(entry)
     except Timeout:
         return
 
 
-def _reviewed(work: _ReviewWork, entry: review_queue.QueuedSession) -> Reviewed:
+def _reviewed(work: _ReviewWork, entry: QueuedSession) -> Reviewed:
     if work.library.store.read_only:  # nothing of it could be kept
         raise LibraryReadOnly(f"{work.library.store.home} cannot be written.", "The review waits until it can.")
     session = work.read(Path(entry.transcript))

@@ -7,10 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.outcomes import detection
-from evolvable_tools.outcomes.shell_commands import MAX_COMMAND, named_files, normalize_command
-from evolvable_tools.sessions import Origin, Session, Span
-from evolvable_tools.sessions.taint import command_line
+from evolvable_tools import outcomes
+from evolvable_tools.outcomes import MAX_COMMAND, named_files, normalize_command
+from evolvable_tools.sessions import Origin, Session, Span, command_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,12 @@ class SessionStep:
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
     """Return the calls of a session in order, each with its result; none that was refused before it ran."""
-    return [_step(call, result) for call, result in detection.pair_calls(spans) if not is_refused(result)]
+    return [_step(call, result) for call, result in outcomes.pair_calls(spans) if not is_refused(result)]
 
 
 def is_refused(result: Span | None) -> bool:
     """Return whether a result is none: a person, or a setting, did not let the call happen."""
-    return result is not None and result.is_error and detection.was_refused(result.text)
+    return result is not None and result.is_error and outcomes.was_refused(result.text)
 
 
 def _step(call: Span, result: Span | None) -> SessionStep:
@@ -46,10 +45,10 @@ def _step(call: Span, result: Span | None) -> SessionStep:
     command = command_line(given)[:MAX_COMMAND].strip()
     key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(given)}"
     bad = result is not None and (
-        detection.ended_badly(command, result.text, result.is_error) if command else result.is_error
+        outcomes.ended_badly(command, result.text, result.is_error) if command else result.is_error
     )
-    checks = detection.is_check if bad else detection.is_passed_check
-    does = (checks, detection.only_looks, detection.undoes, detection.commits)
+    checks = outcomes.is_check if bad else outcomes.is_passed_check
+    does = (checks, outcomes.only_looks, outcomes.undoes, outcomes.commits)
     return SessionStep(call, result, command, key, bad, *(asks(command) for asks in does))
 
 
@@ -165,17 +164,17 @@ def _signal(code: str, steps: Sequence[SessionStep], said: str, key: str = "") -
 def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield corrections, acceptances, statements that are to hold, and wishes for a skill."""
     for number, span in enumerate(seen.typed):
-        shown, at = detection.unquoted_text(span.text)[:160], (span.turn, (span.index,))
-        if detection.wishes_skill(span.text):
+        shown, at = outcomes.unquoted_text(span.text)[:160], (span.turn, (span.index,))
+        if outcomes.wishes_skill(span.text):
             yield SessionSignal("asked_for_skill", *at, f"The user asked for a skill: {shown}")
-        if detection.states(span.text):
+        if outcomes.states(span.text):
             yield SessionSignal("user_statement", *at, f"The user stated: {shown}")
         before = seen.session.spans[span.index - 1] if span.index else None
         asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
         instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
-        if instead or (number and detection.corrects(span.text, asked)):
+        if instead or (number and outcomes.corrects(span.text, asked)):
             yield SessionSignal("correction", *at, f"The user corrected the work: {shown}")
-        elif number and detection.accepts(span.text):
+        elif number and outcomes.accepts(span.text):
             yield SessionSignal("acceptance", *at, f"The user accepted the work: {shown}")
 
 

@@ -9,10 +9,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from evolvable_store.agent_grants import ALL_TOOLS, plain_key, read_grants, split_outside_brackets
-from evolvable_store.frontmatter import Document, head_text, parse_document
+from evolvable_store import (
+    ALL_TOOLS,
+    Document,
+    head_text,
+    parse_document,
+    plain_key,
+    read_grants,
+    split_outside_brackets,
+)
 from evolvable_store.resource import Kind
-from evolvable_tools.scan import Capability, Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.findings import Capability, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 from evolvable_tools.scan.text_loops import PartFinder
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import NamedTuple
 from zlib import crc32
 
-from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.lexicon import (
     WIDE,
     concepts,

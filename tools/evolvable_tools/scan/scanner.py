@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from evolvable_store.frontmatter import head_text
+from evolvable_store import head_text
 from evolvable_store.resource import Kind, main_file
-from evolvable_tools.scan import Capability, CapabilityDiff, Finding, Scan, order_findings
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings
 from evolvable_tools.scan.classifier import find_unseen, resembling
@@ -23,6 +22,7 @@ from evolvable_tools.scan.content_rules import (
     shape_of_bytes,
     shape_of_text,
 )
+from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, order_findings
 from evolvable_tools.scan.sentence_rules import find_phrases, find_weakened
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
 

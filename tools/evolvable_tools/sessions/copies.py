@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from evolvable_tools.sessions import RawPiece, Session
+from evolvable_tools.sessions.session import RawPiece, Session
 
 MIN_UNIQUE = 16
 """Characters of a name that no two sessions share by chance. A shorter one, such as `call_1`, counts in its file."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from evolvable_store.regular_files import regular_file
-from evolvable_tools.sessions import parse_json
+from evolvable_store import regular_file
+from evolvable_tools.sessions.session import parse_json
 
 MAX_LINE = 32 * 1024 * 1024
 """Bytes of a line that is read; a longer one is left out."""

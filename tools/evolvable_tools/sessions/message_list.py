@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evolvable_tools.sessions import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
+from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, given_of, split_typed, typed_once
 
 _ORIGINS = {origin.value: origin for origin in Origin}

@@ -17,11 +17,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from evolvable_store import read_regular
 from evolvable_store.errors import InvalidArgument, may_pass
-from evolvable_store.regular_files import read_regular
-from evolvable_store.storage.observations import IngestedSession
-from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
-from evolvable_tools.sessions import (
+from evolvable_store.storage import IngestedSession
+from evolvable_tools.redaction import Redactor, StreamRedactor
+from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
+from evolvable_tools.sessions.json_lines import read_records
+from evolvable_tools.sessions.message_list import MessageListFormat
+from evolvable_tools.sessions.readable import HINT, check_readable, count_message
+from evolvable_tools.sessions.session import (
     NoTranscript,
     RawPiece,
     Session,
@@ -32,10 +36,6 @@ from evolvable_tools.sessions import (
     as_text,
     parse_json,
 )
-from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
-from evolvable_tools.sessions.json_lines import read_records
-from evolvable_tools.sessions.message_list import MessageListFormat
-from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.taint import TABLES, QuoteTracker
 from evolvable_tools.sessions.transcript_formats import (
     CLAUDE_CODE_TYPES,

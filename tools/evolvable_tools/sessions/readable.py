@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evolvable_tools.sessions import NoTranscript, RawPiece, TranscriptInfo, UnreadableMessages, as_mapping
+from evolvable_tools.sessions.session import NoTranscript, RawPiece, TranscriptInfo, UnreadableMessages, as_mapping
 from evolvable_tools.sessions.taint import TABLES
 
 HINT = "A transcript is a .jsonl file of Claude Code or Codex, or a list of messages with role and content."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.sessions import UNTRUSTED, Origin
+from evolvable_tools.sessions.session import UNTRUSTED, Origin
 
 TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("origins.toml").read_text("utf-8"))
 """What is known of the clients' tools, tags and prompts."""

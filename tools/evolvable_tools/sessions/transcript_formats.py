@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from evolvable_tools.sessions import (
+from evolvable_tools.sessions.session import (
     SUBAGENT_TOOLS,
     Origin,
     RawPiece,

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from evolvable_store import Head
 from evolvable_store.errors import InvalidArgument, NotFound
-from evolvable_store.operation import Head
 from evolvable_store.resource import MAX_NAME, Kind, Ref, is_name
-from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage import WatchedFolder
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import check_may_decide

@@ -9,8 +9,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from evolvable_store import Head
 from evolvable_store.errors import EvolvableError, LibraryBusy, may_pass
-from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
 from evolvable_tools.authors import NOBODYS, authorships
 from evolvable_tools.caller import Caller

@@ -9,6 +9,21 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from evolvable_store import (
+    Actor,
+    File,
+    Files,
+    Head,
+    Manifest,
+    Operation,
+    Problem,
+    Transaction,
+    WriteResult,
+    blocking_problems,
+    find_problems,
+    lost_files,
+    unclear_problems,
+)
 from evolvable_store.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -16,12 +31,8 @@ from evolvable_store.errors import (
     NoSuchResource,
     VersionConflict,
 )
-from evolvable_store.objects import File, Files, Manifest
-from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_not_plugins, main_file
-from evolvable_store.storage.bindings import Place
-from evolvable_store.transaction import Transaction, WriteResult
-from evolvable_store.validation import Problem, blocking_problems, find_problems, lost_files, unclear_problems
+from evolvable_store.storage import Place
 from evolvable_tools import approvals
 from evolvable_tools.borrowed_text import borrowed_from
 from evolvable_tools.caller import Caller

@@ -6,14 +6,18 @@ It is asked for often, so it reads rows and file times, and of a folder only dir
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from evolvable_store import Manifest
 from evolvable_store.errors import quoted
-from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind
-from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.workingcopy.incoming import DirectoryIssue
-from evolvable_store.workingcopy.leftovers import copied_from
-from evolvable_store.workingcopy.status import DirectoryState
-from evolvable_store.workingcopy.sync_plan import known_files, known_manifest, reasons_against
+from evolvable_store.storage import Binding, WatchedFolder
+from evolvable_store.workingcopy import (
+    DirectoryIssue,
+    DirectoryState,
+    copied_from,
+    known_files,
+    known_manifest,
+    reasons_against,
+)
 from evolvable_tools.library import Library
 
 MOST = 10

@@ -3,13 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from evolvable_store import MAX_DESCRIPTION, Change, Manifest, Severity, Store, is_person_only, parse_document
 from evolvable_store.errors import NoSuchVersion
-from evolvable_store.frontmatter import MAX_DESCRIPTION, Severity, is_person_only, parse_document
-from evolvable_store.objects import Manifest
-from evolvable_store.operation import Change
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage.release_channel import ChannelEntry
-from evolvable_store.store import Store
+from evolvable_store.storage import ChannelEntry
 
 MAX_SHOWN_FILES, MAX_SHOWN_BYTES = 512, 16 * 2**20
 """What every host must take of one skill: SEP-2640, Limits."""

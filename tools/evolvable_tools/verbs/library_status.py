@@ -6,13 +6,10 @@ It is asked for often, so it reads rows and no transcript.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal
+from evolvable_store import Actor, Head, Manifest, Operation, Principal, days_of_use, planned_day, waiting_sessions
 from evolvable_store.resource import Kind
-from evolvable_store.review_queue import waiting_sessions
-from evolvable_store.storage.proposals import APPROVED, REJECTED, Proposal
-from evolvable_store.used_days import planned_day, used_days
-from evolvable_store.workingcopy.put_back import is_put_back
+from evolvable_store.storage import APPROVED, REJECTED, Proposal
+from evolvable_store.workingcopy import is_put_back
 from evolvable_tools import secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
@@ -154,7 +151,7 @@ def describe_plan(library: Library) -> str:
     planned = planned_day(library.store.home)
     if planned is None or library.store.backend.shared:
         return ""
-    left = planned - used_days(library.store.home)
+    left = planned - days_of_use(library.store.home)
     when = f"in {left} days of use" if left > 1 else "on the next day of use"
     step = f"`evolvable gc --older {YEAR_DAYS}d --dry-run` says what"
     return f"what is older than a year is made coarser {when}; {step}"

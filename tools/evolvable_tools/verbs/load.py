@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from evolvable_store import Actor, Head, Principal
 from evolvable_store.errors import InvalidArgument, LibraryTooNew
-from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
+from evolvable_store.storage import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
 from evolvable_tools.authors import AuthorKind, Authorship, provenance_line, version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
+from evolvable_store import MEMORY_CAPS, File, Files
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.objects import File, Files
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.search.analyzer import FUNCTION_WORDS, terms
-from evolvable_store.search.tokenizer import tokenize
-from evolvable_store.validation import MEMORY_CAPS
+from evolvable_store.search import FUNCTION_WORDS, terms, tokenize
 from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import check_text
 from evolvable_tools.library import Library

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.objects import Manifest, make_manifest
-from evolvable_store.operation import Actor, Head
+from evolvable_store import Actor, Head, Manifest, make_manifest
 from evolvable_store.resource import Ref
-from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.workingcopy.status import DirectoryState
+from evolvable_store.storage import WatchedFolder
+from evolvable_store.workingcopy import DirectoryState
 from evolvable_tools.authors import operation_author, reason_notice, version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

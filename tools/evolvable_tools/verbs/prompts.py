@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from evolvable_store import Document, parse_document
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import Document, parse_document
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
@@ -23,7 +23,7 @@ from evolvable_tools.verbs import load
 from evolvable_tools.verbs.search import list_page
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import IndexEntry
+    from evolvable_store.search import IndexEntry
 
 MAX_ARGUMENTS = 16
 """Arguments of one prompt; those behind are passed over."""

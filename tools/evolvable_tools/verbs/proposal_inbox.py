@@ -7,12 +7,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from evolvable_store import (
+    Actor,
+    File,
+    Files,
+    Manifest,
+    Principal,
+    added_conflicts,
+    blocking_problems,
+    find_problems,
+    make_manifest,
+)
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, Refused
-from evolvable_store.objects import File, Files, Manifest, make_manifest
-from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
-from evolvable_store.validation import added_conflicts, blocking_problems, find_problems
+from evolvable_store.storage import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_tools.approvals import (
     MAX_REMOVED,
     check_change,

@@ -13,24 +13,29 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from evolvable_store.bundle.export import open_atomic
+from evolvable_store import (
+    LIBRARY_FILE,
+    MIRRORS,
+    DetectedSecret,
+    Head,
+    Store,
+    blobs_with,
+    holds_text,
+    purge_content,
+    read_regular,
+    unpacked,
+    without_texts,
+)
+from evolvable_store.bundle import open_atomic
 from evolvable_store.errors import InvalidArgument, NoSuchFile
-from evolvable_store.gc import DetectedSecret, blobs_with, purge_content
-from evolvable_store.operation import Head
-from evolvable_store.paths import LIBRARY_FILE, MIRRORS
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Ref, main_file
-from evolvable_store.search import index_file
-from evolvable_store.search.vector_store import forget_vectors
-from evolvable_store.secret_copies import holds_text, unpacked, without_texts
-from evolvable_store.storage.maintenance import PurgeJob
-from evolvable_store.storage.remotes import RemoteState
-from evolvable_store.store import Store
+from evolvable_store.search import EARLIER_INDEX_FILES, INDEX_FILE, forget_vectors
+from evolvable_store.storage import PurgeJob, RemoteState
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library, built_in_redactor
 from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
 
-_INDEXES = (index_file.FILE, *index_file.EARLIER)
+_INDEXES = (INDEX_FILE, *EARLIER_INDEX_FILES)
 _ENDS = ("", "-wal", "-shm", "-journal")
 
 MIN_TEXT = 8

@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
+from evolvable_store import Files, Head, MergeResult, Overlap, broken_rules, changed_lines, find_problems, merge_files
 from evolvable_store.errors import Conflict
-from evolvable_store.merge import MergeResult, Overlap, changed_lines, merge_files
-from evolvable_store.objects import Files
-from evolvable_store.operation import Head
-from evolvable_store.storage.proposals import Proposal
-from evolvable_store.validation import broken_rules, find_problems
-from evolvable_store.workingcopy.resource_merge import name_overlaps
+from evolvable_store.storage import Proposal
+from evolvable_store.workingcopy import name_overlaps
 from evolvable_tools.authors import AuthorKind, Authorship, authorships, version_base
 from evolvable_tools.file_edits import append_line, decode_text
 from evolvable_tools.library import Library

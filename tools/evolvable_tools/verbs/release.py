@@ -7,18 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from evolvable_store import Manifest
 from evolvable_store.errors import InvalidArgument, NoSuchResource, NoSuchVersion, Refused
-from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.release_channel import (
-    Channel,
-    ChannelEntry,
-    ChannelMove,
-    ChannelState,
-    MoveNote,
-    Placement,
-    ReleasePolicy,
-)
+from evolvable_store.storage import Channel, ChannelEntry, ChannelMove, ChannelState, MoveNote, Placement, ReleasePolicy
 from evolvable_tools.authors import reason_notice
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from evolvable_store import Actor, Document, Head, parse_document, summarize
 from evolvable_store.errors import EvolvableError
-from evolvable_store.frontmatter import Document, parse_document, summarize
-from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage.proposals import OPEN
+from evolvable_store.storage import OPEN
 from evolvable_tools.authority import out_of_force, powers_out, short_ref
 from evolvable_tools.authors import version_authorship
 from evolvable_tools.caller import Caller

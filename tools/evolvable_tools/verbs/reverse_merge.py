@@ -7,12 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.merge import MergeResult, Overlap
-from evolvable_store.objects import Files, make_manifest
-from evolvable_store.operation import Actor, Change, Head
+from evolvable_store import Actor, Change, Files, Head, MergeResult, Overlap, Store, make_manifest
 from evolvable_store.resource import Kind, Ref, is_plugins
-from evolvable_store.store import Store
-from evolvable_store.workingcopy.resource_merge import merge_back, name_overlaps
+from evolvable_store.workingcopy import merge_back, name_overlaps
 from evolvable_tools.authors import version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

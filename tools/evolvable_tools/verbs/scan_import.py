@@ -6,19 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evolvable_store import bundle
-from evolvable_store.bundle.import_ import ImportReport
+from evolvable_store import Actor, File, Files, Head, Manifest, bundle, make_manifest, read_regular
+from evolvable_store.bundle import ImportReport
 from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, Refused, Unsafe
-from evolvable_store.objects import File, Files, Manifest, make_manifest
-from evolvable_store.operation import Actor, Head
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
 from evolvable_tools.approvals import add_left_out, check_change, file_bytes, finding_messages
 from evolvable_tools.authors import Authorship, authorships, version_base
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.scan import Finding, FindingSeverity, Scan
-from evolvable_tools.scan.scanner import scan
+from evolvable_tools.scan import Finding, FindingSeverity, Scan, scan
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.unseen_changes import check_is_person, check_may_vouch, vouch_for
 from evolvable_tools.verbs.versions import diff

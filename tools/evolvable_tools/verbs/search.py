@@ -8,27 +8,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from evolvable_store import Actor, Delegate, Head, parse_document
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.frontmatter import Delegate, parse_document
-from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage.evidence import SuccessCounts, Tally
-from evolvable_store.storage.observations import Impression
-from evolvable_store.storage.trial_pool import PooledVersion
+from evolvable_store.storage import Impression, PooledVersion, SuccessCounts, Tally
 from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships, version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegation import DelegateStatus, delegate_status, parse_delegate
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import verified_utilities
-from evolvable_tools.retrieval import FITS, SearchDependencies, SearchMatch, StageReport
-from evolvable_tools.retrieval.search_verdict import Verdict, none_below
+from evolvable_tools.retrieval import FITS, SearchDependencies, SearchMatch, StageReport, Verdict, none_below
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs.load import proven_maturity, summarise
 
 if TYPE_CHECKING:
-    from evolvable_store.search.index import Index, IndexEntry
-    from evolvable_tools.retrieval.near_duplicates import NearDuplicateReport
+    from evolvable_store.search import Index, IndexEntry
+    from evolvable_tools.retrieval import NearDuplicateReport
 
 
 MAX_MATCHES = 20
@@ -165,8 +161,7 @@ def find_skill(
     """
     # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
     from evolvable_tools.llm import RedactingModel
-    from evolvable_tools.retrieval.cascade import break_ties, search_cascade
-    from evolvable_tools.retrieval.further import MOST
+    from evolvable_tools.retrieval import MOST, break_ties, search_cascade
 
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
@@ -338,7 +333,7 @@ def near_duplicates_of(
 
     progress: see `find_near_duplicates`.
     """
-    from evolvable_tools.retrieval.near_duplicates import EACH, find_near_duplicates  # late: 35 ms
+    from evolvable_tools.retrieval import EACH, find_near_duplicates  # late: 35 ms
 
     heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
     if len(heads) <= EACH:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.operation import Head
+from evolvable_store import Head
 from evolvable_store.resource import Kind
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library

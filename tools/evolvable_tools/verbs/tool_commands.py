@@ -21,11 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from evolvable_store import Document, Files, Head, parse_document, read_regular, regular_file
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
-from evolvable_store.frontmatter import Document, parse_document
-from evolvable_store.objects import Files
-from evolvable_store.operation import Head
-from evolvable_store.regular_files import read_regular, regular_file
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.approvals_lock import canonical_form
 from evolvable_tools.authority import field_author, files_author, is_yours, out_of_force

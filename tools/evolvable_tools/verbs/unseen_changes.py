@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from evolvable_store import Actor, Head, Manifest, Operation, Principal
 from evolvable_store.errors import Conflict, Refused
-from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.authors import (
     AuthorKind,

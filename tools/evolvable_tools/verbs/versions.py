@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from evolvable_store import Actor, File, Head, Manifest, TreeEntry
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
-from evolvable_store.objects import File, Manifest, TreeEntry
-from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
 from evolvable_tools.authors import operation_author, reason_notice, version_authorship

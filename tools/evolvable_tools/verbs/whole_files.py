@@ -6,9 +6,8 @@ A person's editor shows the head, so a person replaces it. An agent or a script 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from evolvable_store import PLAIN, Actor, File, Files, Head, Manifest, Principal, TreeEntry, make_manifest
 from evolvable_store.errors import InvalidArgument, VersionConflict
-from evolvable_store.objects import PLAIN, File, Files, Manifest, TreeEntry, make_manifest
-from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import Kind
 from evolvable_tools.authors import AuthorKind, version_authorship
 from evolvable_tools.caller import Caller

@@ -1,1 +1,80 @@
 """What a candidate must pass before anything is spent on it: no model, no trial, only code."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard
+    from evolvable_evolve.evolution.candidates.programs import (
+        ALL_KINDS,
+        MAX_EDITS,
+        EditOperation,
+        InvalidEdit,
+        Program,
+        ProgramEdit,
+        ProgramPart,
+        ProgramPin,
+        apply_edits,
+        changed_parts,
+        diff_programs,
+        load_program,
+        make_part,
+        make_program,
+        parse_part_ref,
+        program_from_json,
+        program_to_json,
+        settle_owners,
+        skill_owners,
+    )
+    from evolvable_evolve.evolution.candidates.static_gate import (
+        ChangeReview,
+        LeakCorpus,
+        check_candidate,
+        find_executable_change,
+        iter_leaves,
+        review_change,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "agent_files": "AgentCard MAIN",
+            "programs": (
+                "ALL_KINDS EditOperation InvalidEdit MAX_EDITS Program ProgramEdit ProgramPart ProgramPin "
+                "apply_edits changed_parts diff_programs load_program make_part make_program parse_part_ref "
+                "program_from_json program_to_json settle_owners skill_owners"
+            ),
+            "static_gate": "ChangeReview LeakCorpus check_candidate find_executable_change iter_leaves review_change",
+        },
+    )
+
+__all__ = [
+    "ALL_KINDS",
+    "AgentCard",
+    "ChangeReview",
+    "EditOperation",
+    "InvalidEdit",
+    "LeakCorpus",
+    "MAIN",
+    "MAX_EDITS",
+    "Program",
+    "ProgramEdit",
+    "ProgramPart",
+    "ProgramPin",
+    "apply_edits",
+    "changed_parts",
+    "check_candidate",
+    "diff_programs",
+    "find_executable_change",
+    "iter_leaves",
+    "load_program",
+    "make_part",
+    "make_program",
+    "parse_part_ref",
+    "program_from_json",
+    "program_to_json",
+    "review_change",
+    "settle_owners",
+    "skill_owners",
+]

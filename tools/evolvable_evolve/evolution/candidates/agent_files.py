@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from evolvable_store import Document, Severity, parse_document
 from evolvable_store.errors import EvolvableError
-from evolvable_store.frontmatter import Document, Severity, parse_document
 from evolvable_store.resource import Kind
-from evolvable_tools.delegation import agent_skills
+from evolvable_tools import agent_skills
 
 AGENT_FILE = "AGENT.md"
 

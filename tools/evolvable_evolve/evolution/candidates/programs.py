@@ -12,15 +12,10 @@ from itertools import islice
 
 from evolvable_evolve.evolution.candidates import agent_files
 from evolvable_evolve.evolution.candidates.agent_files import AGENT_FILE, MAIN, AgentCard
+from evolvable_store import File, check_path, is_frozen, main_path, make_manifest, parse_document
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import is_frozen, parse_document
-from evolvable_store.objects import File, make_manifest
-from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.validation import main_path
-from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import TextEdit, decode_text, edit_text
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library, TextEdit, decode_text, edit_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,9 @@ from evolvable_evolve.evolution.candidates import programs
 from evolvable_evolve.evolution.candidates.agent_files import bounded_agent, owned_skills
 from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
 from evolvable_evolve.evolution.task import Split, Task
-from evolvable_store.agent_grants import read_grants
-from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
-from evolvable_store.objects import File
+from evolvable_store import MAX_DESCRIPTION, File, Problem, broken_rules, find_problems, parse_document, read_grants
 from evolvable_store.resource import Kind
-from evolvable_store.validation import Problem, broken_rules, find_problems
-from evolvable_tools.scan import Finding, FindingSeverity
-from evolvable_tools.scan.capabilities import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES
-from evolvable_tools.scan.scanner import scan
+from evolvable_tools.scan import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES, Finding, FindingSeverity, scan
 
 RUN_LENGTH = 5
 """Words in a row that two texts share by more than chance."""

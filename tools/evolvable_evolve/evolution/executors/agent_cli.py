@@ -16,18 +16,24 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.executors import base, installation
 from evolvable_evolve.evolution.run_config import HostContext, parse_price
 from evolvable_evolve.evolution.task import Price, Rollout, Task, TrialOutcome, make_usage
-from evolvable_evolve.sandbox.exchange import ModelAccess, SandboxOutputError, relay
-from evolvable_evolve.sandbox.mechanisms import MODEL_PORT, Confinement, Sandbox, environment_inside
+from evolvable_evolve.sandbox import (
+    MODEL_PORT,
+    Confinement,
+    ModelAccess,
+    Sandbox,
+    SandboxOutputError,
+    environment_inside,
+    relay,
+)
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath
 from evolvable_store.resource import Kind
-from evolvable_tools.llm import printable_line
-from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
-from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.untrusted_text import REVIEWING_MARK
+from evolvable_tools import REVIEWING_MARK
+from evolvable_tools.llm import ChildProcesses, ProcessResult, printable_line
+from evolvable_tools.redaction import Redactor
 
 MAX_EVENT_BYTES = 64 * 2**20
 """Bytes of the events of one run."""

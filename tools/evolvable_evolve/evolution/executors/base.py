@@ -18,14 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.task import Rollout, Task, TrialOutcome, named_files
-from evolvable_evolve.sandbox.exchange import SandboxOutputError, bring_back
-from evolvable_evolve.sandbox.mechanisms import Confinement, Sandbox, environment_inside
+from evolvable_evolve.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
+from evolvable_store import check_path
 from evolvable_store.errors import EvolvableError
-from evolvable_store.paths import check_path
-from evolvable_tools.llm import ModelAttempt, parse_json, printable_line
-from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
+from evolvable_tools.llm import MAX_OUTPUT, ChildProcesses, ModelAttempt, ProcessResult, parse_json, printable_line
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.run_config import HostContext

@@ -17,7 +17,7 @@ from evolvable_evolve.evolution.executors.installation import (
     iter_skills,
     list_ancestor_dirs,
 )
-from evolvable_evolve.sandbox.exchange import ModelAccess
+from evolvable_evolve.sandbox import ModelAccess
 from evolvable_store.resource import Kind
 
 

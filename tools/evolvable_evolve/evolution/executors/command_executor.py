@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.executors import base
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.task import CRASHED, ModelUsage, Rollout, Task, TrialOutcome, named_files
-from evolvable_evolve.sandbox.exchange import SandboxOutputError
+from evolvable_evolve.sandbox import SandboxOutputError
+from evolvable_store import check_path
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.paths import check_path
-from evolvable_tools.llm import schema_problem
-from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.llm import ProcessResult, schema_problem
 
 PROGRAM_DIR = "program"
 """The folder beside the workspace that holds the program's resources, each in KIND/NAME."""

@@ -14,17 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part
+from evolvable_evolve.evolution.candidates import Program, ProgramPart, make_part
 from evolvable_evolve.evolution.executors.base import Executor, write_below
 from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_store import Document, main_path, parse_document, regular_file
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import Document, parse_document
-from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.validation import main_path
+from evolvable_tools import bound_text
 from evolvable_tools.llm import ModelAttempt
-from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec, run_spec
+from evolvable_tools.verbs import FOLDER, RunSpec, run_spec
 
 COMMAND_TOOL = "Bash"
 """The tool that runs commands, under its best known name."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
+from evolvable_evolve.evolution.candidates import Program, ProgramPart
 from evolvable_evolve.evolution.executors.agent_cli import make_rollout, refuse_program
 from evolvable_evolve.evolution.executors.base import (
     Trajectory,
@@ -27,21 +27,21 @@ from evolvable_evolve.evolution.executors.installation import (
 from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
 from evolvable_evolve.evolution.run_config import HostContext, parse_price
 from evolvable_evolve.evolution.task import Price, Rollout, Task, TrialOutcome
-from evolvable_evolve.sandbox.mechanisms import environment_inside
+from evolvable_evolve.sandbox import environment_inside
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Kind
-from evolvable_tools.llm.anthropic_model import ADDRESS
-from evolvable_tools.llm.conversation import (
+from evolvable_tools import bound_text
+from evolvable_tools.llm import (
+    ADDRESS,
     Conversation,
     ConversationSettings,
+    ModelEndpoint,
     ModelTurn,
     ToolUse,
     TurnFailed,
     open_conversation,
 )
-from evolvable_tools.llm.endpoint import ModelEndpoint
-from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs.tool_commands import FOLDER, RunSpec
+from evolvable_tools.verbs import FOLDER, RunSpec
 
 MAX_TOOL_TEXT = 100_000
 """Characters of one answer of a tool, and bytes of a file that is written."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.task import ModelUsage, Rollout, Task
 from evolvable_store.errors import InvalidArgument

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.executors.base import LIMIT_REACHED, remove_tree, run_confined
-from evolvable_evolve.sandbox.mechanisms import Confinement, ResourceLimits, Sandbox, environment_inside
+from evolvable_evolve.sandbox import Confinement, ResourceLimits, Sandbox, environment_inside
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_tools.llm import schema_problem
-from evolvable_tools.llm.command_model import ProcessResult
-from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs.tool_commands import RunSpec
+from evolvable_tools import bound_text
+from evolvable_tools.llm import ProcessResult, schema_problem
+from evolvable_tools.verbs import RunSpec
 
 MAX_INPUT, MAX_OUTPUT = 256 * 1024, 200_000
 """Bytes of a tool's input as JSON, and of its output."""

@@ -1,1 +1,80 @@
 """The ledger of a run: its directory, its records and the state that they add up to."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.ledger.run_directory import (
+        DAMAGE_ERRORS,
+        EVOLVE_DIR,
+        Ledger,
+        LedgerBusy,
+        LedgerDamaged,
+        LedgerError,
+        LedgerRecord,
+        RunDirectory,
+        create_run,
+        find_run,
+        iter_runs,
+        ledger_head,
+        read_ledger,
+        translate_damage,
+    )
+    from evolvable_evolve.evolution.ledger.run_reducer import (
+        Journal,
+        fold_records,
+        iter_run_states,
+        load_run,
+        load_run_state,
+        read_records,
+    )
+    from evolvable_evolve.evolution.ledger.run_state import (
+        AskedQuestion,
+        CandidateDecision,
+        RunCandidate,
+        RunPhase,
+        RunState,
+        mean,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "run_directory": (
+                "DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerError LedgerRecord "
+                "RunDirectory create_run find_run iter_runs ledger_head read_ledger translate_damage"
+            ),
+            "run_reducer": "Journal fold_records iter_run_states load_run load_run_state read_records",
+            "run_state": "AskedQuestion CandidateDecision RunCandidate RunPhase RunState mean",
+        },
+    )
+
+__all__ = [
+    "AskedQuestion",
+    "CandidateDecision",
+    "DAMAGE_ERRORS",
+    "EVOLVE_DIR",
+    "Journal",
+    "Ledger",
+    "LedgerBusy",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerRecord",
+    "RunCandidate",
+    "RunDirectory",
+    "RunPhase",
+    "RunState",
+    "create_run",
+    "find_run",
+    "fold_records",
+    "iter_run_states",
+    "iter_runs",
+    "ledger_head",
+    "load_run",
+    "load_run_state",
+    "mean",
+    "read_ledger",
+    "read_records",
+    "translate_damage",
+]

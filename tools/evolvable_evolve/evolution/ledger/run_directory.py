@@ -21,10 +21,9 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
-from evolvable_evolve.evolution.candidates import programs
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program, program_from_json, program_to_json
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound, TryAgain
-from evolvable_store.workingcopy.staging_dir import sync_folder
+from evolvable_store.workingcopy import sync_folder
 
 LedgerRecord = Mapping[str, Any]
 """One record: its `type`, `at` (when it was written, UTC, ISO 8601), and the fields of its type."""
@@ -291,7 +290,7 @@ class RunDirectory:
         """Keep a program under its digest."""
         place = self.path / "programs" / f"{program.digest}.json"
         if not place.exists():
-            _write_durably(place, programs.program_to_json(program))
+            _write_durably(place, program_to_json(program))
 
     def program(self, digest: str) -> Program:
         """Return a program that was kept. Raises NotFound, LibraryCorrupt."""
@@ -301,7 +300,7 @@ class RunDirectory:
             raise NotFound(f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`") from None
         if self._is_purged(f"programs/{digest}.json", data):
             raise NotFound(f"Program {digest[:12]} of run {self.id} held what a person purged.", "Start a new run.")
-        program = programs.program_from_json(data)
+        program = program_from_json(data)
         if program.digest != digest:
             raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
         return program

@@ -18,8 +18,7 @@ from evolvable_evolve.evolution.ledger.run_state import (
     RunSpending,
     RunState,
 )
-from evolvable_evolve.evolution.statistics.paired_tests import pool_estimates, read_estimates
-from evolvable_evolve.evolution.statistics.staged_test import EQUAL_SHARES
+from evolvable_evolve.evolution.statistics import EQUAL_SHARES, pool_estimates, read_estimates
 from evolvable_evolve.evolution.task import ModelUsage, TrialOutcome
 
 _WHOLE = ""  # the record itself, and none of its fields

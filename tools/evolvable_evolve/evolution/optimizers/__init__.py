@@ -1,1 +1,17 @@
 """The optimizers, each a composition of reflect, select and improve over the same gate, budget, ledger and test."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_optimizer
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "optimizer": "Optimizer compose_step open_optimizer",
+        },
+    )
+
+__all__ = ["Optimizer", "compose_step", "open_optimizer"]

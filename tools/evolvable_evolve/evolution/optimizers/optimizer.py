@@ -13,7 +13,7 @@ from typing import Any
 from evolvable_evolve.evolution import acceptance, composition, search_operators, structure_round
 from evolvable_evolve.evolution.operators import STRUCTURE_MODE, Builder, Improve, OptimizerStep, Reflect, Select
 from evolvable_evolve.evolution.optimizer_registry import AcceptanceGate, optimizer_kind
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence
+from evolvable_evolve.evolution.proposers import Evidence
 from evolvable_evolve.evolution.run_config import ParentStrategy
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_store.errors import InvalidArgument

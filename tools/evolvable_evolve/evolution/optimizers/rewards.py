@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any
 
 from evolvable_evolve.evolution import search_operators
-from evolvable_evolve.evolution.candidates.programs import Program
+from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.optimizers import surrogates
 from evolvable_evolve.evolution.optimizers.optimizer import Optimizer
-from evolvable_evolve.evolution.proposers.edit_plan import EditPlan
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence, QuestionGuide
+from evolvable_evolve.evolution.proposers import EditPlan, Evidence, QuestionGuide
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.search_operators import make_evidence
 from evolvable_evolve.evolution.task import Trial

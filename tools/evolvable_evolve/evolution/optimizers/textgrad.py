@@ -12,23 +12,22 @@ from itertools import takewhile
 from typing import Any
 
 from evolvable_evolve.evolution import search_operators
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunState
+from evolvable_evolve.evolution.candidates import Program, ProgramPart, make_part, make_program
+from evolvable_evolve.evolution.ledger import CandidateDecision, LedgerRecord, RunState
 from evolvable_evolve.evolution.optimizers.optimizer import Optimizer
-from evolvable_evolve.evolution.proposers.edit_plan import one_line
-from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer
-from evolvable_evolve.evolution.proposers.role_prompts import (
+from evolvable_evolve.evolution.proposers import (
     MAX_CRITIQUE,
     Evidence,
+    NeedsAnswer,
     critic_question,
     make_masker,
+    one_line,
     rewrite_question,
     shorten,
 )
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.variables import ResourceVariable, apply_variables, list_variables
-from evolvable_store.objects import File
+from evolvable_store import File
 
 FILE = "file"
 

@@ -7,15 +7,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates import programs
-from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard
-from evolvable_evolve.evolution.candidates.programs import EditOperation, InvalidEdit, Program, ProgramEdit
-from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
+from evolvable_evolve.evolution.candidates import (
+    ALL_KINDS,
+    MAIN,
+    MAX_EDITS,
+    AgentCard,
+    EditOperation,
+    InvalidEdit,
+    LeakCorpus,
+    Program,
+    ProgramEdit,
+    parse_part_ref,
+)
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
-from evolvable_evolve.evolution.structure.structure_gate import Restructure
+from evolvable_evolve.evolution.structure import Restructure
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind
-from evolvable_tools.file_edits import TextEdit
+from evolvable_tools import TextEdit
 
 
 class FailureCause(StrEnum):
@@ -169,8 +177,8 @@ def parse_plan(
     program: Program,
     asked: ModelQuestion,
     *,
-    kinds: frozenset[Kind] = programs.ALL_KINDS,
-    max_edits: int = programs.MAX_EDITS,
+    kinds: frozenset[Kind] = ALL_KINDS,
+    max_edits: int = MAX_EDITS,
     corpus: LeakCorpus | None = None,
 ) -> EditPlan:
     """Return what a proposer wants, with what may not be built left out.
@@ -213,7 +221,7 @@ def _parse_intent(
     one: Mapping[str, Any], program: Program, known: Container[str], unclear: set[str], kinds: frozenset[Kind]
 ) -> EditIntent:
     op, parts, other = EditOperation(one["op"]), program.by_ref, ""
-    kind, name = programs.parse_part_ref(str(one["ref"]))
+    kind, name = parse_part_ref(str(one["ref"]))
     if kind not in kinds or kind is Kind.ENVIRONMENT:
         raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
     if (op is EditOperation.CREATE) is (name in parts):
@@ -221,7 +229,7 @@ def _parse_intent(
     if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
-        second, other = programs.parse_part_ref(str(one.get("other", "")))
+        second, other = parse_part_ref(str(one.get("other", "")))
         if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
     tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
@@ -240,9 +248,7 @@ BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.sc
 """JSON schema of a builder's answer."""
 
 
-def parse_edits(
-    answer: Mapping[str, Any], plan: EditPlan, max_edits: int = programs.MAX_EDITS
-) -> tuple[ProgramEdit, ...]:
+def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
     """Return the edits that a builder wrote. Raises InvalidEdit when they are not those that were asked for."""
     edits = tuple(_parse_edit(one) for one in answer["edits"])
     wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}

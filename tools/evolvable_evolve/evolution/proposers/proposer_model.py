@@ -13,15 +13,25 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.ledger import RunDirectory
 from evolvable_evolve.evolution.run_config import HostContext, RunSettings, parse_price
 from evolvable_evolve.evolution.task import ModelUsage, Price, add_usage, make_usage
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_tools.llm import LanguageModel, ModelAttempt, ProviderError, Request, WrongAnswer, schema_problem
-from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
-from evolvable_tools.llm.command_model import CommandModel, command_of
-from evolvable_tools.llm.endpoint import FallbackModel, ModelEndpoint
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.llm import (
+    MODEL,
+    AnthropicModel,
+    CommandModel,
+    FallbackModel,
+    LanguageModel,
+    ModelAttempt,
+    ModelEndpoint,
+    ProviderError,
+    Request,
+    WrongAnswer,
+    command_of,
+    schema_problem,
+)
+from evolvable_tools.redaction import Redactor
 
 CLIENTS = ("claude", "codex")
 """Clients that only answer, by a command line of ours."""

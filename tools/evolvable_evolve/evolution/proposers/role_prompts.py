@@ -8,9 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.agent_files import MAIN
-from evolvable_evolve.evolution.candidates.programs import ALL_KINDS, MAX_EDITS, Program, ProgramPart, skill_owners
-from evolvable_evolve.evolution.candidates.static_gate import iter_leaves
+from evolvable_evolve.evolution.candidates import (
+    ALL_KINDS,
+    MAIN,
+    MAX_EDITS,
+    Program,
+    ProgramPart,
+    iter_leaves,
+    skill_owners,
+)
 from evolvable_evolve.evolution.proposers.edit_plan import (
     BUILDER_SCHEMA,
     CARD_SCHEMA,
@@ -20,11 +26,11 @@ from evolvable_evolve.evolution.proposers.edit_plan import (
     structure_schema,
 )
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
-from evolvable_evolve.evolution.structure.structure_gate import Restructure
+from evolvable_evolve.evolution.structure import Restructure
 from evolvable_evolve.evolution.task import Split, Task, Trial
 from evolvable_evolve.variables import ResourceVariable
 from evolvable_store.resource import Kind
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 
 ANSWER_MASK = "[expected answer]"
 """What stands where an answer that was expected stood."""

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory
-from evolvable_evolve.evolution.ledger.run_state import RunState, mean
+from evolvable_evolve.evolution.ledger import LedgerRecord, RunDirectory, RunState, mean
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,17 @@ import htpy as h
 from htpy import Node, code, details, p, section, span, summary, td, th, tr
 from markupsafe import Markup
 
-from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_evolve.evolution.ledger.run_reducer import fold_records, read_records
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision
+from evolvable_evolve.evolution.ledger import (
+    CandidateDecision,
+    RunDirectory,
+    fold_records,
+    read_records,
+    translate_damage,
+)
 from evolvable_evolve.evolution.report import charts, solution_table
 from evolvable_evolve.evolution.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
 from evolvable_evolve.evolution.task import Split
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction import Redactor
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MAX_TASKS = 12

@@ -7,16 +7,22 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory
-from evolvable_evolve.evolution.ledger.run_state import CandidateDecision, RunCandidate, RunState, mean
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.ledger import (
+    CandidateDecision,
+    LedgerRecord,
+    RunCandidate,
+    RunDirectory,
+    RunState,
+    mean,
+)
 from evolvable_evolve.evolution.report.diagnosis import RoundDiagnosis, collect_diagnosis
 from evolvable_evolve.evolution.report.solution_table import SolutionRow, round_costs, rounds_of_run
 from evolvable_evolve.evolution.run_config import RunSettings
-from evolvable_evolve.evolution.statistics.paired_tests import paired_interval
+from evolvable_evolve.evolution.statistics import paired_interval
 from evolvable_evolve.evolution.task import Split, TrialOutcome
-from evolvable_tools.metrics import wilson_interval
-from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools import wilson_interval
+from evolvable_tools.redaction import Redactor
 
 
 def _describe_calibration(record: LedgerRecord) -> str:

@@ -4,12 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
-from evolvable_evolve.evolution.ledger.run_state import RunState
+from evolvable_evolve.evolution.ledger import LedgerRecord, RunState
 from evolvable_evolve.evolution.task import CodeOutcome, ModelUsage, Split, TrialOutcome
-from evolvable_evolve.evolution.trials.budget import Bill, to_bill
-from evolvable_evolve.evolution.trials.round_records import ROUND
-from evolvable_evolve.evolution.trials.trial import parse_trial
+from evolvable_evolve.evolution.trials import ROUND, Bill, parse_trial, to_bill
 
 FINAL = "final"
 """The row of the answers that count, with what all rounds took."""

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
-from evolvable_evolve.evolution.ledger.run_state import RunState
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.ledger import LedgerRecord, RunState
+from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import Rollout, ScorerError, ScorerSpec, Task, TaskSet, TrialOutcome
 from evolvable_store.errors import InvalidArgument
 

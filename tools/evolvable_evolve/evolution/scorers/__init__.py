@@ -1,1 +1,55 @@
 """Scorers: they say how good an answer is. A scorer that cannot say raises ScorerError and never returns 0."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.scorers.external_scorers import (
+        MAX_KNOWN_ANSWERS,
+        MIN_AGREEMENT,
+        MIN_KNOWN_ANSWERS,
+        JudgeCalibration,
+        JudgeScorer,
+        JudgeSetup,
+        check_calibration,
+        command_score,
+        family_warning,
+        rubric_digest,
+        run_judge_calibration,
+        samples_digest,
+        special_files,
+    )
+    from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, argument_problem, known_samples, sample_list
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "external_scorers": (
+                "JudgeCalibration JudgeScorer JudgeSetup MAX_KNOWN_ANSWERS MIN_AGREEMENT MIN_KNOWN_ANSWERS "
+                "check_calibration command_score family_warning rubric_digest run_judge_calibration "
+                "samples_digest special_files"
+            ),
+            "registry": "TaskSetScorer argument_problem known_samples sample_list",
+        },
+    )
+
+__all__ = [
+    "JudgeCalibration",
+    "JudgeScorer",
+    "JudgeSetup",
+    "MAX_KNOWN_ANSWERS",
+    "MIN_AGREEMENT",
+    "MIN_KNOWN_ANSWERS",
+    "TaskSetScorer",
+    "argument_problem",
+    "check_calibration",
+    "command_score",
+    "family_warning",
+    "known_samples",
+    "rubric_digest",
+    "run_judge_calibration",
+    "sample_list",
+    "samples_digest",
+    "special_files",
+]

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_evolve.evolution.executors import base
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, NoAnswer, ProposerModel
+from evolvable_evolve.evolution import executors
+from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, NoAnswer, ProposerModel
 from evolvable_evolve.evolution.task import (
     CodeOutcome,
     JudgeRefused,
@@ -27,8 +27,7 @@ from evolvable_evolve.evolution.task import (
     Task,
     named_files,
 )
-from evolvable_tools.llm import printable_line, schema_problem
-from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.llm import ProcessResult, printable_line, schema_problem
 
 COMMAND_SCORER_SECONDS = 60.0
 """How long a scorer may take, where its argument `timeout_s` says nothing."""
@@ -45,7 +44,7 @@ async def command_score(
     *,
     files: Mapping[str, bytes],
     seconds: float = COMMAND_SCORER_SECONDS,
-    host: base.CommandHost = base.UNCONFINED,
+    host: executors.CommandHost = executors.UNCONFINED,
 ) -> Score:
     """Run the scorer and return what it says. Raises ScorerError.
 
@@ -64,7 +63,7 @@ async def command_score(
             ran = await host.run(command, place / "workspace", seconds, given, readable=shown, returns=False)
         except (OSError, ValueError) as error:
             raise ScorerError(
-                f"The scorer of task {task.id} cannot be started: {printable_line(base.start_problem(error))}.",
+                f"The scorer of task {task.id} cannot be started: {printable_line(executors.start_problem(error))}.",
                 "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
             ) from None
     score = _parse_output(task.id, ran, seconds)
@@ -82,7 +81,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
         except (OSError, shutil.Error) as error:
             raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
     (place / "taskset").mkdir()
-    base.write_below(place / "taskset", files)
+    executors.write_below(place / "taskset", files)
     if transcript:
         (place / "transcript.txt").write_text(transcript, encoding="utf-8", errors="replace")
 
@@ -115,7 +114,7 @@ def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
         said = printable_line(ran.err.decode("utf-8", "replace")[-400:])
         raise ScorerError(f"The scorer of task {task} ended with exit code {ran.code}{f': {said}' if said else '.'}")
     try:
-        said_ = base.parse_strict_json(ran.out)
+        said_ = executors.parse_strict_json(ran.out)
     except (ValueError, RecursionError):
         raise ScorerError(
             f"The scorer of task {task} printed no JSON: {printable_line(ran.out.decode('utf-8', 'replace'))}",
@@ -131,7 +130,7 @@ def _parse_score(said: Any) -> Score:
     """Return the score that a scorer's JSON says. Raises ValueError."""
     if not isinstance(said, dict):
         raise ValueError("it is no JSON object")
-    if fault := schema_problem(said, base.load_schema(Path(__file__).with_name("command_score.schema.json"))):
+    if fault := schema_problem(said, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))):
         raise ValueError(fault)
     feedback, evidence = said.get("feedback_public") or "", said.get("evidence_private") or ""
     if said.get("status") == "infra_error":
@@ -149,7 +148,7 @@ def _parse_score(said: Any) -> Score:
     )
 
 
-JUDGE_SCHEMA = base.load_schema(Path(__file__).with_name("judge.schema.json"))
+JUDGE_SCHEMA = executors.load_schema(Path(__file__).with_name("judge.schema.json"))
 """JSON schema of a judge's answer."""
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors import base
+from evolvable_evolve.evolution import executors
 from evolvable_evolve.evolution.scorers import external_scorers
 from evolvable_evolve.evolution.scorers.numeric import (
     find_final_answer,
@@ -49,7 +49,7 @@ def extract_json(output: str) -> Any:
     """
     for text in (output, *reversed(_FENCED.findall(output))):
         try:
-            return base.parse_strict_json(text)
+            return executors.parse_strict_json(text)
         except (ValueError, RecursionError):
             continue
     if found := list(_iter_embedded(output[-_SEARCHED:])):
@@ -64,7 +64,7 @@ def _iter_embedded(text: str) -> Iterator[Any]:
         if not start:
             return
         try:
-            value, at = base.STRICT_JSON.raw_decode(text, start.start())
+            value, at = executors.STRICT_JSON.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             at = start.end()
         else:
@@ -161,9 +161,9 @@ async def match_pattern(
     given = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
     command = (sys.executable, "-I", "-S", "-c", _PROGRAM)
     try:
-        ran = await base.run_command(command, json.dumps(given).encode(), timeout=seconds)
+        ran = await executors.run_command(command, json.dumps(given).encode(), timeout=seconds)
     except OSError as error:
-        raise ScorerError(f"The process for a pattern cannot be started: {base.start_problem(error)}.") from None
+        raise ScorerError(f"The process for a pattern cannot be started: {executors.start_problem(error)}.") from None
     if ran.code is None:
         raise ScorerError(
             f"The pattern took longer than {seconds:g} s on an answer of {len(text):,} characters.",
@@ -226,7 +226,7 @@ class TaskSetScorer:
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
-    host: base.CommandHost = base.UNCONFINED
+    host: executors.CommandHost = executors.UNCONFINED
     judge: external_scorers.JudgeScorer | None = None
     registered: Mapping[str, RegisteredScorer] = field(default_factory=dict)
 

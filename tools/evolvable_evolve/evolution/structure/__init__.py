@@ -1,1 +1,32 @@
 """Restructuring of agents: what the traces say of the structure, and the gate that decides on one edit."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.structure.structure_evidence import (
+        AgentTrace,
+        LocalRepair,
+        StructureInput,
+        summarise_structure,
+    )
+    from evolvable_evolve.evolution.structure.structure_gate import Restructure, StructureThresholds, decide_structure
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "structure_evidence": "AgentTrace LocalRepair StructureInput summarise_structure",
+            "structure_gate": "Restructure StructureThresholds decide_structure",
+        },
+    )
+
+__all__ = [
+    "AgentTrace",
+    "LocalRepair",
+    "Restructure",
+    "StructureInput",
+    "StructureThresholds",
+    "decide_structure",
+    "summarise_structure",
+]

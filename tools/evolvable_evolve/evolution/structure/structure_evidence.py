@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
-from evolvable_tools.metrics import Utility, wilson_interval
+from evolvable_tools import Utility, wilson_interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from enum import StrEnum
 from math import comb
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.agent_files import MAIN
-from evolvable_evolve.evolution.candidates.programs import EditOperation
-from evolvable_evolve.evolution.statistics.paired_tests import alpha_for_look
+from evolvable_evolve.evolution.candidates import MAIN, EditOperation
+from evolvable_evolve.evolution.statistics import alpha_for_look
 from evolvable_evolve.evolution.structure.structure_evidence import PairRow, StructureSummary, TypeRow
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind

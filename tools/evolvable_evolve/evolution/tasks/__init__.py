@@ -1,1 +1,92 @@
 """Task sets: the tasks that programs are measured on, read, split and checked, with a held-out test."""
+
+from typing import TYPE_CHECKING
+
+from evolvable_store import late_names
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution.tasks.classify import (
+        MAX_CATEGORIES,
+        Classified,
+        label_tasks,
+        name_categories,
+        render_categories,
+    )
+    from evolvable_evolve.evolution.tasks.diagnostics import (
+        MIN_TASKS,
+        TaskSetCheck,
+        check_taskset,
+        count_by_category,
+        count_by_split,
+        count_groups,
+    )
+    from evolvable_evolve.evolution.tasks.holdout import (
+        HeldOutTest,
+        TestAccessLog,
+        TestRunner,
+        hold_out_test,
+        look_at,
+        opened_before,
+        redact_file,
+    )
+    from evolvable_evolve.evolution.tasks.look_transfer import LookTransfer, record_shown_test
+    from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog
+    from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, format_ids
+    from evolvable_evolve.evolution.tasks.session_import import (
+        SessionTaskSet,
+        draft_from_sessions,
+        propose_session_tasks,
+        refuse_learned_sessions,
+        try_checks,
+    )
+    from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "classify": "Classified MAX_CATEGORIES label_tasks name_categories render_categories",
+            "diagnostics": "MIN_TASKS TaskSetCheck check_taskset count_by_category count_by_split count_groups",
+            "holdout": "HeldOutTest TestAccessLog TestRunner hold_out_test look_at opened_before redact_file",
+            "look_transfer": "LookTransfer record_shown_test",
+            "opened_tasks": "OpenedTaskLog",
+            "scorer_calibration": "IssueLevel format_ids",
+            "session_import": (
+                "SessionTaskSet draft_from_sessions propose_session_tasks refuse_learned_sessions try_checks"
+            ),
+            "table_import": "ImportedTable TableColumns read_table",
+        },
+    )
+
+__all__ = [
+    "Classified",
+    "HeldOutTest",
+    "ImportedTable",
+    "IssueLevel",
+    "LookTransfer",
+    "MAX_CATEGORIES",
+    "MIN_TASKS",
+    "OpenedTaskLog",
+    "SessionTaskSet",
+    "TableColumns",
+    "TaskSetCheck",
+    "TestAccessLog",
+    "TestRunner",
+    "check_taskset",
+    "count_by_category",
+    "count_by_split",
+    "count_groups",
+    "draft_from_sessions",
+    "format_ids",
+    "hold_out_test",
+    "label_tasks",
+    "look_at",
+    "name_categories",
+    "opened_before",
+    "propose_session_tasks",
+    "read_table",
+    "record_shown_test",
+    "redact_file",
+    "refuse_learned_sessions",
+    "render_categories",
+    "try_checks",
+]

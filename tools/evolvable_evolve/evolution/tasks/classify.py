@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.proposers.proposer_model import (
-    ModelQuestion,
-    ModelRole,
-    ProposerModel,
-)
+from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, ProposerModel
 from evolvable_evolve.evolution.task import ModelUsage, Split, Task, TaskSet, add_usage
 from evolvable_evolve.evolution.tasks.reader import LINES
 from evolvable_store.errors import InvalidArgument

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_evolve.evolution.run_config import default_test_repeats
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, narrow_sizes
-from evolvable_evolve.evolution.statistics.paired_tests import NOISE, POWER
-from evolvable_evolve.evolution.statistics.power import PowerDesign, smallest_gain
-from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
+from evolvable_evolve.evolution.scorers import TaskSetScorer
+from evolvable_evolve.evolution.statistics import (
+    MIN_GROUPS,
+    NOISE,
+    POWER,
+    PowerDesign,
+    alpha_of_look,
+    narrow_sizes,
+    smallest_gain,
+)
 from evolvable_evolve.evolution.task import Split, Task, TaskSet, task_fixtures
 from evolvable_evolve.evolution.tasks.scorer_calibration import (
     IssueLevel,

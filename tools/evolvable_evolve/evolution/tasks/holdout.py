@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from filelock import FileLock
 
-from evolvable_evolve.evolution.executors.base import parse_strict_json
-from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR
+from evolvable_evolve.evolution.executors import parse_strict_json
+from evolvable_evolve.evolution.ledger import EVOLVE_DIR
 from evolvable_evolve.evolution.task import Split, Task, TaskSet, Trial
 from evolvable_evolve.evolution.tasks import reader
 from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
@@ -24,7 +24,7 @@ from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
 from evolvable_store.errors import LibraryCorrupt, Refused
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
+    from evolvable_evolve.evolution.trials import TrialRequest, TrialRunner
 
 
 ACCESS_FILE = "looks.jsonl"

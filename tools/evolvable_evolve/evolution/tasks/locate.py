@@ -22,14 +22,11 @@ from evolvable_evolve.evolution.tasks.reader import (
     read_taskset,
     task_folders,
 )
+from evolvable_store import Actor, Principal, read_regular
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
-from evolvable_store.operation import Actor, Principal
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref, slugify
-from evolvable_store.workingcopy.tree_reader import read_folder, read_single
-from evolvable_tools.authors import AuthorKind, authorships
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_store.workingcopy import read_folder, read_single
+from evolvable_tools import AuthorKind, Caller, Library, authorships
 from evolvable_tools.llm import NamedCommands, parse_json
 
 APPROVALS_FILE = "approved-commands.jsonl"

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR
+from evolvable_evolve.evolution.ledger import EVOLVE_DIR
 from evolvable_evolve.evolution.tasks.holdout import ACCESS_FILE, TestAccessLog
 from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.tasks.opened_tasks import OPENED_FILE, OpenedTaskLog, TaskOpening
 from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
+from evolvable_store import read_regular
 from evolvable_store.errors import EvolvableError
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
+from evolvable_tools import Caller, Library
 
 
 def backup_files(home: Path) -> dict[str, bytes]:

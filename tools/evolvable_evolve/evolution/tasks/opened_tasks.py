@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from evolvable_evolve.evolution.ledger.run_directory import EVOLVE_DIR
+from evolvable_evolve.evolution.ledger import EVOLVE_DIR
 from evolvable_evolve.evolution.tasks.similarity import TextSketch
 from evolvable_store.errors import LibraryCorrupt
 

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import load_schema, parse_strict_json
-from evolvable_evolve.evolution.scorers.registry import argument_problem
+from evolvable_evolve.evolution.executors import load_schema, parse_strict_json
+from evolvable_evolve.evolution.scorers import argument_problem
 from evolvable_evolve.evolution.task import (
     PublicCheck,
     ScorerSpec,
@@ -23,8 +23,8 @@ from evolvable_evolve.evolution.task import (
     assign_splits,
 )
 from evolvable_evolve.evolution.tasks.similarity import group_tasks
+from evolvable_store import path_problem
 from evolvable_store.errors import InvalidResource
-from evolvable_store.paths import path_problem
 
 AUTO_SPLIT = "auto"
 """The split of a task that says none: it is dealt out by its id."""

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import WorkspaceError, open_workspace
-from evolvable_evolve.evolution.scorers import external_scorers
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
+from evolvable_evolve.evolution import scorers
+from evolvable_evolve.evolution.executors import WorkspaceError, open_workspace
+from evolvable_evolve.evolution.scorers import TaskSetScorer, sample_list
 from evolvable_evolve.evolution.task import Rollout, Score, ScorerError, Task, TaskSet, task_fixtures
 from evolvable_evolve.evolution.tasks.reader import scorer_files
 
@@ -267,11 +267,11 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
         yield make_issue("guesses-pass", seen.guessed)
 
 
-def _judge_issues(own: Sequence[Task], judge: external_scorers.JudgeScorer | None) -> Iterator[TaskSetIssue]:
+def _judge_issues(own: Sequence[Task], judge: scorers.JudgeScorer | None) -> Iterator[TaskSetIssue]:
     counts = {side: sum(len(sample_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
     judged = format_tasks([task.id for task in own])
-    if min(counts.values()) < external_scorers.MIN_KNOWN_ANSWERS:
-        yield make_issue("judge-uncalibrated", judged=judged, least=external_scorers.MIN_KNOWN_ANSWERS)
+    if min(counts.values()) < scorers.MIN_KNOWN_ANSWERS:
+        yield make_issue("judge-uncalibrated", judged=judged, least=scorers.MIN_KNOWN_ANSWERS)
     elif judge is None:
-        asked = {side: min(external_scorers.MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
-        yield make_issue("judge", judged=judged, agreement=external_scorers.MIN_AGREEMENT, **asked)
+        asked = {side: min(scorers.MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
+        yield make_issue("judge", judged=judged, agreement=scorers.MIN_AGREEMENT, **asked)

@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evolvable_evolve.evolution.scorers.external_scorers import MIN_KNOWN_ANSWERS
-from evolvable_evolve.evolution.scorers.registry import known_samples
+from evolvable_evolve.evolution.scorers import MIN_KNOWN_ANSWERS, known_samples
 from evolvable_evolve.evolution.task import Split, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import find_leaks
 from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evolvable_evolve.evolution.tasks.session_tasks import SessionTask
-from evolvable_tools.library import Library
+from evolvable_tools import Library
 
 CHECK_SCRIPT = "check_exit.py"
 """The program beside the tasks that runs a check."""

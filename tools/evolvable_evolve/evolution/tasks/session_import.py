@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import WorkspaceError
-from evolvable_evolve.evolution.scorers.external_scorers import MIN_KNOWN_ANSWERS
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
+from evolvable_evolve.evolution.executors import WorkspaceError
+from evolvable_evolve.evolution.scorers import MIN_KNOWN_ANSWERS, TaskSetScorer, sample_list
 from evolvable_evolve.evolution.task import ScorerError, Split, Task, TaskSet
 from evolvable_evolve.evolution.tasks.reader import (
     ENVIRONMENT_FILE,
@@ -34,17 +33,14 @@ from evolvable_evolve.evolution.tasks.session_completion import (
 )
 from evolvable_evolve.evolution.tasks.session_files import CHECK_SCRIPT, command_files
 from evolvable_evolve.evolution.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
+from evolvable_store import MAX_FILES, MAX_RESOURCE, File
 from evolvable_store.errors import EvolvableError, InvalidArgument, quoted
-from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
-from evolvable_store.workingcopy.git_history import commit_files, recent_commits
-from evolvable_tools.caller import Caller
-from evolvable_tools.library import Library
-from evolvable_tools.outcomes.ingest import own_part
-from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, UnreadableMessages
-from evolvable_tools.sessions.parser import read_session
-from evolvable_tools.verbs import proposal_inbox
-from evolvable_tools.verbs.resource_info import copied_from
+from evolvable_store.workingcopy import commit_files, recent_commits
+from evolvable_tools import Caller, Library, verbs
+from evolvable_tools.outcomes import own_part
+from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, UnreadableMessages, read_session
+from evolvable_tools.verbs import copied_from
 
 SESSION_SOURCE = "session:"
 """How the source of a task that was found in a session begins."""
@@ -369,7 +365,7 @@ def propose_session_tasks(library: Library, caller: Caller, draft: SessionDraft)
     if draft.found:
         reason = f"{len(draft.found)} tasks from {draft.sessions} sessions"
         files = {path: File(data) for path, data in draft.files.items()}
-        identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, files, reason)
+        identity = verbs.propose(library, caller, draft.ref, draft.base, files, reason)
         return replace(outcome, proposal=identity)
     return outcome
 

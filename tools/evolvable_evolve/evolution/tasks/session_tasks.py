@@ -13,21 +13,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from evolvable_store.paths import path_problem
-from evolvable_store.workingcopy.git_history import TreeTooLarge
-from evolvable_tools.outcomes.detection import (
+from evolvable_store import path_problem
+from evolvable_store.workingcopy import TreeTooLarge
+from evolvable_tools.outcomes import (
     ToolCall,
     accepts,
     calls_of,
     corrects,
     ended_badly,
+    git_command,
     is_check,
     only_looks,
     undoes,
 )
-from evolvable_tools.outcomes.shell_commands import git_command
-from evolvable_tools.sessions import Session, Span
-from evolvable_tools.sessions.taint import command_line
+from evolvable_tools.sessions import Session, Span, command_line
 
 MIN_PROMPT, MAX_PROMPT = 20, 6_000
 """Characters of a prompt: a shorter one leans on what was said before, a longer one is a pasted text."""

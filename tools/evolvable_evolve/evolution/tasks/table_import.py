@@ -10,10 +10,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.executors.base import parse_strict_json
+from evolvable_evolve.evolution.executors import parse_strict_json
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
+from evolvable_store import read_regular
 from evolvable_store.errors import InvalidArgument, quoted
-from evolvable_store.regular_files import read_regular
 from evolvable_store.resource import Kind, Ref, slugify
 
 MAX_TABLE = 16 * 2**20

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.executors.base import Executor
-from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.executors import Executor
+from evolvable_evolve.evolution.proposers import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_evolve.evolution.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
 from evolvable_evolve.evolution.trials import trial
 from evolvable_tools.llm import ModelAttempt

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_evolve.evolution.ledger import Ledger, LedgerRecord
 from evolvable_evolve.evolution.run_config import SpendLimit
 from evolvable_evolve.evolution.task import ModelUsage
 from evolvable_evolve.evolution.trials.trial import judging_usage

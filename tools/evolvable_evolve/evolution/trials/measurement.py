@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, Executor, remove_stale_workspaces
-from evolvable_evolve.evolution.ledger.run_directory import Ledger
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.executors import UNCONFINED, CommandHost, Executor, remove_stale_workspaces
+from evolvable_evolve.evolution.ledger import Ledger
+from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import CRASHED, ModelUsage, Task, Trial, TrialOutcome, task_fixtures
 from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, PriceUnknown, Reservation, RunBudget
 from evolvable_evolve.evolution.trials.round_records import attempt_records, code_fields, round_records

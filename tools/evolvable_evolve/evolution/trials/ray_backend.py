@@ -23,7 +23,7 @@ from evolvable_evolve.evolution.trials import trial
 from evolvable_evolve.evolution.trials.attempt_json import InvalidAttempt, decode_attempt
 from evolvable_evolve.evolution.trials.backends import FinishedJobs
 from evolvable_evolve.evolution.trials.ray_worker import GivenRecipe, NodeRecipe, pack_job
-from evolvable_evolve.sandbox.mechanisms import environment_inside
+from evolvable_evolve.sandbox import environment_inside
 from evolvable_store.errors import EvolvableError
 
 BRIDGE: Final = "evolvable_evolve.evolution.trials.ray_bridge"

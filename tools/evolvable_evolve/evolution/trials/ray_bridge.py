@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from evolvable_evolve.evolution.executors.base import remove_tree
+from evolvable_evolve.evolution.executors import remove_tree
 from evolvable_evolve.evolution.trials.attempt_json import MAX_ATTEMPT
 from evolvable_evolve.evolution.trials.ray_worker import remove_stale_folders, run_on_node
 

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, Executor
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.executors import UNCONFINED, CommandHost, Executor
 from evolvable_evolve.evolution.task import Rollout, Task
 from evolvable_evolve.evolution.trials import trial
 from evolvable_evolve.evolution.trials.attempt_json import MAX_ATTEMPT, encode_attempt

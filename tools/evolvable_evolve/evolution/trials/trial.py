@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from evolvable_evolve.evolution.candidates.programs import Program
-from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, Executor, open_workspace
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.executors import UNCONFINED, CommandHost, Executor, open_workspace
+from evolvable_evolve.evolution.ledger import LedgerRecord
 from evolvable_evolve.evolution.task import (
     CRASHED,
     ModelUsage,
