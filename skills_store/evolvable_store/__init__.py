@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from evolvable_store.late_names import late_names
+from evolvable_store.faces import late_names
 
 if TYPE_CHECKING:
     from evolvable_store.agent_grants import ALL_TOOLS, plain_key, read_grants, split_outside_brackets

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from evolvable_store.late_names import late_names
+from evolvable_store.faces import late_names
 
 if TYPE_CHECKING:
     from evolvable_store.storage.address import Address, PostgresHome, read_home, save_address

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from evolvable_store.late_names import late_names
+from evolvable_store.faces import late_names
 
 if TYPE_CHECKING:
     from evolvable_store.workingcopy.discovery import COMMANDS, count_resources, discover, is_single
