@@ -1,4 +1,9 @@
-"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on disk."""
+"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on disk.
+
+Begin with `Config` and `read_config`: environment, home and configuration files are read here and nowhere below. An
+annex or a plugin joins by `evolvable_server.plugins`, and draws pages with `evolvable_server.page_kit`. `Serving` is
+a running server.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,10 @@
-"""Resources, their versions, and how they change. Knows no client, no model and no settings."""
+"""The storage layer: resources, their versions, and how they change. Knows no client, no model and no settings.
+
+Begin with `Store`: it opens a library, and `Store.transaction` is the only way to change a name in it. A change is an
+`Operation` by an `Actor`; a version is a `Manifest` of `File`s. `evolvable_store.resource` has `Ref` and `Kind`,
+`evolvable_store.errors` every error. The tables, the index, the folders and the archives are packages with faces of
+their own: `storage`, `search`, `workingcopy`, `bundle`.
+"""
 
 from typing import TYPE_CHECKING
 

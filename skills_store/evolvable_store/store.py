@@ -20,7 +20,8 @@ from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Intent, Operation, Principal, Signer
 from evolvable_store.paths import ADDRESS_FILE, Registered, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, near_names
-from evolvable_store.storage import SqliteStorage, Storage
+from evolvable_store.storage import Storage
+from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
 
 OPENER = "evolvable_server.plugins:open_storage"

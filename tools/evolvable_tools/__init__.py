@@ -1,4 +1,9 @@
-"""Operations on a library: the verbs that MCP, the command line and the dashboard share."""
+"""The use cases of a library, which MCP, the command line and the page share.
+
+Begin with `Library`, a store with all that a verb needs, and `Caller`, in whose name a verb runs. The verbs are in
+`evolvable_tools.verbs`. This face has what several of them need: approvals, authors, the audit log, text of others in
+answers, secrets that must not leave. Knows no protocol and no terminal.
+"""
 
 from typing import TYPE_CHECKING
 

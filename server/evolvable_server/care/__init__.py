@@ -1,4 +1,8 @@
-"""Look after an installation: what doctor reports, archives and backups, uninstalling."""
+"""Look after an installation: what doctor reports, archives and backups, uninstalling.
+
+Begin with `examine`, the report of doctor (`Health`), and `export` and `back_up`. The command line and the page call
+the same functions.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,9 @@
-"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and commands for persons only.
+"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal.
 
-`serve` without options, as clients start it, runs from here: click and the registry of commands take time and memory
-that a server has no use for.
+Begin with `main`, the entry point, and for a new command with `command` and `CommandContext`: they open the library,
+print text or JSON and end with an `ExitCode`. `evolvable_server.cli.terminal` has what prints. `serve` without
+options, as clients start it, runs from here: click and the registry of commands take time and memory that a server
+has no use for.
 """
 
 import contextlib

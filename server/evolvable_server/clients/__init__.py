@@ -1,4 +1,8 @@
-"""Clients that can be connected: their configuration files, and our entry in them."""
+"""Clients that can be connected: their configuration files, and our entry in them.
+
+Begin with `connect` and `disconnect`, and `all_clients` for the table of known clients.
+`evolvable_server.clients.client` has `Client`, what a plugin describes a further one with.
+"""
 
 from typing import TYPE_CHECKING
 

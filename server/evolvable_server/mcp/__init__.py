@@ -1,4 +1,9 @@
-"""The MCP server."""
+"""The MCP server: tools, resources, prompts, questions to the person, notifications.
+
+Begin with `declare_tools` and `add_tool`, the tools as functions. `evolvable_server.mcp.server` has `LibraryServer`,
+`evolvable_server.mcp.call` what is known of one call: its caller, connection and permissions. `FastStart` answers
+first, before the SDK is imported.
+"""
 
 from typing import TYPE_CHECKING
 

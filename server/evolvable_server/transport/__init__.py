@@ -1,4 +1,8 @@
-"""Transports: stdio for one client, streamable HTTP for several, with their access and limits."""
+"""Transports: stdio for one client, and the checks and limits of HTTP.
+
+Begin with `run_stdio`. `HostCheck` refuses foreign Host and Origin headers, `BodyLimit` large bodies; the annex for
+teams serves HTTP with them.
+"""
 
 from typing import TYPE_CHECKING
 

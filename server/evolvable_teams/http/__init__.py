@@ -1,4 +1,7 @@
-"""Serve a library over HTTP, and pass one on to a client over stdio."""
+"""Serve a library over HTTP, and pass one on to a client over stdio.
+
+Begin with `serve`; `run_bridge` is the client's side.
+"""
 
 from typing import TYPE_CHECKING
 

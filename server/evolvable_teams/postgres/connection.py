@@ -21,7 +21,8 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     LibraryUnreachable,
 )
-from evolvable_store.storage import GIVE_UP_SECONDS, LATEST, POLICY, SEQUENCE, PostgresHome
+from evolvable_store.storage import LATEST, POLICY, SEQUENCE, PostgresHome
+from evolvable_store.storage.connection import GIVE_UP_SECONDS
 from evolvable_teams.postgres import schema, vector_table
 from evolvable_teams.postgres.dialect import bind, is_pragma, translate
 

@@ -22,7 +22,8 @@ import psycopg
 
 from evolvable_store import EMBEDDED_FOLDER, LIBRARY_FILE, running_postgres
 from evolvable_store.errors import AlreadyExists, LibraryBusy, LibraryError, Refused
-from evolvable_store.storage import Address, file_lock, retry, save_address
+from evolvable_store.storage import Address, save_address
+from evolvable_store.storage.connection import file_lock, retry
 
 if sys.platform != "win32":
     import pwd

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_store import storage
 from evolvable_store.errors import LibraryCorrupt, LibraryTooNew
 from evolvable_store.storage import LATEST, NAMES
+from evolvable_store.storage import connection as driver
 from evolvable_teams.postgres.dialect import LOCAL_TABLES
 
 _TYPES = {"INTEGER": "bigint", "TEXT": 'text COLLATE "C"', "BLOB": "bytea", "REAL": "double precision"}
 
 _ROWS: dict[int, str] = {
-    NAMES.index(step) + 1: storage.read_script(script)
+    NAMES.index(step) + 1: driver.read_script(script)
     for step, script in (("m020_audit", "m020_postgres.sql"), ("m024_shown", "m024_postgres.sql"))
 }
 """By step of SQLite's migrations: what it changes in rows that are there, in PostgreSQL's spelling."""
@@ -26,7 +26,7 @@ _ROWS: dict[int, str] = {
 FIRST = 19
 """The step at which this storage began: no database of PostgreSQL has rows of an earlier one."""
 
-BASE = storage.read_script("postgres_base.sql")
+BASE = driver.read_script("postgres_base.sql")
 
 MIGRATION_LOCK = 0x45564C56
 """An advisory lock of the database: a migration has it alone, and transactions that write share it."""
@@ -50,10 +50,10 @@ class TableShape:
 
 def _declared() -> tuple[list[TableShape], list[tuple[str, str, str, str]]]:
     """Return the tables of SQLite's migrations, and their indexes: unique or '', name, table, and the rest."""
-    memory = storage.dbapi.connect(":memory:", isolation_level=None)
+    memory = driver.dbapi.connect(":memory:", isolation_level=None)
     try:
         for name in NAMES:
-            storage.run_script(memory, storage.read_script(f"{name}.sql"))
+            driver.run_script(memory, driver.read_script(f"{name}.sql"))
         query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
         tables = [_read_table(memory, name, sql) for name, sql in memory.execute(query).fetchall()]
         query = "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY rowid"

@@ -14,16 +14,8 @@ import psycopg
 
 from evolvable_store import ADDRESS_FILE, CHANGE_MARK, Registered, check_home, no_homes
 from evolvable_store.errors import EvolvableError, LibraryError, LibraryReadOnly, NoLibrary
-from evolvable_store.storage import (
-    LATEST,
-    Connection,
-    HomePlaces,
-    SqlStorage,
-    WaitingPlaces,
-    check_version,
-    read_home,
-    retry,
-)
+from evolvable_store.storage import LATEST, HomePlaces, SqlStorage, WaitingPlaces, check_version, read_home
+from evolvable_store.storage.connection import Connection, retry
 from evolvable_teams.postgres.administration import PostgresMaintenance, PostgresPurges
 from evolvable_teams.postgres.connection import (
     PostgresConnection,

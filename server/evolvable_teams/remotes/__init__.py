@@ -1,4 +1,8 @@
-"""The library as an ordinary git repository: commits out of operations, and what commits of others would change."""
+"""The library as an ordinary git repository: commits out of operations, and what commits of others would change.
+
+Begin with `Remote`, `push` and `open_pull`. Commits of others are hostile input: they become proposals
+(`IncomingResource`).
+"""
 
 from typing import TYPE_CHECKING
 

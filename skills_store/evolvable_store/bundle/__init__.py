@@ -1,4 +1,9 @@
-"""Export and import: JSON with every version, a zip, plain folders."""
+"""Export and import of a library: JSON with every version, a zip, plain folders.
+
+Begin with `export_json` and `import_json`, which lose nothing. `export_folders`, `import_folders` and their zip
+counterparts carry the newest versions as files. An archive is hostile input: `folder_candidate` says what would come
+in before anything does.
+"""
 
 from typing import TYPE_CHECKING
 

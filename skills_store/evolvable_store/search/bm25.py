@@ -22,7 +22,7 @@ from evolvable_store.search.analyzer import (
     term,
 )
 from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
     from evolvable_store.search.posting_loops import Sums, weights_at

@@ -31,7 +31,7 @@ from evolvable_store.search.learned_texts import (
     past_tasks,
 )
 from evolvable_store.search.postings import SETTLED_AT_ONCE, VisibilityFilter
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
 
 __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]

@@ -17,7 +17,7 @@ from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.search.tokenizer import tokenize
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 
 MAX_DESCRIPTION = 8_192
 """Characters of a description that are kept; the specification allows 1,024."""

@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from evolvable_store import storage
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.search.prefix_filter import PrefixFilter
-from evolvable_store.storage import Connection
+from evolvable_store.storage import connection as driver
+from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-FORMAT = storage.DerivedFormat(
+FORMAT = driver.DerivedFormat(
     application_id=0x45564C58,  # EVLX
     version=6,
     script=Path(__file__).with_name("index.sql"),
@@ -86,8 +86,8 @@ class IndexFile:
         """Lend a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
         with (
             self._lent() as connection,
-            storage.ImmediateTransaction(connection, self.path),
-            storage.translate_damage(self.path),
+            driver.ImmediateTransaction(connection, self.path),
+            driver.translate_damage(self.path),
         ):
             yield connection
 
@@ -103,7 +103,7 @@ class IndexFile:
         """
         place = self.path.parent / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
-        lock = storage.file_lock(place / f"{self.path.stem}.lock")
+        lock = driver.file_lock(place / f"{self.path.stem}.lock")
         if not self._await_turn(lock, wait, done):
             raise LibraryBusy("Another process is indexing the library.", "Searches find what it has indexed so far.")
         try:
@@ -140,10 +140,10 @@ class IndexFile:
         except IndexError:  # asking first would be no use: another thread may be faster
             connection = self._connect()
         try:
-            with storage.translate_damage(self.path):
+            with driver.translate_damage(self.path):
                 yield connection
         finally:
-            if self._idle is idle and len(idle) < storage.MAX_IDLE:
+            if self._idle is idle and len(idle) < driver.MAX_IDLE:
                 idle.append(connection)
             else:  # there are enough, or the file was replaced meanwhile
                 connection.close()
@@ -151,8 +151,8 @@ class IndexFile:
     def _connect(self) -> Connection:
         if _identity(self.path) != self._known:
             raise DamagedFile("the file was replaced")
-        with storage.translate_damage(self.path, opening=True):
-            return storage.connect(self.path, durable=False, access="write")
+        with driver.translate_damage(self.path, opening=True):
+            return driver.connect(self.path, durable=False, access="write")
 
     def _forget_if_forked(self) -> None:
         if self._pid != os.getpid():
@@ -203,8 +203,8 @@ class IndexFile:
         refuse_outdated: also for one of an earlier analysis. A private copy stays: each process would make it again.
         """
         self._known = _identity(self.path)
-        with storage.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
-            connection = storage.connect(self.path, durable=False)
+        with driver.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
+            connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
             self._known = self._known or _identity(self.path)
             FORMAT.prepare(connection, self.path)
@@ -215,9 +215,9 @@ class IndexFile:
 
     def _set_aside(self) -> None:
         """Move the file away for diagnosis; only the last one stays."""
-        with storage.file_lock(self.path.with_name(f"{INDEX_FILE}.lock")):
+        with driver.file_lock(self.path.with_name(f"{INDEX_FILE}.lock")):
             if _identity(self.path) == self._known:  # else another process was faster
-                storage.set_aside(self.path)
+                driver.set_aside(self.path)
 
     def _private_copy(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="evolvable-index-"))

@@ -11,7 +11,7 @@ from evolvable_store.search import index_entries, postings
 from evolvable_store.search.index_entries import AnalyzedText, SourceText, analyze_source
 from evolvable_store.search.index_file import IndexFile, read_state
 from evolvable_store.search.learned_texts import COUNT_LEARNED, LearnedTexts, changed_resources
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 

@@ -29,7 +29,7 @@ from evolvable_store.search.rare_postings import (
     take_out_rare,
     without_places,
 )
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
     from evolvable_store.search.posting_loops import gather_postings

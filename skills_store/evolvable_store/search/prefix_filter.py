@@ -6,7 +6,7 @@ Nearly every two neighbouring words of a task begin none; a filter in memory sav
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 
 _MARK = "\t"
 # A name of one word is marked: most words that are one only stand in a task, and nobody asks for those.

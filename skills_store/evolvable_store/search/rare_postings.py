@@ -21,7 +21,7 @@ from evolvable_store.search.posting_loops import (
     pack_entry,
     size_of_entry,
 )
-from evolvable_store.storage import Connection
+from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
     from evolvable_store.search.posting_loops import read_entries

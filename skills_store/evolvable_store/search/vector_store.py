@@ -13,9 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_store import storage
 from evolvable_store.errors import DamagedFile, LibraryError
-from evolvable_store.storage import Connection
+from evolvable_store.storage import connection as driver
+from evolvable_store.storage.connection import Connection
 
 VECTORS_FILE = "vectors.db"
 
@@ -23,7 +23,7 @@ _LEARNED = """CREATE TABLE IF NOT EXISTS learned (
     model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, hash)
 ) STRICT, WITHOUT ROWID"""
 
-FORMAT = storage.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
+FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
 def open_vectors(home: Path) -> Connection:
@@ -40,12 +40,12 @@ def open_vectors(home: Path) -> Connection:
 
 def set_aside(home: Path) -> None:
     """Move the file away for diagnosis; only the last one stays."""
-    storage.set_aside(home / VECTORS_FILE)
+    driver.set_aside(home / VECTORS_FILE)
 
 
 def _open_file(path: Path) -> Connection:
     with _translate_damage(path), contextlib.ExitStack() as unless_ready:
-        connection = storage.connect(path, durable=False)
+        connection = driver.connect(path, durable=False)
         unless_ready.callback(connection.close)
         FORMAT.prepare(connection, path)
         connection.execute(_LEARNED)  # a file made before these were kept lacks only this table
@@ -54,7 +54,7 @@ def _open_file(path: Path) -> Connection:
 
 
 def _translate_damage(path: Path) -> AbstractContextManager[None]:
-    return storage.translate_damage(path, opening=True)
+    return driver.translate_damage(path, opening=True)
 
 
 _BY_TEXT = ("vector", "token")  # tables whose rows belong to a text of a model
@@ -68,7 +68,7 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
     path = home / VECTORS_FILE
     if not path.exists():
         return
-    with contextlib.closing(storage.connect(path, durable=False, access="write")) as connection:
+    with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
         connection.execute("PRAGMA secure_delete=ON")
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
         for table in there.intersection(_BY_TEXT):  # an older file has no tokens until an embedder opens it
@@ -145,13 +145,13 @@ def embedding_progress(home: Path) -> EmbeddingProgress | None:
     if not (home / VECTORS_FILE).is_file():
         return None
     try:
-        with contextlib.closing(storage.connect(home / VECTORS_FILE, durable=False, access="read")) as db:
+        with contextlib.closing(driver.connect(home / VECTORS_FILE, durable=False, access="read")) as db:
             # The one before is kept too, and may have been made later.
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
             wanted = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
             return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], wanted)) if rows else None
-    except (LibraryError, *storage.Errors):
+    except (LibraryError, *driver.Errors):
         return None
 
 
@@ -333,7 +333,7 @@ class Vectors:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        with _translate_damage(self.path), storage.ImmediateTransaction(self._db, self.path):
+        with _translate_damage(self.path), driver.ImmediateTransaction(self._db, self.path):
             yield
 
 

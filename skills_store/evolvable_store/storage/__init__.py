@@ -1,4 +1,9 @@
-"""Storage of the library: the protocol and its SQLite implementation."""
+"""Storage of the library: the protocol, and its implementation over SQLite.
+
+Begin with `Storage` and `Writer`, the protocol that the layers above know; each group of tables is a repository
+behind it (`EvidenceLog`, `Reviews`, `ReleasePolicy`). Two modules are doors beside the face, so that contracts can
+name them: `sqlite`, for the code that opens a library, and `connection`, for code that opens a database of its own.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -22,22 +27,7 @@ if TYPE_CHECKING:
     )
     from evolvable_store.storage.carried_places import carry_places, is_below, is_folder
     from evolvable_store.storage.collection_store import ListingChoice
-    from evolvable_store.storage.connection import (
-        GIVE_UP_SECONDS,
-        MAX_IDLE,
-        Connection,
-        DerivedFormat,
-        Errors,
-        ImmediateTransaction,
-        connect,
-        dbapi,
-        file_lock,
-        read_script,
-        retry,
-        run_script,
-        set_aside,
-        translate_damage,
-    )
+    from evolvable_store.storage.connection import Errors
     from evolvable_store.storage.evidence import (
         Attempt,
         EvidenceLog,
@@ -114,7 +104,6 @@ if TYPE_CHECKING:
     from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
     from evolvable_store.storage.repository import Lender, SqliteRepository
     from evolvable_store.storage.sql import SEQUENCE, SqlStorage
-    from evolvable_store.storage.sqlite import SqliteStorage
     from evolvable_store.storage.trial_pool import PooledVersion, PoolState, PoolUnit, check_share
 else:
     __getattr__ = late_names(
@@ -130,10 +119,7 @@ else:
             ),
             "carried_places": "carry_places is_below is_folder",
             "collection_store": "ListingChoice",
-            "connection": (
-                "Connection DerivedFormat Errors GIVE_UP_SECONDS ImmediateTransaction MAX_IDLE connect "
-                "dbapi file_lock read_script retry run_script set_aside translate_damage"
-            ),
+            "connection": "Errors",
             "evidence": (
                 "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome SuccessCounts Tally "
                 "UngradedEvidence Usage Use one_of_each_connection"
@@ -157,7 +143,6 @@ else:
             "remotes": "RemoteState RemoteWaiting",
             "repository": "Lender SqliteRepository",
             "sql": "SEQUENCE SqlStorage",
-            "sqlite": "SqliteStorage",
             "trial_pool": "PoolState PoolUnit PooledVersion check_share",
         },
     )
@@ -179,9 +164,7 @@ __all__ = [
     "ChannelState",
     "CheckedState",
     "ClientSession",
-    "Connection",
     "Decision",
-    "DerivedFormat",
     "DirectoryMark",
     "Draft",
     "EXPIRED",
@@ -190,12 +173,10 @@ __all__ = [
     "EvidenceLog",
     "Execution",
     "ExecutionUse",
-    "GIVE_UP_SECONDS",
     "Grade",
     "HeldDirectory",
     "HomePlaces",
     "ITEM_SESSIONS",
-    "ImmediateTransaction",
     "ImportStaging",
     "Impression",
     "ImpressionCount",
@@ -206,7 +187,6 @@ __all__ = [
     "Lender",
     "ListingChoice",
     "MAIN",
-    "MAX_IDLE",
     "Maintenance",
     "MoveNote",
     "NAMES",
@@ -245,7 +225,6 @@ __all__ = [
     "SqlStorage",
     "SqliteFacts",
     "SqliteRepository",
-    "SqliteStorage",
     "StagedChange",
     "Storage",
     "SuccessCounts",
@@ -265,10 +244,7 @@ __all__ = [
     "carry_places",
     "check_share",
     "check_version",
-    "connect",
-    "dbapi",
     "describe_sqlite",
-    "file_lock",
     "is_below",
     "is_folder",
     "is_followed",
@@ -276,10 +252,5 @@ __all__ = [
     "open_library",
     "parse_signals",
     "read_home",
-    "read_script",
-    "retry",
-    "run_script",
     "save_address",
-    "set_aside",
-    "translate_damage",
 ]

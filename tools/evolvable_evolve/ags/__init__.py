@@ -1,4 +1,8 @@
-"""Agents that plan together: a planner that never executes, a bus of messages, and workers on the trial backends."""
+"""Agents that plan together: a planner that never executes, a bus of messages, and workers.
+
+Begin with `start_ags` and `ags_status`; `drive_ags` runs the plan in a process of its own. Workers run on the trial
+backends of evolution.
+"""
 
 from typing import TYPE_CHECKING
 

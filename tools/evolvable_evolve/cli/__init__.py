@@ -1,4 +1,7 @@
-"""The commands of the annex of evolution."""
+"""The commands of the annex of evolution.
+
+`evolvable_evolve.plugin` names them to the command line. `check_cluster` is the check that doctor runs.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,9 @@
-"""Evolution: searching for better resources with tasks, and promoting only what a sealed test carries."""
+"""Evolution: searching for better resources with tasks, and promoting only what a sealed test carries.
+
+Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what programs are
+measured on, `RunState` is what the ledger adds up to. The packages within have faces of their own for each other;
+code outside of evolution imports from here.
+"""
 
 from typing import TYPE_CHECKING
 

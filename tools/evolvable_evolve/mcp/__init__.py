@@ -1,4 +1,8 @@
-"""The MCP tools of the annex of evolution."""
+"""The MCP tools of the annex of evolution.
+
+`add_evolving`, `add_rspl`, `add_approved_tools` and `add_ags` declare one group each; `evolvable_evolve.plugin` calls
+them.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,7 @@
-"""Rounds over real sessions, and the pool of versions on trial."""
+"""Rounds over real sessions, and the pool of versions on trial.
+
+Begin with `run_round` (`RoundReport`), and with `start_trial`, `decide_trial` and `list_pool` for the pool.
+"""
 
 from typing import TYPE_CHECKING
 

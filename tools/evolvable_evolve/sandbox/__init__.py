@@ -1,4 +1,8 @@
-"""Sandboxes: run a command isolated from the rest of the machine."""
+"""Sandboxes: run a command isolated from the rest of the machine.
+
+Begin with `sandbox_of`, which finds what this machine can do, and `Sandbox.run`. `Bubblewrap` is the mechanism;
+`ResourceLimits` and `ModelAccess` say what is inside.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,8 @@
-"""Look after a library: its health, copies of it, its recovery from a backup."""
+"""Look after a library: its health, copies of it, its recovery from a backup.
+
+Begin with `check_library`, what is wrong and what to do about it. `copy_skills` copies skills between homes;
+`checked_copy` and `check_backup` are the steps of a recovery.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,9 @@
-"""Language models: requests, answers checked against a schema, errors, and commands that a person configured."""
+"""Language models: a question, an answer checked against a schema, and the ways to ask.
+
+Begin with `LanguageModel` and `Request`. A model is behind an API (`AnthropicModel`, `OpenAIModel`) or is a command
+of the user (`CommandModel`); `parse_endpoint` and `NamedModels` read which ones a person named. `RedactingModel`
+removes secrets from every request once more. No SDK is imported before the first question.
+"""
 
 from typing import TYPE_CHECKING
 

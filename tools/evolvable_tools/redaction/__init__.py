@@ -1,4 +1,8 @@
-"""Redaction of secrets: gitleaks' rules as data (MIT, see gitleaks.LICENSE), and detectors of our own."""
+"""Redaction of secrets: gitleaks' rules as data (MIT, see gitleaks.LICENSE), and detectors of our own.
+
+Begin with `Redactor`, which replaces the secrets of a text, and `StreamRedactor` for text that comes in pieces.
+`read_patterns` reads a person's own patterns.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,9 @@
-"""Search: the types that the stages share, from the query to the match, and what a search may use."""
+"""Search: the stages from the words of a task to a verdict.
+
+Begin with `search_cascade`: it asks stage after stage with the `SearchDependencies` that there are, and returns
+`SearchMatch`es; `Verdict` says what the best of them is worth. `find_near_duplicates` compares new descriptions with
+old.
+"""
 
 from typing import TYPE_CHECKING
 

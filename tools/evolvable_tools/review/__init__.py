@@ -1,4 +1,8 @@
-"""Reviews of finished sessions: the results of their verbs, which a server imports at its start."""
+"""Reviews of finished sessions: from the signals in a session to proposals in the inbox.
+
+Begin with `review_session` and `submit_review`, whose result is `Reviewed`. `signals` looks without a model,
+`build_request` writes the question, `admit` decides by rules. `compress_history` shortens a long history.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,8 @@
-"""What a resource may not contain, what a person shall see first, and what it gains the means to do."""
+"""The scan of changes: what a resource may not contain, and what it gains the means to do.
+
+Begin with `scan`: it takes the files before and after a change and returns a `Scan` of `Finding`s and of the
+`Capability`s that the change adds or takes away.
+"""
 
 from typing import TYPE_CHECKING
 

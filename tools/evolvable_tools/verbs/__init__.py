@@ -1,4 +1,10 @@
-"""What a person or an agent can ask of the library, one module a group."""
+"""The verbs: one function for each thing that a person or an agent can ask of a library.
+
+Begin with `find_skill`, `load_skill`, `update_resource` and `undo`. Each takes a `Library` and a `Caller`, and
+returns a frozen result that MCP and the command line print. `VERBS` and `TOOLS` list all of them with their effect
+and the authority that they need. `folder_states` and `library_status` are modules with one verb of the same name
+each.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,7 @@
-"""What a candidate must pass before anything is spent on it: no model, no trial, only code."""
+"""Programs, and what a candidate must pass before anything is spent on it: no model, no trial, only code.
+
+Begin with `Program` and `apply_edits`; `check_candidate` is the gate.
+"""
 
 from typing import TYPE_CHECKING
 

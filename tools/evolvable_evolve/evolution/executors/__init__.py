@@ -1,4 +1,7 @@
-"""Executors: what runs a task under a program. Each is a module of its own, imported when it is asked for."""
+"""Executors: what runs a task under a program. Each is a module of its own, imported when it is asked for.
+
+Begin with `Executor`, the protocol. `run_command` and `open_workspace` are what most of them need.
+"""
 
 from typing import TYPE_CHECKING
 

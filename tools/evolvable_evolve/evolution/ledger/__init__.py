@@ -1,4 +1,8 @@
-"""The ledger of a run: its directory, its records and the state that they add up to."""
+"""The ledger of a run: its directory, its records and the state that they add up to.
+
+Begin with `Ledger` for writing and `load_run_state` for reading; `RunState` is computed from the records and is kept
+nowhere else.
+"""
 
 from typing import TYPE_CHECKING
 

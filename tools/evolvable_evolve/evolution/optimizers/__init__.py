@@ -1,4 +1,7 @@
-"""The optimizers, each a composition of reflect, select and improve over the same gate, budget, ledger and test."""
+"""The optimizers, each a composition of reflect, select and improve over the same gate, budget, ledger and test.
+
+Begin with `open_optimizer`, which finds one by name, and `Optimizer`, what it can do.
+"""
 
 from typing import TYPE_CHECKING
 

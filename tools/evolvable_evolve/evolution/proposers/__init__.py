@@ -1,4 +1,8 @@
-"""Proposer models: who answers a run's questions, what each role is asked, and what an answer means."""
+"""Proposer models: who answers a run's questions, what each role is asked, and what an answer means.
+
+Begin with `ProposerModel` and `ModelQuestion`. `proposer_question` and its siblings write the questions, `parse_plan`
+and `parse_edits` read the answers.
+"""
 
 from typing import TYPE_CHECKING
 

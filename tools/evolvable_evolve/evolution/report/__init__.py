@@ -1,4 +1,7 @@
-"""The report of a run: one page, one JSON file, and the same as text."""
+"""The report of a run: one page, one JSON file, and the same as text.
+
+Begin with `collect_facts`, all that a report states (`RunFacts`), and `write_report`.
+"""
 
 from typing import TYPE_CHECKING
 

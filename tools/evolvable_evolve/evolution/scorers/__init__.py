@@ -1,4 +1,7 @@
-"""Scorers: they say how good an answer is. A scorer that cannot say raises ScorerError and never returns 0."""
+"""Scorers: they say how good an answer is. A scorer that cannot say raises ScorerError and never returns 0.
+
+Begin with `TaskSetScorer`, which scores a task by the scorer that it names.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,7 @@
-"""Restructuring of agents: what the traces say of the structure, and the gate that decides on one edit."""
+"""Restructuring of agents: what the traces say of the structure, and the gate that decides on one edit.
+
+Begin with `summarise_structure` and `decide_structure`.
+"""
 
 from typing import TYPE_CHECKING
 

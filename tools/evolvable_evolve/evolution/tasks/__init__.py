@@ -1,4 +1,8 @@
-"""Task sets: the tasks that programs are measured on, read, split and checked, with a held-out test."""
+"""Task sets: the tasks that programs are measured on, read, split and checked, with a held-out test.
+
+Begin with `check_taskset` and `hold_out_test`. The sealed rows are read by `tasks.reader` and found by `tasks.locate`
+alone; both are doors of their own, so that a contract keeps the search away from them.
+"""
 
 from typing import TYPE_CHECKING
 

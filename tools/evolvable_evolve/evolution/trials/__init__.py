@@ -1,4 +1,8 @@
-"""Where attempts run: in this process, in processes of this machine, or on many machines."""
+"""Where attempts run: in this process, in processes of this machine, or on many machines.
+
+Begin with `TrialRunner`, which runs a `TrialRequest` within a `RunBudget`, and `TrialBackend`, the protocol of a
+place.
+"""
 
 from typing import TYPE_CHECKING
 
