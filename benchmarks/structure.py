@@ -321,11 +321,21 @@ def _sql_parts(node: ast.AST) -> list[ast.Constant]:
     return parts if STATEMENT.match("".join(str(part.value) for part in parts)) else []
 
 
+def _tables_of_names(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+        yield from ast.walk(node)
+
+
 def prose(module: Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, comments and messages: strings with a space in them that are not SQL, by line."""
-    sql = {id(part) for node in ast.walk(module.tree) for part in _sql_parts(node)}
+    """Docstrings, comments and messages, by line: strings with a space in them, without SQL and tables of names."""
+    code = {id(part) for node in ast.walk(module.tree) for part in (*_sql_parts(node), *_tables_of_names(node))}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value and id(node) not in sql:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and " " in node.value
+            and id(node) not in code
+        ):
             for offset, line in enumerate(node.value.splitlines()):
                 yield node.lineno + offset, line
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):

@@ -1,6 +1,6 @@
 """Watched folders: reading them, comparing them with the library, and writing to them safely.
 
-Begin with `WorkingCopies`, the folders of one library: it takes in what a person saved and writes out new versions.
+Begin with `WorkingCopies`, the folders of one library: it imports what a person saved and writes out new versions.
 `read_folder` reads one directory (`FolderContents`), `Projects` says which folder belongs to which project, `Trash`
 keeps what was replaced. Everything in a folder is hostile input.
 """

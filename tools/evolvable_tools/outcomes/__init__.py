@@ -1,6 +1,6 @@
 """How work ended and what was used in it: the signals of sessions, their ingestion, and the report.
 
-Begin with `record_uses`, which takes in a finished session, and `stats`, the report. `detection` has the rules that
+Begin with `record_uses`, which records a finished session, and `stats`, the report. `detection` has the rules that
 read a session (`calls_of`, `corrects`, `is_check`).
 """
 
