@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.findings import FindingSeverity, Scan
+from evolvable_tools.scan.scan_findings import FindingSeverity, Scan
 from evolvable_tools.scan.scanner import scan
 
 HOSTILE = Path(__file__).parents[1] / "tests" / "data" / "hostile_skills.json"

@@ -20,7 +20,7 @@ from pathlib import Path
 from edits import git
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.findings import Scan
+from evolvable_tools.scan.scan_findings import Scan
 from evolvable_tools.scan.scanner import scan
 
 HOSTILE = Path(__file__).with_name("hostile")

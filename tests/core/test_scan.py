@@ -13,7 +13,7 @@ from samples import attacks
 
 from evolvable_store.resource import Kind
 from evolvable_tools.scan import classifier
-from evolvable_tools.scan.findings import PatternTable, literal_of
+from evolvable_tools.scan.scan_findings import PatternTable, literal_of
 from evolvable_tools.scan.scanner import scan
 from evolvable_tools.scan.text_analysis import TextView, parts, sentence_diff
 

@@ -13,7 +13,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.authors import authorships
 from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.library import Library
-from evolvable_tools.scan.findings import FindingSeverity
+from evolvable_tools.scan.scan_findings import FindingSeverity
 from evolvable_tools.verbs import edit, load, proposal_inbox, scan_import, versions
 from evolvable_tools.verbs.search import find_skill, list_resources
 

@@ -18,7 +18,7 @@ from evolvable_evolve.evolution.run_control import (
     submit_answer,
 )
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.scan.findings import CapabilityDiff, Scan
+from evolvable_tools.scan.scan_findings import CapabilityDiff, Scan
 from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.process

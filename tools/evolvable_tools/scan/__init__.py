@@ -10,15 +10,22 @@ from evolvable_store import late_names
 
 if TYPE_CHECKING:
     from evolvable_tools.scan.capabilities import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES
-    from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
     from evolvable_tools.scan.left_out import find_left_out
+    from evolvable_tools.scan.scan_findings import (
+        Capability,
+        CapabilityDiff,
+        Finding,
+        FindingSeverity,
+        Scan,
+        order_findings,
+    )
     from evolvable_tools.scan.scanner import scan
 else:
     __getattr__ = late_names(
         __name__,
         {
             "capabilities": "ENVIRONMENT NETWORK RUNS TOOL WRITES",
-            "findings": "Capability CapabilityDiff Finding FindingSeverity Scan order_findings",
+            "scan_findings": "Capability CapabilityDiff Finding FindingSeverity Scan order_findings",
             "left_out": "find_left_out",
             "scanner": "scan",
         },

@@ -19,7 +19,7 @@ from evolvable_store import (
     split_outside_brackets,
 )
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.findings import Capability, Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.scan_findings import Capability, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 from evolvable_tools.scan.text_loops import PartFinder
 

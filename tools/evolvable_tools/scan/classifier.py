@@ -16,7 +16,6 @@ from importlib.resources import files
 from typing import NamedTuple
 from zlib import crc32
 
-from evolvable_tools.scan.findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.lexicon import (
     WIDE,
     concepts,
@@ -26,6 +25,7 @@ from evolvable_tools.scan.lexicon import (
     without_addresses,
     words_of,
 )
+from evolvable_tools.scan.scan_findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 from evolvable_tools.scan.text_loops import PLACES, WordReader, places_of, sum_places

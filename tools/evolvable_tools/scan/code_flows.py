@@ -7,8 +7,8 @@ and the network is read from its statements as sources and sinks. The patterns a
 import re
 from collections.abc import Container, Iterable, Iterator
 
-from evolvable_tools.scan.findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.lexicon import concepts
+from evolvable_tools.scan.scan_findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.sentence_rules import forbids, report
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, escape_unprintable
 from evolvable_tools.scan.text_loops import PartFinder

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from evolvable_tools.redaction import FORMS, SecretForm, find_certain
-from evolvable_tools.scan.findings import Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.scan_findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.sentence_rules import MAX_FOUND
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 from evolvable_tools.scan.text_loops import PartFinder

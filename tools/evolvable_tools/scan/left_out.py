@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from evolvable_tools.scan.findings import Finding, FindingSeverity
+from evolvable_tools.scan.scan_findings import Finding, FindingSeverity
 from evolvable_tools.scan.text_analysis import view_of
 
 _VERSION_CONTROL = (".git", ".hg", ".svn")

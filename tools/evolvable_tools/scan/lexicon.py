@@ -7,7 +7,7 @@ a few of them. Pure, and one pass over the words: what a word names is kept.
 import re
 from functools import lru_cache
 
-from evolvable_tools.scan.findings import PatternTable
+from evolvable_tools.scan.scan_findings import PatternTable
 from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("lexicon.toml")

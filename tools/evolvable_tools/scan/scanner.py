@@ -22,7 +22,7 @@ from evolvable_tools.scan.content_rules import (
     shape_of_bytes,
     shape_of_text,
 )
-from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, order_findings
+from evolvable_tools.scan.scan_findings import Capability, CapabilityDiff, Finding, Scan, order_findings
 from evolvable_tools.scan.sentence_rules import find_phrases, find_weakened
 from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from evolvable_tools.scan.findings import Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.scan_findings import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import (
     MAX_EXCERPT,
     Sentence,

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from evolvable_tools.scan.findings import PatternTable
+from evolvable_tools.scan.scan_findings import PatternTable
 from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("text_analysis.toml")
