@@ -5,6 +5,7 @@ wait for modules that it does not use, so the `__init__` imports them for type c
 them at run time (PEP 562). Modules inside of a package import each other directly and never the face.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -26,6 +27,9 @@ def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         module = homes.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(module), name)
+        try:
+            return getattr(sys.modules[module], name)
+        except (KeyError, AttributeError):  # not loaded, or another thread is at it: the import waits for that
+            return getattr(import_module(module), name)
 
     return public_name
