@@ -3,7 +3,8 @@
     python benchmarks/structure.py            the report
     python benchmarks/structure.py --check    the same; exit code 1 when a limit is missed
     python benchmarks/structure.py --words    only the word list, with the places; exit code 1 when there are hits
-    python benchmarks/structure.py --imports  only the directions of imports; exit code 1 when one is wrong
+    python benchmarks/structure.py --imports  only the imports: directions, doors of packages, faces; exit code 1 when
+                                              one is wrong
 
 Everything is read from the source files; nothing of the product is imported. A module's *code lines* are the lines that
 hold a token which is neither a comment nor part of a docstring.
@@ -34,6 +35,9 @@ PACKAGES = (
 )
 ANNEXES = ("evolvable_evolve", "evolvable_teams", "evolvable_page")
 """The packages that the core runs without. None imports another."""
+
+DOORS = 3
+"""Modules of a package, its face included, that code outside of the package may import."""
 
 SHARED_NAMES = {"__init__", "__main__", "base", "protocol", "errors", "registry", "schema", "plugin"}
 SQL = re.compile(
@@ -67,6 +71,8 @@ LIMITS = {
     "hits of the word list": 0,
     "imports of an annex": 0,
     "imports in a circle": 0,
+    "doors of a package": DOORS,
+    "faces that do not agree": 0,
 }
 
 
@@ -221,6 +227,77 @@ def _reaches(graph: Imports, start: str, goal: str) -> bool:
     return False
 
 
+# The doors of packages
+
+
+def packages_around(name: str, packages: set[str]) -> list[str]:
+    """The packages that a module lies in, itself included, the outermost first."""
+    parts = name.split(".")
+    return [within for end in range(1, len(parts) + 1) if (within := ".".join(parts[:end])) in packages]
+
+
+def doors(found: list[Module]) -> dict[str, list[str]]:
+    """By package, the modules of it that code outside of it imports, its `__init__` included.
+
+    Imports for types and inside of functions count. All that lies in a package counts for it, at whatever depth. Only
+    the six distributions' own packages are layers of packages: for them the modules right in them count, and each of
+    their packages by itself. Modules that are named in strings (the table of commands, `-m`) are found at run time and
+    do not count; neither do tests.
+    """
+    packages = {module.name for module in found if module.path.name == "__init__.py"}
+    opened: dict[str, set[str]] = {package: set() for package in packages}
+    for importer, those in imports(found).items():
+        inside = set(packages_around(importer, packages))
+        for imported in those:
+            for package in packages_around(imported, packages):
+                layer = "." not in package
+                if package not in inside and not (layer and packages_around(imported, packages)[1:]):
+                    opened[package].add(imported)
+    return {package: sorted(those) for package, those in sorted(opened.items())}
+
+
+def too_many_doors(found: list[Module]) -> list[str]:
+    return [f"{package}: {', '.join(those)}" for package, those in doors(found).items() if len(those) > DOORS]
+
+
+def uneven_faces(found: list[Module]) -> list[str]:
+    """The faces whose `__all__`, imports for types and table of late names do not name the same, and private names."""
+    wrong = []
+    for module in found:
+        table = _late_names(module)
+        if table is None:
+            continue
+        public = set(_all_names(module))
+        typed = {
+            (alias.name, f"{node.module}")
+            for block in module.tree.body
+            if isinstance(block, ast.If)
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        wrong += [f"{module.place}: {name} of {home}" for name, home in sorted(table ^ typed)]
+        wrong += [f"{module.place}: {name} is not in __all__" for name, _ in sorted(typed) if name not in public]
+        wrong += [f"{module.place}: {name} is private" for name in sorted(public) if name.startswith("_")]
+    return wrong
+
+
+def _late_names(module: Module) -> set[tuple[str, str]] | None:
+    """The pairs of a name and its module in the table of a face; None of a module that is no face."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+            table: dict[str, str] = ast.literal_eval(node.args[1])
+            return {(name, f"{module.name}.{home}") for home, names in table.items() for name in names.split()}
+    return None
+
+
+def _all_names(module: Module) -> list[str]:
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+            return list(ast.literal_eval(node.value))
+    return []
+
+
 # The word list
 
 
@@ -244,11 +321,21 @@ def _sql_parts(node: ast.AST) -> list[ast.Constant]:
     return parts if STATEMENT.match("".join(str(part.value) for part in parts)) else []
 
 
+def _tables_of_names(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+        yield from ast.walk(node)
+
+
 def prose(module: Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, comments and messages: strings with a space in them that are not SQL, by line."""
-    sql = {id(part) for node in ast.walk(module.tree) for part in _sql_parts(node)}
+    """Docstrings, comments and messages, by line: strings with a space in them, without SQL and tables of names."""
+    code = {id(part) for node in ast.walk(module.tree) for part in (*_sql_parts(node), *_tables_of_names(node))}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value and id(node) not in sql:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and " " in node.value
+            and id(node) not in code
+        ):
             for offset, line in enumerate(node.value.splitlines()):
                 yield node.lineno + offset, line
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
@@ -322,6 +409,7 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
     hits = word_hits(found)
     graph = imports(found)
     annexes, circles = annex_imports(graph), circular_imports(graph)
+    opened, uneven = doors(found), uneven_faces(found)
     figures: dict[str, float] = {
         "modules": len(found),
         "modules under 40 lines": len(small),
@@ -335,6 +423,8 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
         "hits of the word list": len(hits),
         "imports of an annex": len(annexes),
         "imports in a circle": len(circles),
+        "doors of a package": max(map(len, opened.values())),
+        "faces that do not agree": len(uneven),
         "code lines": (code := sum(map(code_lines, found))),
         "code lines per module": round(code / len(found), 1),
         "lines": sum(named.values()),
@@ -349,6 +439,8 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
         "hits of the word list": hits,
         "imports of an annex": annexes,
         "imports in a circle": circles,
+        "doors of a package": [f"{package}: {', '.join(those)}" for package, those in opened.items()],
+        "faces that do not agree": uneven,
     }
     return figures, details
 
@@ -358,13 +450,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a limit is missed")
     parser.add_argument("--words", action="store_true", help="only the hits of the word list")
     parser.add_argument("--details", action="store_true", help="list the places behind each figure")
-    parser.add_argument("--imports", action="store_true", help="only the imports in a wrong direction")
+    parser.add_argument("--imports", action="store_true", help="only the imports: directions, doors, faces")
     options = parser.parse_args()
     found = modules()
     if options.imports:
         graph = imports(found)
-        wrong = annex_imports(graph) + circular_imports(graph)
-        print("\n".join(wrong) or "no import in a wrong direction")
+        wrong = annex_imports(graph) + circular_imports(graph) + too_many_doors(found) + uneven_faces(found)
+        most = max(map(len, doors(found).values()))
+        print("\n".join(wrong) or f"no import in a wrong direction; at most {most} doors a package")
         return bool(wrong)
     if options.words:
         hits = word_hits(found)

@@ -56,7 +56,9 @@ else:
                 "MIN_GROUPS MIN_NARROW_TASKS NARROW_ALPHA NARROW_REPEATS NarrowResult is_covered "
                 "narrow_sizes permutation_p_value permutation_result"
             ),
-            "paired_tests": "NOISE POWER alpha_for_look paired_interval pool_estimates read_estimates sign_flip_p_value",
+            "paired_tests": (
+                "NOISE POWER alpha_for_look paired_interval pool_estimates read_estimates sign_flip_p_value"
+            ),
             "power": "GAINS PowerDesign chance_left power_band smallest_gain",
             "staged_test": (
                 "EQUAL_SHARES MissingTrials STAGES STAGE_SHARES StagedResult alpha_of_look harm_bound "

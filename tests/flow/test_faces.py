@@ -1,0 +1,127 @@
+"""Each package says in its face what others may use, and imports it late."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structure
+
+from evolvable_store import paths
+from evolvable_store.faces import late_names
+
+FACES = sorted(
+    module.name for module in structure.modules() if "late_names(" in module.text and "__getattr__" in module.text
+)
+
+
+def run(code: str) -> Any:
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "top", ["evolvable_store", "evolvable_tools", "evolvable_server", "evolvable_evolve", "evolvable_teams"]
+)
+def test_each_face_gives_every_name_that_it_lists(top):
+    faces = [name for name in FACES if name.partition(".")[0] == top and name != "evolvable_store.faces"]
+    code = f"""
+import json
+from importlib import import_module
+print(json.dumps([[face, name] for face in {faces} for name in import_module(face).__all__
+                  if not hasattr(import_module(face), name)]))"""
+
+    assert faces
+    assert run(code) == []
+
+
+@pytest.mark.process
+def test_a_face_imports_the_module_of_a_name_and_no_other_one():
+    loaded = """
+import json, sys
+from evolvable_tools import verbs
+before = [name for name in sys.modules if name.startswith("evolvable_tools.verbs.")]
+from evolvable_tools.verbs import ALIASES
+print(json.dumps([before, [name for name in sys.modules if name.startswith("evolvable_tools.verbs.")]]))"""
+
+    assert run(loaded) == [[], ["evolvable_tools.verbs.registry"]]
+
+
+def test_a_face_knows_no_other_names():
+    with pytest.raises(AttributeError, match="module 'evolvable_store.storage' has no attribute 'no_such_name'"):
+        _ = import_module("evolvable_store.storage").no_such_name
+
+
+def test_who_asks_a_face_again_gets_the_value_that_the_module_has_now(monkeypatch):
+    names = late_names("evolvable_store", {"paths": "MAX_DEPTH"})
+    first = names("MAX_DEPTH")
+    monkeypatch.setattr(paths, "MAX_DEPTH", first + 1)
+
+    assert names("MAX_DEPTH") == first + 1
+
+
+def test_no_package_has_more_than_three_doors():
+    assert structure.too_many_doors(structure.modules()) == []
+
+
+def copied(place: Path) -> Path:
+    for folder in ("skills_store", "tools", "server"):
+        shutil.copytree(
+            structure.ROOT / folder, place / folder, ignore=shutil.ignore_patterns("seed", "*.so", "__pycache__")
+        )
+    shutil.copytree(
+        structure.ROOT / "benchmarks", place / "benchmarks", ignore=lambda _, names: set(names) - {"structure.py"}
+    )
+    return place
+
+
+def checked(place: Path) -> tuple[int, str]:
+    command = [sys.executable, place / "benchmarks" / "structure.py", "--imports"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout
+
+
+@pytest.mark.process
+def test_a_fourth_door_is_refused(tmp_path):
+    place = copied(tmp_path)
+    assert checked(place)[0] == 0
+    modules = ("copying", "findings", "library_health", "recovery")
+    used = "\n".join(f"from evolvable_tools.care import {module}" for module in modules)
+    (place / "server" / "evolvable_server" / "planted.py").write_text(used, encoding="utf-8")
+
+    code, report = checked(place)
+
+    assert code == 1
+    assert (
+        "evolvable_tools.care: evolvable_tools.care, evolvable_tools.care.copying, evolvable_tools.care.findings"
+        in report
+    )
+
+
+@pytest.mark.process
+def test_a_face_whose_lists_differ_is_refused(tmp_path):
+    place = copied(tmp_path)
+    face = place / "tools" / "evolvable_tools" / "care" / "__init__.py"
+    whole = face.read_text(encoding="utf-8")
+    head, table = whole.split("late_names(", 1)
+    face.write_text(head + "late_names(" + table.replace(" copy_skills", "", 1), encoding="utf-8")
+
+    assert checked(place) == (
+        1,
+        "tools/evolvable_tools/care/__init__.py: copy_skills of evolvable_tools.care.copying\n",
+    )
+
+
+@pytest.mark.process
+def test_the_page_imports_no_protocol():
+    """The contracts cannot see what a face imports late; here it runs."""
+    code = (
+        "import json, sys, evolvable_page.app; print(json.dumps([n for n in ('mcp', 'mcp_types') if n in sys.modules]))"
+    )
+
+    assert run(code) == []
