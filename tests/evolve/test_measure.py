@@ -162,6 +162,7 @@ def test_holm_multiplies_the_smallest_most():
     assert holm_adjusted([0.01], 3) == pytest.approx([0.03]), "one that is not measured yet counts"
 
 
+@pytest.mark.process  # a run probes the sandbox
 def test_what_cannot_be_measured_is_refused(library):
     env, skill = Ref.parse("environment:forms"), Ref.parse("skill:helps")
     with pytest.raises(InvalidArgument, match="Both programs are the same"):

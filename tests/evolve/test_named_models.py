@@ -213,6 +213,7 @@ def test_a_named_model_with_tools_can_be_made_to_run_what_it_reads_so_a_person_s
     assert find_executable_change(before, after, "model") and not find_executable_change(before, after, "simulated")
 
 
+@pytest.mark.process  # a run probes the sandbox
 def test_an_endpoint_that_was_named_again_is_another_executor_and_the_run_says_so(place: DrivingPlace) -> None:
     with ModelApi() as api:
         place.save(letters())
@@ -229,6 +230,7 @@ def test_an_endpoint_that_was_named_again_is_another_executor_and_the_run_says_s
         assert not api.asked
 
 
+@pytest.mark.process  # a run probes the sandbox
 def test_a_budget_in_dollars_ends_a_run_whose_model_has_no_price(place: DrivingPlace) -> None:
     with Letters() as api:
         named = NamedModels({"local": endpoint(api, "local", price=None)})
@@ -243,6 +245,7 @@ def test_a_budget_in_dollars_ends_a_run_whose_model_has_no_price(place: DrivingP
     assert "the price of what was used is unknown" in state.stopped and len(api.asked) < 5
 
 
+@pytest.mark.process  # a run probes the sandbox
 def test_a_judge_of_a_run_is_one_model_and_a_key_that_cannot_be_read_ends_it_before_it_begins(
     place: DrivingPlace,
 ) -> None:
@@ -256,6 +259,7 @@ def test_a_judge_of_a_run_is_one_model_and_a_key_that_cannot_be_read_ends_it_bef
         place.begin(brain="handoff", judge="local,anthropic")
 
 
+@pytest.mark.process  # a run probes the sandbox
 def test_a_critic_is_asked_where_the_person_named_one_and_each_model_of_a_list_is_reserved_for(
     place: DrivingPlace,
 ) -> None:

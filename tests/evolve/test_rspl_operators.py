@@ -21,7 +21,7 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit, load, resource_info, search, tool_commands
-from evolvable_tools.verbs.registry import VERBS
+from evolvable_tools.verbs.registry import VERBS, place_of
 
 PERSON = Caller(Actor.HUMAN)
 DOCS = Path(__file__).parents[2] / "docs/operators.md"
@@ -210,5 +210,5 @@ def test_the_table_of_the_manual_names_every_operator_its_command_and_every_refu
 
     assert list(rows) == list(OPERATORS)
     for one in OPERATORS.values():
-        assert f"`evolvable {one.verb}" in rows[one.name], one.name
+        assert f"`evolvable {place_of(one.verb)}" in rows[one.name], one.name
         assert all(reason in rows[one.name] for reason in one.refused.values()), one.name

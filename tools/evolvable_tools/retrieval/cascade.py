@@ -221,27 +221,32 @@ def search_cascade(
     found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    found = replace(found, further=_further(index, query, signals, merged, nearest, means))
+    ids = _further_ids(signals, merged, nearest, means)
+    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
+    found = replace(found, further=_further(signals, merged, list(entries.values())))
     if mode != "auto" or means.thinker is None:
         return found
     return _judged(found, task, merged, means.thinker, index.answers)
 
 
-def _further(
-    index: Index,
-    query: SearchQuery,
-    signals: Candidates,
-    merged: Sequence[Match],
-    nearest: Sequence[int],
-    means: SearchDependencies,
-) -> tuple[IndexEntry, ...]:
-    """Return what else may be for the task, the likely ones first. nearest: ids of what the embedder finds nearest."""
+def _further_ids(
+    signals: Candidates, merged: Sequence[Match], nearest: Sequence[int], means: SearchDependencies
+) -> Sequence[int]:
+    """Return what else may be for the task; () where every entry is known.
+
+    nearest: ids of what the embedder finds nearest.
+    """
+    if signals.every is not None:
+        return ()
+    proven = means.proven(LISTED) if means.proven is not None else ()
+    return likely_ids(signals, merged, nearest, proven)
+
+
+def _further(signals: Candidates, merged: Sequence[Match], entries: Sequence[IndexEntry]) -> tuple[IndexEntry, ...]:
+    """Return what else may be for the task, the likely ones first. entries: of `_further_ids`, in their order."""
     if signals.every is not None:
         return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
-    proven = means.proven(LISTED) if means.proven is not None else ()
-    ids = likely_ids(signals, merged, nearest, proven)
-    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes)
-    return further_choices(list(entries.values()), merged, max(0, MOST - len(merged)))
+    return further_choices(entries, merged, max(0, MOST - len(merged)))
 
 
 def _comparable(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
