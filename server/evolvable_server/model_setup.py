@@ -48,7 +48,9 @@ def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCo
 def commands_of_role(config: Config, role: str, *, person: bool = False) -> NamedCommands:
     """Return the named commands of one role."""
     word = role.removesuffix("s")
-    hint = f"Name it first: evolvable {word} add NAME -- COMMAND." if person else "A person registers it by a name."
+    hint = (
+        f"Name it first: evolvable role {word} add NAME -- COMMAND." if person else "A person registers it by a name."
+    )
     named = config.person.commands.get(role, {})
     commands = {name: NamedCommand(name, one.argv, one.folder, one.agents) for name, one in named.items()}
     return NamedCommands(word, commands, hint)

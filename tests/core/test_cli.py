@@ -607,7 +607,7 @@ def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
     use = loaded.out.rpartition("evolvable report ")[2].split()[0]
 
     told = pdf("report", use, "succeeded", "--usage", "used", "--task-type", "forms")
-    assert told.out == "skill:pdf: Growing; loaded 1, 1 succeeded, 1 verified, 0 reported\n"
+    assert told.out == "skill:pdf: loaded 1, 1 succeeded, 1 verified, 0 reported\n"
     assert pdf("report", "pdf@1", "failed", "--json").json["success"] == 0.5
 
 

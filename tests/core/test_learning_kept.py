@@ -59,7 +59,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
     with Library.open(tmp_path / "home", create=True) as library:
         document = "---\nname: pdf\ndescription: Merges and splits PDF files.\n---\n# pdf\n"
         edit.update_resource(library, PERSON, Ref.parse("pdf"), "new", files={"SKILL.md": document}, create=True)
-        assert library.index  # it is there before the library refuses
+        library.index.catch_up()  # nothing is left to write when the library refuses
         yield library
 
 

@@ -78,7 +78,7 @@ def test_the_golden_tool_list_and_the_readme_name_the_same_tools():
 def test_the_stand_in_for_a_model_answers_what_the_page_about_models_asks(tmp_path):
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
     commands = [line.split()[1:] for line in page.split("```sh\n")[2].partition("```")[0].splitlines()]
-    assert commands[0][:3] == ["model", "add", "demo"] and ["model", "test", "demo"] in commands
+    assert commands[0][:4] == ["role", "model", "add", "demo"] and ["role", "model", "test", "demo"] in commands
     evolvable = CommandLine(tmp_path)
     server = subprocess.Popen(
         [sys.executable, "-I", "-S", ROOT / "examples/model_stand_in.py", "0"], stdout=subprocess.PIPE, text=True

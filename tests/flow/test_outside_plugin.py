@@ -54,7 +54,7 @@ def test_its_command_runs_and_stands_in_the_help(installed, tmp_path):
         edit.update_resource(library, Caller(Actor.HUMAN), Ref.parse("csv"), "made", files=files, create=True)
 
     assert run(installed, tmp_path, "words").stdout.split() == ["skill:csv", "10"]
-    assert "words" in run(installed, tmp_path, "--help").stdout
+    assert "words" in run(installed, tmp_path, "help", "--all").stdout
 
 
 def test_its_client_is_one_that_connect_knows(installed, tmp_path):
@@ -99,7 +99,7 @@ def broken_plugin(place: Path, text: str) -> Path:
 def test_a_plugin_that_fails_is_left_out_with_a_warning(tmp_path):
     broken = broken_plugin(tmp_path / "packages", "raise RuntimeError('no')\n")
 
-    done = run(broken, tmp_path, "--help")
+    done = run(broken, tmp_path, "help", "--all")
 
     assert done.returncode == 0 and "find" in done.stdout
     assert "The plugin broken was left out: RuntimeError: no" in done.stderr

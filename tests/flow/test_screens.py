@@ -34,6 +34,7 @@ AREAS = ("invoices", "contracts", "meetings", "travel", "reports", "tests")
 TASKS = ("read", "write", "check", "translate", "summarise", "compare", "archive", "send", "plan", "draft")
 
 SCREENS = {
+    "setup": ["setup", "--help"],
     "find": ["find", "check", "invoices"],
     "show": ["show", "check-invoices"],
     "list": ["list"],

@@ -114,6 +114,8 @@ def _fit(name: str, kind: Any, value: Any) -> Any:
             return value
         raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", "It is a table of names and numbers.")
     types, wanted = _KINDS[kind]
+    if int in types and float not in types and isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON has one kind of numbers, and some clients write 500.0
     if isinstance(value, types) and not isinstance(value, bool):
         if not isinstance(value, tuple | list):
             return value
