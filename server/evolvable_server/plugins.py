@@ -6,13 +6,12 @@ A part is a module with functions marked `hookimpl`, named as the hooks below.
 """
 
 import importlib
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from evolvable_store.resource import Ref
     from evolvable_store.storage import Storage
     from evolvable_tools import Caller, HealthProblem, Library, Progress, TrialArms
-
-log = logging.getLogger(__name__)
 
 GROUP = "evolvable"
 """The name of the project in pluggy, and the group of entry points that other distributions join by."""
@@ -204,19 +201,41 @@ class Hooks:
 
 
 @cache
+def _built_in() -> Mapping[str, ModuleType]:
+    """Return the parts that come with the program by name. Their verbs are in the registry then."""
+    there = [name for name in BUILT_IN if find_spec(name.partition(".")[0]) is not None]
+    parts = {name: importlib.import_module(name) for name in there}
+    for part in parts.values():
+        _add_verbs(part)
+    return parts
+
+
+@cache
 def _manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(Hooks)
-    for name in BUILT_IN:
-        if find_spec(name.partition(".")[0]) is not None:
-            _register(manager, importlib.import_module(name), name)
+    for name, part in _built_in().items():
+        manager.register(part, name)
     return manager
 
 
-def _register(manager: pluggy.PluginManager, part: object, name: str) -> None:
-    manager.register(part, name)
+def _add_verbs(part: object) -> None:
     if (table := getattr(part, "verb_table", None)) is not None:
         add_table(table())
+
+
+def built_in_commands() -> Sequence[Mapping[str, str]]:
+    """Return what the hook `commands` of each part that comes with the program returns.
+
+    Every start needs these tables and few need another hook: a manager with all of them takes 4 ms.
+    """
+    return [part.commands() for part in _built_in().values() if hasattr(part, "commands")]
+
+
+def _warn(text: str, *values: object) -> None:
+    from logging import getLogger  # late: 4 ms, and a start warns of nothing
+
+    getLogger(__name__).warning(text, *values)
 
 
 @cache
@@ -227,9 +246,11 @@ def _add_others() -> None:
     manager = _manager()
     for entry in entry_points(group=GROUP):
         try:
-            _register(manager, _guarded_part(entry.load(), entry.name), entry.name)
+            part = _guarded_part(entry.load(), entry.name)
+            manager.register(part, entry.name)
+            _add_verbs(part)
         except Exception as error:  # whatever the code of others raises
-            log.warning("The plugin %s was left out: %s: %s", entry.name, type(error).__name__, error)
+            _warn("The plugin %s was left out: %s: %s", entry.name, type(error).__name__, error)
 
 
 _GUARDED = ("commands", "clients", "scorers", "pages", "doctor_checks", "add_tools")
@@ -259,7 +280,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         except Exception as error:  # whatever the code of others raises
             failed = True
             text = f"{type(error).__name__}: {error}"
-            log.warning("The plugin %s adds no %s: %s", name, function.__name__.replace("_", " "), text)
+            _warn("The plugin %s adds no %s: %s", name, function.__name__.replace("_", " "), text)
             return None
 
     return call

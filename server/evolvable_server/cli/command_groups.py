@@ -49,7 +49,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 
 _OWN = {name: f"evolvable_server.cli.{module}:{name}_command" for module, names in _MODULES.items() for name in names}
 
-COMMANDS: Mapping[str, str] = plugins.merged_tables([_OWN, *plugins.hooks().commands()])
+COMMANDS: Mapping[str, str] = plugins.merged_tables([_OWN, *plugins.built_in_commands()])
 """Command -> `module:attribute` of it, with those of the parts that come with the program."""
 
 
