@@ -104,6 +104,13 @@ def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
             formatter.write(f"{'':{formatter.current_indent}}{example}\n")  # on one line, to be copied
 
 
+def words_below(word: str) -> list[str]:
+    """Return the words that go behind a word of the command line, in order."""
+    own = (name.partition(" ")[2] for name in VERBS if name.startswith(f"{word} "))
+    placed = (place.partition(" ")[2] for place in PLACES.values() if place.startswith(f"{word} "))
+    return sorted({*own, *placed})
+
+
 class VerbCommand(click.Command):
     """A command whose help ends with an example."""
 

@@ -7,7 +7,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.command_groups import help_sections
+from evolvable_server.cli.command_groups import help_sections, words_below
 from evolvable_server.cli.terminal import paged, say
 from evolvable_store.errors import InvalidArgument
 
@@ -61,16 +61,16 @@ def _help_of_all(root: click.Context) -> str:
     formatter = root.make_formatter()
     for section, summaries in help_sections().items():
         with formatter.section(section):
-            formatter.write_dl([(word, summary + _actions(root, word)) for word, summary in summaries.items()])
+            formatter.write_dl([(word, summary + _actions(word)) for word, summary in summaries.items()])
     formatter.write_paragraph()
     formatter.write_text("`evolvable help COMMAND` shows what a command does, its options and an example.")
     return formatter.getvalue().strip("\n")
 
 
-def _actions(root: click.Context, word: str) -> str:
-    group = root.command
-    found = group.get_command(root, word) if isinstance(group, click.Group) and " " not in word else None
-    return f" ({', '.join(found.list_commands(root))})" if isinstance(found, click.Group) else ""
+def _actions(word: str) -> str:
+    """Return the words that go behind a word, from the registry: a command's module is not imported for them."""
+    below = words_below(word)
+    return f" ({', '.join(below)})" if below else ""
 
 
 @command("completion")
