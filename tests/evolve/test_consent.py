@@ -199,7 +199,7 @@ def test_a_command_line_is_refused_from_everybody(evolvable: CommandLine, line: 
     for role, commands in (evolvable_commands := evolve_context(config, person=True).commands or {}).items():
         with pytest.raises(Refused) as refusal:
             commands.get(line)
-        assert f"evolvable {role.removesuffix('s')} add" in refusal.value.hint
+        assert f"evolvable role {role.removesuffix('s')} add" in refusal.value.hint
     assert set(evolvable_commands) == {"executors", "scorers", "judges", "reviewers", "proposers"}
     for role, command in (("reviewer", "review"), ("judge", "list")):
         evolvable(command, "--json", code=None, **{f"EVOLVABLE_{role.removesuffix('er').upper()}": line})
