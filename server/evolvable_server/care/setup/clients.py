@@ -240,21 +240,25 @@ TASK = "write a good commit message for my staged changes"
 _QUESTION_LENGTH = 160
 """How long the question about a skill of the person may be, in characters."""
 
+_ESCAPED = re.compile(r"[\"'`$\\!*]")
+"""What makes a command hard to read, or to type again, where it stands in a question."""
+
 
 def sample_task(library: Library, caller: Caller) -> str:
     """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
 
-    A text that would reach an agent between marks is no question.
+    A text that would reach an agent between marks is no question. One that a shell takes without escapes comes first.
     """
     bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
     listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
     whose = authorships(library, [entry.id for entry in listed])
+    questions = []
     for entry in listed:
         first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
         question = textwrap.shorten(first, _QUESTION_LENGTH, placeholder="")
         if question and entry.tree not in bundled and not whose[entry.id].marked:
-            return question
-    return TASK
+            questions.append(question)
+    return next((one for one in questions if not _ESCAPED.search(one)), questions[0] if questions else TASK)
 
 
 def titles(clients: Sequence[FoundClient]) -> str:
