@@ -224,9 +224,8 @@ def search_cascade(
     ids = _further_ids(signals, merged, nearest, means)
     entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
     found = replace(found, further=_further(signals, merged, list(entries.values())))
-    if mode != "auto" or means.thinker is None:
-        return found
-    return _judged(found, task, merged, means.thinker, index.answers)
+    thinker = means.thinker if mode == "auto" else None
+    return found if thinker is None else _judged(found, task, merged, thinker, index.answers)
 
 
 def _further_ids(
