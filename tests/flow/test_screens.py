@@ -34,6 +34,7 @@ AREAS = ("invoices", "contracts", "meetings", "travel", "reports", "tests")
 TASKS = ("read", "write", "check", "translate", "summarise", "compare", "archive", "send", "plan", "draft")
 
 SCREENS = {
+    "setup": ["setup", "--help"],
     "find": ["find", "check", "invoices"],
     "show": ["show", "check-invoices"],
     "list": ["list"],
@@ -48,7 +49,7 @@ SCREENS = {
     "uninstall": ["uninstall", "--dry-run"],
     "help": ["help"],
 }
-"""Command of every day -> what is typed. `ui` and `edit` wait for a person, so their help stands for them."""
+"""Command of every day -> what is typed. `setup`, `ui` and `edit` wait for a person, so their help stands for them."""
 
 
 ADA = "/home/ada-king"
