@@ -67,11 +67,11 @@ def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_golden_tool_list_and_the_readme_name_the_same_tools():
+def test_the_golden_tool_list_and_the_page_about_the_tools_name_the_same_tools():
     golden = {tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))}
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/mcp.md").read_text(encoding="utf-8")
 
-    assert {name for name in golden if f"`{name}`" in readme} == golden
+    assert {name for name in golden if f"| `{name}` |" in page} == golden
 
 
 @pytest.mark.process

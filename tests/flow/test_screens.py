@@ -49,7 +49,7 @@ SCREENS = {
     "uninstall": ["uninstall", "--dry-run"],
     "help": ["help"],
 }
-"""Command of every day -> what is typed. `ui` and `edit` wait for a person, so their help stands for them."""
+"""Command of every day -> what is typed. `setup`, `ui` and `edit` wait for a person, so their help stands for them."""
 
 
 ADA = "/home/ada-king"
