@@ -88,6 +88,22 @@ def test_undo_alone_passes_over_what_was_taken_back_already(run):
     talk.end()
 
 
+@posix
+@pytest.mark.process
+def test_undo_alone_offers_what_the_person_saved_in_an_editor(run):
+    run.save(run.user / ".claude/skills", "notes", skill_text("notes", body="Old."))
+    run("init", run.user / ".claude/skills")
+    run.save(run.user / ".claude/skills", "notes", skill_text("notes", body="New."))
+    run("folders", "sync")
+    talk = run.talk("undo")
+    shown = talk.until("Take back operation 5? [y/N]: ")
+    talk.type("y\n")
+    talk.end()
+
+    assert "edited in" in shown and "skill:notes@2" in shown
+    assert "Old." in run("get", "notes").out
+
+
 def test_undo_alone_in_a_script_is_wrong_usage(run):
     assert "Name an operation" in run("undo", code=2).err
 

@@ -28,7 +28,17 @@ from evolvable_server.cli.terminal import (
 from evolvable_store import Actor, Change, Operation, Principal, Store
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import AnswerMarks, Library, TextEdit, author_words, operation_author, reason_notice, verbs
+from evolvable_tools import (
+    AnswerMarks,
+    AuthorKind,
+    Caller,
+    Library,
+    TextEdit,
+    author_words,
+    operation_author,
+    reason_notice,
+    verbs,
+)
 from evolvable_tools.verbs import Undone, revert_or_propose
 
 
@@ -215,7 +225,7 @@ def undo_command(
         raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
     with state.library() as (library, caller):
         if not named:
-            operation = _offer_last(library, yes=yes)
+            operation = _offer_last(library, caller, yes=yes)
         session = whole_session(library.store, session) if session else session
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
@@ -226,12 +236,16 @@ def undo_command(
     return Output(undone, lambda _: _show_undone(undone, there), found_code(undone.waiting, undone.conflicts))
 
 
-def _offer_last(library: Library, *, yes: bool) -> int:
-    """Show the person's last operation that is in force, and return it after a yes. Raise InvalidArgument."""
+def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
+    """Show the person's last operation that is in force, one saved in a folder too, and return it after a yes.
+
+    Raise InvalidArgument.
+    """
     undone = set[int]()
     for made in library.store.operations(SEARCHED):
         undone.update(made.intent.undoes)
-        if made.principal is Principal.PERSON and not made.intent.undoes and made.id not in undone:
+        own = operation_author(made, caller)[0] is AuthorKind.YOU
+        if own and not made.intent.undoes and made.id not in undone:
             break
     else:
         raise InvalidArgument("You made no operation that could be taken back.", "`evolvable log` shows all of them.")
