@@ -1,5 +1,6 @@
 """The words of the command line: few that are shown first, groups for the rest, and every older name goes on."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ BEFORE_GROUPS = (
 
 MOST_WORDS = 44
 
+PROJECT = Path(__file__).parents[2]
+CONTEXT = click.Context(cli, info_name="evolvable")
+
 
 def all_commands(ctx: click.Context, group: click.Group) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every command and group, with the words that call it."""
@@ -38,7 +42,7 @@ def all_commands(ctx: click.Context, group: click.Group) -> Iterator[tuple[tuple
             yield from (((word, *rest), below) for rest, below in all_commands(ctx, found))
 
 
-COMMANDS = dict(all_commands(click.Context(cli, info_name="evolvable"), cli))
+COMMANDS = dict(all_commands(CONTEXT, cli))
 
 
 @pytest.fixture
@@ -166,3 +170,17 @@ def test_completion_knows_the_groups(monkeypatch):
     asks = {"_EVOLVABLE_COMPLETE": "bash_complete", "COMP_WORDS": "evolvable role ju", "COMP_CWORD": "2"}
 
     assert CliRunner().invoke(cli, [], prog_name="evolvable", env=asks).stdout.split() == ["plain,judge"]
+
+
+def test_the_pages_call_a_command_by_its_words_of_today():
+    pages = [PROJECT / "README.md", PROJECT / "SECURITY.md", *(PROJECT / "docs").rglob("*.md")]
+    explained = {("docs/cli.md", "judge")}  # the page says that a name of before calls the command too
+    called = {
+        (str(page.relative_to(PROJECT)), word)
+        for page in pages
+        for word in re.findall(r"\bevolvable(?:\s--home \S+)?\s([a-z]+)(?=[\s`])", page.read_text(encoding="utf-8"))
+    }
+    older = {name for name, place in PLACES.items() if name != place and name not in cli.list_commands(CONTEXT)}
+
+    assert len(older) > 30
+    assert {(page, word) for page, word in called if word in older} == explained

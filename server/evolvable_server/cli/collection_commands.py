@@ -99,15 +99,15 @@ def collection_command(
 def _check_arguments(action: str, name: str | None, refs: Sequence[str], *, options: bool) -> None:
     wants_name = action in ("show", "add", "remove", "use")
     if wants_name and name is None:
-        _refuse(f"`collection {action}` needs the name of a collection.")
+        _refuse(f"`client collection {action}` needs the name of a collection.")
     if not wants_name and name is not None:
-        _refuse(f"`collection {action}` takes no name.")
+        _refuse(f"`client collection {action}` takes no name.")
     if action == "add" and not refs:
-        _refuse("`collection add` needs the skills to add.")
+        _refuse("`client collection add` needs the skills to add.")
     if action not in ("add", "remove") and refs:
-        _refuse(f"`collection {action}` takes no skills.")
+        _refuse(f"`client collection {action}` takes no skills.")
     if action not in ("use", "stop") and options:
-        _refuse(f"`collection {action}` takes no options.")
+        _refuse(f"`client collection {action}` takes no options.")
 
 
 def _refuse(what: str) -> NoReturn:

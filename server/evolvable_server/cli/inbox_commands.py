@@ -337,9 +337,9 @@ def channel_command(
     channel withdraw REF...   hide skills from hosts until they are published
     """
     if (action == "withdraw") != bool(arguments) and action in ("withdraw", "status"):
-        raise click.UsageError("`channel withdraw` takes refs, `channel status` takes nothing.")
+        raise click.UsageError("`lab channel withdraw` takes refs, `lab channel status` takes nothing.")
     if action in ("log", "policy") and len(arguments) > 1:
-        raise click.UsageError(f"`channel {action}` takes one argument at most.")
+        raise click.UsageError(f"`lab channel {action}` takes one argument at most.")
     with state.library() as (library, caller):
         if action == "status":
             return Output(verbs.channel_status(library), _show_status)

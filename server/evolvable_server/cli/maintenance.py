@@ -215,7 +215,7 @@ def gc_command(state: CommandContext, dry_run: bool, shrink: bool, older: int | 
     proposals lose their files, and runs of evolution that nothing refers to lose their folders.
     """
     if older is not None and not dry_run:
-        state.require_person("`gc --older`")
+        state.require_person("`care gc --older`")
     with state.library() as (library, _):
         if older is not None:
             folded = fold_library(library, older, dry_run=dry_run, shrink=shrink)
@@ -247,7 +247,7 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
     written again; `restore ENTRY` puts back everything that the directory held.
     """
     if (action == "list") != (entry is None):
-        raise click.UsageError("`trash list` takes no entry; restore and delete take one.")
+        raise click.UsageError("`care trash list` takes no entry; restore and delete take one.")
     with state.library() as (library, _):
         trash = Trash(library.store.home)
         if entry is None:
@@ -291,7 +291,7 @@ def _show_trash(listing: dict[str, Any]) -> None:
         spare=("when", "files"),
     )
     say(f"\nKept for {listing['retention_days']} days of use, at most {file_size(MAX_BYTES)} in all.")
-    say("Put one back: evolvable trash restore ENTRY")
+    say("Put one back: evolvable care trash restore ENTRY")
 
 
 def _show_put_back(entry: TrashEntry, kept: list[str]) -> None:

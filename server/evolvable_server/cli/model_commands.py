@@ -69,13 +69,13 @@ def model_command(
     variable: no other variable and no project counts.
     """
     if (action == "list") != (name is None):
-        raise click.UsageError("`model list` takes no name, every other action a name.")
+        raise click.UsageError("`role model list` takes no name, every other action a name.")
     if models and action != "role":
-        raise click.UsageError("Several names go with `model role`.")
+        raise click.UsageError("Several names go with `role model role`.")
     if (action != "add" and any(value is not None for value in given.values())) or (
         yes and action not in ("add", "role")
     ):
-        raise click.UsageError("Options go with `model add`, and --yes with `model role` too.")
+        raise click.UsageError("Options go with `role model add`, and --yes with `role model role` too.")
     if name is None:
         config = state.config()
         return Output(_listed(config.person), lambda found: _show(found, named_models(config)))
@@ -94,7 +94,7 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a model.", hint)
     if not given["protocol"] or not given["model"]:
-        raise click.UsageError("`model add` needs --protocol and --model.")
+        raise click.UsageError("`role model add` needs --protocol and --model.")
     config = state.config()
     person = config.person
     if role := next((role for role, named in person.commands.items() if name in named), None):

@@ -64,7 +64,9 @@ def approvals_command(state: CommandContext, action: str, person: str | None, ke
     the page signed with a key of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
     """
     if (person is not None, key is not None) != (action in ("allow", "disallow"), action == "allow"):
-        raise click.UsageError("`approvals allow` takes a person and a key, `disallow` a person, the others nothing.")
+        raise click.UsageError(
+            "`care approvals allow` takes a person and a key, `disallow` a person, the others nothing."
+        )
     if person is not None:
         _set_signer(state, person, key)
     elif action == "lock":

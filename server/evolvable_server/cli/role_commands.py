@@ -76,7 +76,7 @@ def _group(role: str, uses: str) -> click.Command:
         if action != "add" and (words or folder or agents or yes):
             raise click.UsageError(f"A command, --folder, --agents and --yes go with `{word} add`.")
         if agents and role != "executors":
-            raise click.UsageError("--agents goes with `executor add`: only an executor is given agents.")
+            raise click.UsageError("--agents goes with `role executor add`: only an executor is given agents.")
         if name is None:
             return Output(_all(role, state.config().person), _show_all)
         if action == "add":
@@ -140,8 +140,8 @@ def _show_all(found: dict[str, Any]) -> None:
 
 executor_command = _group("executors", "`evolve start --executor`")
 scorer_command = _group("scorers", "the tasks of a task set: a `command` scorer with the argument `name`")
-judge_command = _group("judges", "`evolve start --judge` and `model role judge`")
-reviewer_command = _group("reviewers", "`model role reviewer`")
+judge_command = _group("judges", "`evolve start --judge` and `role model role judge`")
+reviewer_command = _group("reviewers", "`role model role reviewer`")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
 assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}

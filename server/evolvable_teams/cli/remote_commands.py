@@ -119,10 +119,10 @@ def remote_command(
     """
     if action == "list":
         if name is not None:
-            raise click.UsageError("`remote list` takes no name.")
+            raise click.UsageError("`team remote list` takes no name.")
         return Output(_statuses(state), _show_all)
     if name is None or (action == "add") != (url is not None):
-        raise click.UsageError("`remote add` takes a name and an address, the other actions one name or key.")
+        raise click.UsageError("`team remote add` takes a name and an address, the other actions one name or key.")
     if action in ("allow", "disallow"):
         return _set_key(state, name, wanted=action == "allow")
     if action == "remove":

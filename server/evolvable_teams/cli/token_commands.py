@@ -44,9 +44,9 @@ def token_command(
     refused at once, by servers that run too. To give a token another permission, revoke it and add it again.
     """
     if (action == "list") != (name is None):
-        raise click.UsageError("`token list` takes no name, every other action the name of a token.")
+        raise click.UsageError("`team token list` takes no name, every other action the name of a token.")
     if action != "add" and (expires or any(given.values())):
-        raise click.UsageError("--report, --write, --approve and --expires go with `token add`.")
+        raise click.UsageError("--report, --write, --approve and --expires go with `team token add`.")
     home = state.config().home
     check_home(home, registered_homes)
     tokens = Tokens(home)

@@ -118,7 +118,7 @@ def start_command(
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
     A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add` gave it, a model
-    by that of `model add`; `model role` says who answers where an option does not.
+    by that of `role model add`; `role model role` says who answers where an option does not.
 
     The run's file (--file) has a setting a line, such as `seed = 7`. docs/evolve.md lists the settings. Each is an
     option too, such as --seed 7, and an option counts before the file.

@@ -79,7 +79,7 @@ def pool_command(
     `retire` decide it.
     """
     if (number is None) != (action == "list"):
-        raise click.UsageError("`pool list` takes no number, every other action one.")
+        raise click.UsageError("`evolve pool list` takes no number, every other action one.")
     with state.library() as (library, caller):
         if number is None:
             return Output(rounds.list_pool(library, ended=ended), _show_pool)
