@@ -355,7 +355,7 @@ class Watcher:
 
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         copy = self._copies.copy(folder)
-        directories = copy.status.changed(copy.directories_at(places)) | places & copy.just_taken.keys()
+        directories = copy.status.changed(copy.directories_at(places)) | places & copy.recent_imports.directories
         if not directories:
             return
         if again:  # else they were read before, and what changed since is little
@@ -369,7 +369,7 @@ class Watcher:
             self._later += [(now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS]
 
     def _look_after_git(self, sync: "SyncReport") -> None:
-        waiting = {*sync.waiting_for_git, *self._copies.copy(sync.folder).just_taken}
+        waiting = {*sync.waiting_for_git, *self._copies.copy(sync.folder).recent_imports.directories}
         if waiting:
             self._later.append((time.monotonic() + GIT_SECONDS, sync.folder, waiting))
 

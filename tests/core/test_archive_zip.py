@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from samples import FROZEN, attacks
 from soundness import assert_sound
 
-from evolvable_store.bundle import folders
+from evolvable_store.bundle import zip_reader
 from evolvable_store.bundle.folders import export_zip, import_zip
 from evolvable_store.bundle.import_ import FolderImport, ImportCandidate, ImportReport
 from evolvable_store.errors import Invalid, InvalidArchive, InvalidArgument, InvalidPath, InvalidRef, TooLarge
@@ -440,7 +440,7 @@ def test_limits_hold_for_what_is_no_bomb(store: Store, monkeypatch: pytest.Monke
     stream = zipped("pdf", **{str(number): b"x" * 100 for number in range(20)})
     for limit, value in (("MAX_ARCHIVE", 500), ("MAX_TOTAL", 1000), ("MAX_ENTRIES", 20)):
         with monkeypatch.context() as changed, pytest.raises(TooLarge):
-            changed.setattr(folders, limit, value)
+            changed.setattr(zip_reader, limit, value)
             import_zip(store, stream)
     assert import_zip(store, stream).added
 

@@ -11,10 +11,10 @@ from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_store.workingcopy import file_moves as module
-from evolvable_store.workingcopy.file_moves import Trash
+from evolvable_store.workingcopy import trash as module
 from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_store.workingcopy.staging_dir import open_root
+from evolvable_store.workingcopy.trash import Trash
 
 TEXT = "---\nname: pdf\ndescription: Works with PDF files.\n---\n\nCount the pages.\n"
 PDF = Ref.parse("skill:pdf")

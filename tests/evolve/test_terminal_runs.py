@@ -18,8 +18,8 @@ from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.run_context import RunStopped
 from evolvable_evolve.evolution.task import Split
-from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.openat import open_real
+from evolvable_store.workingcopy.trash import Trash
 from evolvable_tools.library import Library
 
 LONG = "/home/ada-king/work/customers/acme-corporation/日本語の請求書/invoices-and-reminders"

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         version_authorship,
     )
     from evolvable_tools.caller import ApprovalLevel, Caller
+    from evolvable_tools.client_locators import AgentLocator, SkillLocator
     from evolvable_tools.delegation import (
         DelegateStatus,
         Delegation,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     )
     from evolvable_tools.file_edits import TextEdit, decode_text, edit_text, encode_text
     from evolvable_tools.found_answers import Answer, answer_size, first_fitting, found_answer, given_fields
-    from evolvable_tools.library import AgentLocator, Library, SkillLocator, TrialArms
+    from evolvable_tools.library import Library, TrialArms
     from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
     from evolvable_tools.metrics import (
         ENOUGH,
@@ -117,10 +118,11 @@ else:
                 "version_authorship"
             ),
             "caller": "ApprovalLevel Caller",
+            "client_locators": "AgentLocator SkillLocator",
             "delegation": "DelegateStatus Delegation agent_skills delegate_in inline_text needed_by start_text",
             "file_edits": "TextEdit decode_text edit_text encode_text",
             "found_answers": "Answer answer_size first_fitting found_answer given_fields",
-            "library": "AgentLocator Library SkillLocator TrialArms",
+            "library": "Library TrialArms",
             "markdown_sections": "changed_frozen_sections read_sections",
             "metrics": (
                 "ENOUGH MAIN_AGENT REWARDS Utility agent_episodes agent_utilities format_success "

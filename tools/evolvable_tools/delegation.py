@@ -25,7 +25,8 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_fil
 from evolvable_tools.authority import field_author, in_force, out_of_force, short_ref
 from evolvable_tools.authors import FileAuthor, authorships, version_authorship
 from evolvable_tools.caller import Caller
-from evolvable_tools.library import AgentLocator, Library
+from evolvable_tools.client_locators import AgentLocator
+from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import enclose
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

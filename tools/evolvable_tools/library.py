@@ -1,17 +1,14 @@
-"""The library that every verb works on, the caller of a verb, and the skills that a client sees by name or path."""
+"""The library that every verb works on: a store with its index, its policies, its redactor and its working copies."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
 from evolvable_store import (
-    NO_FRONTMATTER,
     UNWRITTEN,
     Actor,
-    Document,
     Files,
     FollowedFolders,
     Head,
@@ -19,18 +16,14 @@ from evolvable_store import (
     Manifest,
     Principal,
     Registered,
-    Severity,
     Store,
     TrustedFolders,
     every_folder,
     no_homes,
-    parse_document,
-    regular_file,
-    summarize,
 )
-from evolvable_store.errors import EvolvableError, Refused, TryAgain
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage import Binding, Decision, ImpressionLog, Place, PooledVersion, WatchedFolder
+from evolvable_store.errors import Refused
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage import Decision, ImpressionLog, Place, PooledVersion, WatchedFolder
 from evolvable_store.workingcopy import Projects
 from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
@@ -306,166 +299,3 @@ def built_in_redactor() -> "Redactor":
     from evolvable_tools.redaction import Redactor  # late: 50 ms to compile its patterns
 
     return Redactor()
-
-
-class SkillLocator:
-    """The skills of one library's folders, as a client that works in `cwd` sees them.
-
-    home: what `~` stands for; without it, paths that begin so mean nothing.
-    """
-
-    def __init__(self, library: Library, cwd: str | None, home: Path | None = None) -> None:
-        folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.SKILL]
-        self._bindings = {folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders}
-        self._cwd, self._home = cwd or "", home
-        self._named = _seen_by_claude(folders, self._cwd)
-        self._folders_at: dict[str, str] = {}
-
-    def by_name(self, name: str) -> Binding | None:
-        """Return what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
-        if ":" in name:
-            return None
-        for folder in self._named:
-            if (binding := self._bindings[folder.path].get(name)) is not None:
-                return binding
-            # A link in the person's own folder to a skill of another; a name in a transcript may be any text.
-            own = folder.scope == USER_SCOPE and "/" not in name and name not in ("", ".", "..")
-            if own and (linked := self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}")) is not None:
-                return linked[0]
-        return None
-
-    def by_path(self, path: str) -> tuple[Binding, str] | None:
-        """Return the skill that a file lies in, and the file's path below it; None when it lies in none."""
-        if path == "~" or path.startswith(("~/", "$HOME/")):
-            if self._home is None:
-                return None
-            path = f"{self._home}/{path.partition('/')[2]}"
-        if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
-            return None
-        real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
-        for folder, bindings in self._bindings.items():
-            parts = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
-            for length in range(1, len(parts)):
-                binding = bindings.get("/".join(parts[:length]))
-                if binding is not None:
-                    return binding, "/".join(parts[length:])
-        return None
-
-    def _real(self, path: str) -> str:
-        """Return os.path.realpath; a folder that many files lie in is looked at once."""
-        folder, name = os.path.split(path)
-        if name in ("", ".", "..") or os.path.islink(path):
-            return os.path.realpath(path)
-        if folder not in self._folders_at:
-            self._folders_at[folder] = os.path.realpath(folder)
-        return os.path.join(self._folders_at[folder], name)
-
-
-MAX_AGENT_FILES = 500
-"""Files and folders in the agents of one project that are looked at."""
-
-MAX_AGENT_HEAD = 64 * 1024
-"""Bytes of each of them that are read."""
-
-MEMORY_HEADING = "\n\n# Persistent Agent Memory"
-"""What Claude Code puts behind the text of an agent that has a memory of its own."""
-
-
-class AgentLocator:
-    """The agents of one library's folders, as Claude Code that works in `cwd` starts them by the name in their head."""
-
-    def __init__(self, library: Library, cwd: str | None) -> None:
-        self._library, self._cwd = library, cwd or ""
-        self._folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.AGENT]
-
-    def by_prompt(self, name: str, prompt: str) -> tuple[int, int] | None:
-        """Return the resource and the version whose text is the system prompt that a subagent of this name was given.
-
-        None where no agent of this name has that text: a file of the same name in a repository is another agent.
-        prompt: without secrets.
-        """
-        for head in self._named.get(name, ()):
-            for version in range(head.latest, max(0, head.latest - _TRIED), -1):
-                if self._is_text_of(head, version, prompt):
-                    return head.id, version
-        return None
-
-    def by_name(self, name: str) -> Head | None:
-        """Return the agent that Claude Code starts by this name.
-
-        None for one that the library does not have, and where a folder of the project that the library does not follow
-        may have one of this name.
-        """
-        found = self._named.get(name, ())
-        if not found or ":" in name or not self._cwd or not os.path.isdir(self._cwd):
-            return None
-        followed = {folder.path for folder in self._folders}
-        here = Path(os.path.realpath(self._cwd))
-        places = (Path(os.path.realpath(above / ".claude" / "agents")) for above in (here, *here.parents))
-        return None if any(_may_have_agent(place, name) for place in places if place not in followed) else found[0]
-
-    @cached_property
-    def _named(self) -> dict[str, list[Head]]:
-        """By name in the head of the file: the agents of the project before the user's."""
-        named: dict[str, list[Head]] = {}
-        for folder in _seen_by_claude(self._folders, self._cwd, "agents"):
-            bindings = self._library.working_copies.bindings.of_folder(folder)
-            heads = self._library.store.backend.heads_by_id([binding.resource for binding in bindings.values()])
-            for head in heads.values():
-                if head.version is not None:
-                    named.setdefault(summarize(self._document(head, head.latest)).name, []).append(head)
-        return named
-
-    def _document(self, head: Head, version: int) -> Document:
-        try:
-            data = self._library.store.file(head, main_file(head.kind, head.name), version).data
-        except TryAgain:
-            raise
-        except EvolvableError:
-            data = b""
-        return parse_document(data)
-
-    def _is_text_of(self, head: Head, version: int, prompt: str) -> bool:
-        document = self._document(head, version)
-        text, given = self._library.redacted(document.body).strip(), prompt.strip()
-        if not text or "memory" not in document.fields:
-            return bool(text) and given == text
-        return given == text or given.startswith(f"{text}{MEMORY_HEADING}")
-
-
-_TRIED = 20
-
-
-def _may_have_agent(place: Path, name: str) -> bool:
-    """Return whether an agent of this name may lie in a folder that is not the library's; True in doubt."""
-    seen = 0
-    for folder, _, files in os.walk(place):
-        for file in (os.path.join(folder, file) for file in files):
-            seen += 1
-            if seen > MAX_AGENT_FILES or (file.casefold().endswith(".md") and _may_be_named(Path(file), name)):
-                return True
-        seen += 1
-    return False
-
-
-def _may_be_named(file: Path, name: str) -> bool:
-    if not file.is_file():
-        return False
-    try:
-        with open(file, "rb", opener=regular_file) as opened:
-            data = opened.read(MAX_AGENT_HEAD)
-    except OSError:
-        return True
-    document = parse_document(data)
-    odd = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
-    return bool(odd) or name.encode() in data or summarize(document).name == name
-
-
-def _seen_by_claude(folders: list[WatchedFolder], cwd: str, last: str = "skills") -> list[WatchedFolder]:
-    """Return the folders whose skills, or agents, Claude Code knows by name: those of the project before the user's."""
-    native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", last)]
-    here = Path(os.path.realpath(cwd)) if cwd else None
-    around = [folder for folder in native if here is not None and here.is_relative_to(folder.path.parent.parent)]
-    users = [folder for folder in native if folder.scope == USER_SCOPE and folder not in around]
-    # The deepest of those that hold the working directory is the project's own.
-    return sorted(around, key=lambda folder: -len(folder.path.parts)) + users

@@ -1,7 +1,7 @@
-"""Look after an installation: what doctor reports, archives and backups, uninstalling.
+"""Look after an installation: its setup, what doctor reports, archives and backups, uninstalling.
 
-Begin with `examine`, the report of doctor (`Health`), and `export` and `back_up`. The command line and the page call
-the same functions.
+Begin with `examine`, the report of doctor (`Health`), and `export` and `back_up`. `find_clients`, `setup_offers` and
+`take_record` are what `setup` asks about. The command line and the page call the same functions.
 """
 
 from evolvable_store import late_names
@@ -18,39 +18,36 @@ if TYPE_CHECKING:
         format_of,
         import_source,
     )
-    from evolvable_server.care.client_status import Connected
-    from evolvable_server.care.doctor import Health, describe_sandbox, examine
-    from evolvable_server.care.setup import (
+    from evolvable_server.care.client_connections import (
         ClientCheck,
         ClientState,
         FoundClient,
         check_connections,
         connect_client,
-        describe_changes,
         find_clients,
-        find_offers,
         install_plugin,
         is_own_plugin,
-        read_record,
         sample_task,
-        setup_offers,
-        take_record,
         titles,
-        write_record,
     )
+    from evolvable_server.care.client_status import Connected
+    from evolvable_server.care.doctor import Health, describe_sandbox, examine
+    from evolvable_server.care.offers import find_offers, setup_offers
+    from evolvable_server.care.setup_record import describe_changes, read_record, take_record, write_record
     from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
 else:
     __getattr__ = late_names(
         __name__,
         {
             "archives": "ExportResult FORMATS ImportResult back_up export format_of import_source",
+            "client_connections": (
+                "ClientCheck ClientState FoundClient check_connections connect_client find_clients "
+                "install_plugin is_own_plugin sample_task titles"
+            ),
             "client_status": "Connected",
             "doctor": "Health describe_sandbox examine",
-            "setup": (
-                "ClientCheck ClientState FoundClient check_connections connect_client describe_changes "
-                "find_clients find_offers install_plugin is_own_plugin read_record sample_task setup_offers "
-                "take_record titles write_record"
-            ),
+            "offers": "find_offers setup_offers",
+            "setup_record": "describe_changes read_record take_record write_record",
             "uninstall": "Uninstalled plan_account_removal plan_removal",
         },
     )

@@ -1,27 +1,14 @@
-"""Reads a zip that may be hostile: every byte has one meaning, or none of it is taken.
+"""Resources as plain folders, or as a zip of them: name/SKILL.md and so on, the newest version of each."""
 
-zipfile reads the directory; all else is done here. Nothing is ever extracted to a disk.
-
-Resources as plain folders: name/SKILL.md and so on, the newest version of each.
-
-Resources as a zip of their folders: name/SKILL.md and so on, the newest version of each.
-"""
-
-import contextlib
 import os
 import re
 import shutil
 import stat
-import struct
 import tempfile
-import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 from evolvable_store.bundle.archive_reader import MAX_LOOKS
 from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
@@ -34,234 +21,16 @@ from evolvable_store.bundle.import_ import (
     counted,
     is_main,
 )
-from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge, quoted
+from evolvable_store.bundle.zip_reader import MAX_ENTRIES, MAX_RATIO, MAX_TOTAL, ZipArchive, open_zip, unsafe_zip
+from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
 from evolvable_store.frontmatter import parse_document, summarize
-from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
+from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File, Files
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path, is_ignored, is_sync_copy
 from evolvable_store.regular_files import regular_file
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 from evolvable_store.store import Store
 from evolvable_store.workingcopy import SYNC_COPY, read_folder
-
-MAX_ARCHIVE = 512 * 2**20
-"""Bytes of the zip."""
-
-MAX_TOTAL = 2**30
-"""Bytes of all its files, unpacked."""
-
-MAX_ENTRIES = 50_000
-
-MAX_RATIO, RATIO_FROM = 100, 16 * 2**20
-"""Unpacked bytes per byte of the zip, where it unpacks to more than RATIO_FROM. Text stays below 20."""
-
-_END = struct.Struct("<4s4H2LH")
-_LOCAL = struct.Struct("<4s5H3L2H")
-_COMMENT = 2**16
-_ENCRYPTED = 0x1 | 0x40 | 0x2000
-_UTF8 = 0x800
-_REPARSE_POINT = 0x400
-_DRIVE = re.compile(r"[A-Za-z]:")
-_BROKEN = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OverflowError, struct.error, zlib.error)
-_OTHERS = {0: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), 257: (b"ustar",)}
-
-
-@dataclass(frozen=True, slots=True)
-class ZipMember:
-    """One file of a zip: its path with `/`, in Unicode normal form C, its size unpacked and its mode."""
-
-    path: str
-    size: int
-    mode: int
-    crc: int
-    deflated: bool
-    start: int
-    end: int
-
-
-class ZipArchive:
-    """The files of an open zip, path -> member, and their bytes."""
-
-    def __init__(self, stream: IO[bytes], members: dict[str, ZipMember]) -> None:
-        self._stream, self.members = stream, members
-
-    def read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises InvalidArchive unless they are what the directory says."""
-        member = self.members[path]
-        self._stream.seek(member.start)
-        data = self._stream.read(member.end - member.start)
-        try:
-            if member.deflated:
-                data = _inflate(data, member.size)
-        except zlib.error as error:
-            raise unsafe_zip(f"{quoted(path)} is damaged") from error
-        if len(data) != member.size or zlib.crc32(data) != member.crc:
-            raise unsafe_zip(f"{quoted(path)} is not what the directory says")
-        return data
-
-
-@contextlib.contextmanager
-def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
-    """Yield a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
-    with contextlib.ExitStack() as files:
-        try:
-            if isinstance(source, Path):
-                source = files.enter_context(open(source, "rb", opener=regular_file))
-            members = _members(source)
-        except OSError as error:
-            why = error.strerror or error
-            raise InvalidArchive(f"The archive cannot be read: {why}.", "Name another file.") from error
-        yield ZipArchive(source, members)
-
-
-def unsafe_zip(why: str) -> InvalidArchive:
-    """Return the error for an archive that is not taken, for this reason."""
-    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was imported; pack the folders again as a zip.")
-
-
-def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
-    directory, entries, size = _find_directory(stream)
-    try:
-        with zipfile.ZipFile(stream) as archive:
-            infos = archive.infolist()
-        if len(infos) != entries:
-            raise unsafe_zip("it has other entries than its end says")
-        for info in infos:
-            _check_entry(info, _plain_name(info.orig_filename))
-        members = [_member(stream, info) for info in infos]
-    except _BROKEN as error:
-        raise unsafe_zip(f"it is damaged ({error})") from error
-    _check_places(infos, members, directory)
-    _check_names(members)
-    _check_total(sum(info.file_size for info in infos), size)
-    return {member.path: member for member in members if member.path and not member.path.endswith("/")}
-
-
-def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
-    """Return where the directory starts, how many entries it has, and how many bytes the zip has.
-
-    The end that says so must be the only one that any program could take for it.
-    """
-    size = stream.seek(0, 2)
-    if size > MAX_ARCHIVE:
-        raise TooLarge(f"The archive has {size:,} bytes.", f"The limit is {MAX_ARCHIVE:,}.")
-    stream.seek(0)
-    head = stream.read(512)
-    if any(head.startswith(mark, at) for at, marks in _OTHERS.items() for mark in marks):
-        raise InvalidArchive("This archive is not a zip.", "Only zip archives are imported; pack the folders as one.")
-    start = max(0, size - _END.size - _COMMENT)
-    stream.seek(start)
-    tail = stream.read()
-    at = tail.rfind(b"PK\5\6")
-    if at < 0 or len(tail) < at + _END.size:
-        raise unsafe_zip("it is no zip, or cut off")
-    _, disk, first_disk, here, entries, length, directory, comment = _END.unpack_from(tail, at)
-    if start + at + _END.size + comment != size or directory + length != start + at or disk or first_disk:
-        raise unsafe_zip("it has several parts, or something before or behind it")
-    if here != entries or length < 46 * entries:
-        raise unsafe_zip("its directory is damaged")
-    if entries > MAX_ENTRIES or length > 1024 * MAX_ENTRIES:
-        raise TooLarge(f"The archive has {entries:,} entries or more.", f"The limit is {MAX_ENTRIES:,}.")
-    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):
-        raise unsafe_zip("it uses the format for huge archives (zip64)")
-    return directory, entries, size
-
-
-def _plain_name(name: str) -> str:
-    """Return the name of an entry with `/` and without `./` before it; '' for the folder that was packed itself.
-
-    Older versions of PowerShell write backslashes, and `zip -r NAME ./FOLDER` and tools like it write `./`. A name that
-    mixes both separators stays as it is.
-    """
-    name = name.replace("\\", "/") if "/" not in name else name
-    while name.startswith("./"):
-        name = name[2:]
-    return name
-
-
-def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
-    """Raise InvalidArchive for what is no plain file or folder under a plain relative name.
-
-    name: as `_plain_name` gives it.
-    """
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    shown = quoted(info.orig_filename, 100)
-    if not name and info.orig_filename and not info.file_size and kind in (0, stat.S_IFDIR):
-        return
-    parts = name.removesuffix("/").split("/")
-    if not name or any(unicodedata.category(character) == "Cc" for character in name):
-        raise unsafe_zip(f"the name {shown} is empty or has control characters")
-    if "\\" in name or _DRIVE.match(name) or {"", ".", ".."}.intersection(parts):
-        raise unsafe_zip(f"the name {shown} leads out of the archive")
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or info.external_attr & _REPARSE_POINT:
-        raise unsafe_zip(f"{shown} is a link or a device")
-    if info.flag_bits & _ENCRYPTED:
-        raise unsafe_zip(f"{shown} is encrypted")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise unsafe_zip(f"{shown} is packed in a way that few programs read")
-    if info.file_size if name.endswith("/") else kind == stat.S_IFDIR:
-        raise unsafe_zip(f"{shown} is a folder and a file")
-
-
-def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
-    """Return the entry with the place of its bytes. Its own header must agree with the directory."""
-    raw = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
-    stream.seek(info.header_offset)
-    mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
-    if mark != b"PK\3\4" or stream.read(name_length) != raw or method != info.compress_type or flags & _ENCRYPTED:
-        raise unsafe_zip(f"{quoted(info.orig_filename, 100)} is described in two ways")
-    start = info.header_offset + _LOCAL.size + name_length + extra_length
-    path = info.orig_filename
-    with contextlib.suppress(UnicodeDecodeError):
-        path = raw.decode("utf-8")  # some programs write it without saying so
-    path = unicodedata.normalize("NFC", _plain_name(path))
-    mode = EXECUTABLE if info.external_attr >> 16 & 0o111 else PLAIN
-    deflated = info.compress_type == zipfile.ZIP_DEFLATED
-    return ZipMember(path, info.file_size, mode, info.CRC, deflated, start, start + info.compress_size)
-
-
-def _check_places(infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember], directory: int) -> None:
-    """Raise InvalidArchive when two entries share bytes: that is how small archives unpack to huge ones."""
-    places = sorted((info.header_offset, member.end) for info, member in zip(infos, members, strict=True))
-    for (_, end), (start, _) in pairwise([*places, (directory, directory)]):
-        if end > start:
-            raise unsafe_zip("its entries overlap")
-
-
-def _check_names(members: Sequence[ZipMember]) -> None:
-    """Raise InvalidArchive when two entries cannot lie side by side in every file system."""
-    files: set[str] = set()
-    folders: set[str] = set()
-    for member in (member for member in members if member.path):
-        path = member.path.casefold()
-        parts = path.removesuffix("/").split("/")
-        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-        if path.endswith("/"):
-            folders.add(path.removesuffix("/"))
-        elif path in files:
-            raise unsafe_zip(f"it has {quoted(member.path, 100)} twice, or in upper and lower case")
-        else:
-            files.add(path)
-    both = files & folders
-    if both:
-        raise unsafe_zip(f"{quoted(min(both), 100)} is a folder and a file")
-
-
-def _check_total(total: int, size: int) -> None:
-    if total > MAX_TOTAL:
-        raise TooLarge(f"The archive unpacks to {total:,} bytes.", f"The limit is {MAX_TOTAL:,}.")
-    if total > RATIO_FROM and total > MAX_RATIO * size:
-        raise TooLarge(f"The archive unpacks to {total // size:,} times its size.", f"The limit is {MAX_RATIO} times.")
-
-
-def _inflate(data: bytes, size: int) -> bytes:
-    """Return what a deflate stream unpacks to, at most one byte more than `size`."""
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    unpacked = stream.decompress(data, size + 1)
-    if len(unpacked) == size and (not stream.eof or stream.unused_data):
-        raise zlib.error("it does not end where it should")
-    return unpacked
-
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 

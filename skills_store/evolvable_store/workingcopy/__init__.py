@@ -11,7 +11,6 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_store.workingcopy.discovery import COMMANDS, count_resources, discover, is_single
-    from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
     from evolvable_store.workingcopy.folder_lock import FolderOwner, exclusive
     from evolvable_store.workingcopy.folder_names import FolderNames
     from evolvable_store.workingcopy.git_history import TreeTooLarge, commit_files, recent_commits
@@ -65,13 +64,13 @@ if TYPE_CHECKING:
         name_taken,
         reasons_against,
     )
+    from evolvable_store.workingcopy.trash import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
     from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents, read_folder, read_single
 else:
     __getattr__ = late_names(
         __name__,
         {
             "discovery": "COMMANDS count_resources discover is_single",
-            "file_moves": "MAX_BYTES RETENTION_DAYS Trash TrashEntry",
             "folder_lock": "FolderOwner exclusive",
             "folder_names": "FolderNames",
             "git_history": "TreeTooLarge commit_files recent_commits",
@@ -100,6 +99,7 @@ else:
             "status": "DirectoryState",
             "sync_plan": "check_directory known_files known_manifest name_taken reasons_against",
             "tree_reader": "FolderContents SYNC_COPY read_folder read_single",
+            "trash": "MAX_BYTES RETENTION_DAYS Trash TrashEntry",
         },
     )
 

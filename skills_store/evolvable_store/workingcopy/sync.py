@@ -37,26 +37,18 @@ from evolvable_store.workingcopy.atomic_dir import (
     write_single,
 )
 from evolvable_store.workingcopy.discovery import is_single, single_name
-from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.folder_lock import exclusive, is_held
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
-from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HeldContent, HoldPolicy, ImportedDirectory, SyncReport
-from evolvable_store.workingcopy.late_origin import record_maker
 from evolvable_store.workingcopy.learned_changes import MERGED, REPLACED, LostChanges, SourceKind
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.put_back import PutBack
+from evolvable_store.workingcopy.recent_imports import RecentImports
 from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
-from evolvable_store.workingcopy.sync_plan import (
-    ACTORS,
-    Edit,
-    SyncPlan,
-    SyncStep,
-    change_reason,
-    name_taken,
-)
+from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, name_taken
+from evolvable_store.workingcopy.trash import Trash
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -95,13 +87,11 @@ class WorkingCopy:
         self._answers = identity is not None
         given = identity or Identity(Principal.UNKNOWN, "file")
         self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
-        self._gate = gate
-        self.just_taken: dict[str, tuple[float, int]] = {}
-        """Directories whose change nobody answers for: when it was imported, as which version. Git may bring it yet."""
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder, powers)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
+        self.recent_imports = RecentImports(store, folder, self.status, self._plan, gate)
         self._put_back = PutBack(store, folder, gate, self._transaction)
         self._removals = True
         self._swept: dict[str, float] = {}
@@ -153,7 +143,7 @@ class WorkingCopy:
                 if wanted is None:
                     self._recover(sync)
                     is_new = self._plan.begin()
-                    self._judge_again(sync)
+                    sync.held += self.recent_imports.judge()
                     wanted = self._wanted(directories, sync)
                 self._plan.is_new = is_new
                 self._plan.held = self._held_files.of_folder(self.folder)
@@ -364,7 +354,7 @@ class WorkingCopy:
             assert written.version is not None
             who = edit.identity.principal
             sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
-            self._note_taken(edit.look.directory, written.version, who)
+            self.recent_imports.note(edit.look.directory, written.version, who)
             if edit.ref.name != edit.look.name:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
 
@@ -415,33 +405,6 @@ class WorkingCopy:
         unread = {one.directory for one in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
         with contextlib.suppress(OSError):
             self._plan.installed.note(set(directories) - unread)
-
-    def _note_taken(self, directory: str, version: int, who: Principal) -> None:
-        if who is Principal.UNKNOWN and self._plan.origins.repositories(self.folder.path / directory):
-            self.just_taken[directory] = (time.time(), version)
-
-    def _judge_again(self, sync: SyncReport) -> None:
-        """Ask once more who brought what was imported right before git moved the index or HEAD: its filters hide it."""
-        origins = self._plan.origins
-        for directory, (at, version) in list(self.just_taken.items()):
-            moved = origins.moved_since(directory, at)
-            if time.time() - at <= MOVED_SECONDS or moved and origins.activity(directory):
-                continue
-            del self.just_taken[directory]
-            binding = self._bindings.of_directories(self.folder, [directory]).get(directory) if moved else None
-            head = self.store.backend.heads_by_id([binding.resource])[binding.resource] if binding else None
-            if head is None or (head.version, head.latest) != (version, version):
-                continue
-            look = self.status.look(
-                directory, binding, head, head.name, self.status.signature(directory), time.time_ns()
-            )
-            if look.tree != head.tree:
-                continue
-            identity = self._plan.origin_of_newest(look, head).identity
-            if identity.principal is not Principal.REPOSITORY:
-                continue
-            held = record_maker(self.store, self.folder, directory, head, identity, gate=self._gate, via="git")
-            sync.held += [held] if held else []
 
     @property
     def _place(self) -> str:

@@ -14,7 +14,8 @@ from evolvable_store import format_time
 from evolvable_store.errors import EvolvableError, NoSuchUse, TryAgain
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import IngestedSession, LearnedTask, Outcome, UsageObservation
-from evolvable_tools.library import Library, SkillLocator
+from evolvable_tools.client_locators import SkillLocator
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import BEGIN, SessionEnds, ToolCall, calls_of, ends_of, outcome_of
 from evolvable_tools.outcomes.executors import RunningExecutor, SessionExecutors, VersionUse
 from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session

@@ -17,7 +17,8 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.search import NEAR_DUPLICATE, content_terms, nearest
 from evolvable_store.storage import LearnedTask, Outcome, TaskSource
 from evolvable_store.workingcopy import Projects
-from evolvable_tools.library import Library, SkillLocator
+from evolvable_tools.client_locators import SkillLocator
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, outcome_of
 from evolvable_tools.outcomes.executors import TURNS
 from evolvable_tools.outcomes.learning import (

@@ -66,11 +66,8 @@ if TYPE_CHECKING:
     from evolvable_tools.verbs.prompts import Prompt, fill_prompt, get_prompt, list_prompts
     from evolvable_tools.verbs.proposal_inbox import (
         Decided,
-        Grounds,
-        WaitingProposal,
         approve_as_asked,
         approve_together,
-        as_read,
         changes_text,
         expire,
         is_expired,
@@ -205,6 +202,7 @@ if TYPE_CHECKING:
         resource_history,
         undo,
     )
+    from evolvable_tools.verbs.waiting_proposal import Grounds, WaitingProposal, as_read
 else:
     __getattr__ = late_names(
         __name__,
@@ -229,9 +227,9 @@ else:
             ),
             "prompts": "Prompt fill_prompt get_prompt list_prompts",
             "proposal_inbox": (
-                "Decided Grounds WaitingProposal approve_as_asked approve_together as_read changes_text "
-                "expire is_expired list_waiting propose propose_undo proposed_lines proposed_texts reject "
-                "reopen revert_or_propose seen_versions show_proposal"
+                "Decided approve_as_asked approve_together changes_text expire is_expired list_waiting propose "
+                "propose_undo proposed_lines proposed_texts reject reopen revert_or_propose seen_versions "
+                "show_proposal"
             ),
             "purge_content": "PurgePlan Purged note_copy plan_blobs plan_file plan_secret purge resume_purges",
             "rebased_proposals": "rebase",
@@ -265,6 +263,7 @@ else:
             "versions": (
                 "CONTEXT CUT History MAX_LIMIT PastVersion Undone diff operations_undone resource_history undo"
             ),
+            "waiting_proposal": "Grounds WaitingProposal as_read",
         },
     )
 

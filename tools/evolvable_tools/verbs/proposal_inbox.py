@@ -3,7 +3,6 @@
 A proposal whose base is no longer the head is merged with what changed since, or refused with the reason.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,9 +15,8 @@ from evolvable_store import (
     added_conflicts,
     blocking_problems,
     find_problems,
-    make_manifest,
 )
-from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, Refused
+from evolvable_store.errors import Conflict, InvalidArgument, InvalidResource, Refused
 from evolvable_store.resource import Ref
 from evolvable_store.storage import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_tools.approvals import (
@@ -33,90 +31,24 @@ from evolvable_tools.approvals import (
 from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import apply_files, decode_text, frontmatter_bytes
 from evolvable_tools.library import Library
-from evolvable_tools.scan import Finding, Scan
-from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import versions
 from evolvable_tools.verbs.rebased_proposals import (
     RebasedContent,
-    conflict_sides,
-    conflict_text,
     last_stood_for,
     rebase,
-    rebased_content,
+    rebase_on_head,
     taken_files,
     texts_to_edit,
-    way_out,
 )
 from evolvable_tools.verbs.reverse_merge import UndoConflict, plan_revert
-from evolvable_tools.verbs.versions import diff
+from evolvable_tools.verbs.waiting_proposal import WaitingProposal, describe_proposal
 
 MAX_DESCRIBED = 50
 """Resources of one approval that are compared with the others afterwards; of more, `doctor` names the pairs."""
 
 MAX_SCANNED = 10_000
 """Waiting proposals that are looked through for those that are wanted."""
-
-
-def _problems(proposal: Proposal, files: Files) -> list[str]:
-    """Return what stops a change."""
-    return [str(one) for one in blocking_problems(find_problems(proposal.kind, proposal.name, files))]
-
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """Words of a session that a proposal rests on, and where they come from."""
-
-    session: str
-    turn: int
-    origin: str
-    quote: str
-
-
-@dataclass(frozen=True, slots=True)
-class Grounds:
-    """What a review says for a proposal. near: similar resources; cost: the model, its tokens and their price."""
-
-    what: str
-    evidence: list[Quoted]
-    near: list[str]
-    cost: dict[str, str | int | float]
-    counter_evidence: str = ""
-    expected_signal: str = ""
-    risk: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingProposal:
-    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
-
-    removes: it proposes to remove the resource. diff: from what is there now to what an approval leads to, with the
-    lines of the proposal where both sides changed the same; sides: these lines, of both. grounds: the evidence of a
-    review. blocked: why it cannot be approved as it is, and what a person can do. times: how often it was proposed,
-    with the reason of the last time. findings: what a scan found in it; gains, loses: the capabilities that it adds and
-    takes away. notice: what the marks around its texts mean, '' where there are none.
-    """
-
-    proposal_id: int
-    ref: str
-    at: str
-    actor: str
-    session: str | None
-    reason: str
-    base: int
-    head: int | None
-    files: list[str]
-    state: str
-    diff: str | None = None
-    removes: bool = False
-    findings: list[Finding] = field(default_factory=list)
-    gains: list[str] = field(default_factory=list)
-    loses: list[str] = field(default_factory=list)
-    grounds: Grounds | None = None
-    expires: str | None = None
-    blocked: str = ""
-    times: int = 1
-    notice: str = ""
-    sides: str = ""
 
 
 def files_at(library: Library, ref: Ref, version: int) -> Files:
@@ -128,99 +60,6 @@ def files_at(library: Library, ref: Ref, version: int) -> Files:
 def is_expired(library: Library, proposal: Proposal) -> bool:
     """Return whether the time of a proposal that waits is over."""
     return proposal.state == OPEN and proposal.expires is not None and proposal.expires < library.store.now()
-
-
-def describe_proposal(
-    library: Library,
-    proposal: Proposal,
-    *,
-    with_diff: bool = False,
-    limit: int | None = versions.MAX_DIFF,
-    context: int = versions.CONTEXT,
-) -> WaitingProposal:
-    """Return a proposal as a person sees it: with a diff, against what is there now.
-
-    limit: characters of the diff. context: equal lines around its changes.
-    """
-    head = library.store.head_or_none(proposal.ref)
-    p, found, sides, blocked = proposal, load_scan(proposal.findings), "", ""
-    before = library.store.manifest(head, p.base) if head and p.base else Manifest({})
-    after, names, unsaved = p.manifest, (str(p.base), "proposed"), dict[str, bytes]()
-    if with_diff and p.state == OPEN:
-        try:
-            rebased, now = _rebased(library, p)
-        except EvolvableError as error:
-            blocked, rebased, now = error.text, RebasedContent(0, {}), {}
-        if rebased.conflicts:
-            blocked = f"{conflict_text(p, rebased)} {way_out(p.id)}"
-            sides = conflict_sides(rebased)
-        if rebased.merged:
-            known, now = last_stood_for(library, head, rebased.version, now)
-            before, after = make_manifest(now), make_manifest(rebased.files)
-            names = (str(known), f"{rebased.version} with proposal {p.id}")
-            unsaved = {entry.sha256: rebased.files[path].data for path, entry in after.items()}
-            found = check_change(p.ref, now, rebased.files, Actor.HUMAN)
-    if p.files_removed_at is not None:
-        text = _removed_files(p)
-    else:
-        text = diff(library, before, after, names, limit=limit, unsaved=unsaved, context=context) if with_diff else ""
-    return WaitingProposal(
-        *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
-        versions.changed_files(before, after),
-        p.state,
-        text if with_diff else None,
-        p.removes,
-        list(found.findings),
-        [str(one) for one in found.capabilities.added],
-        [str(one) for one in found.capabilities.removed],
-        grounds_of(p),
-        p.expires,
-        blocked,
-        p.times,
-        sides=sides,
-    )
-
-
-def as_read(proposals: Sequence[WaitingProposal], reader: Actor) -> list[WaitingProposal]:
-    """Return proposals as this reader is given them: an agent reads what no person wrote between marks."""
-    if reader is Actor.HUMAN:
-        return list(proposals)
-    marks = AnswerMarks(True)
-    return [one if one.actor == Actor.HUMAN else _marked(one, marks) for one in proposals]
-
-
-def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
-    what, why = f"proposal {one.proposal_id} for {one.ref}", "not approved by a person"
-    diff = marks.block(one.diff or "", what, why)
-    grounds = one.grounds and replace(
-        one.grounds,
-        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in one.grounds.evidence],
-        near=[marks.line(text) for text in one.grounds.near],
-        counter_evidence=marks.line(one.grounds.counter_evidence),
-        expected_signal=marks.line(one.grounds.expected_signal),
-        risk=marks.line(one.grounds.risk),
-    )
-    return replace(
-        one,
-        reason=marks.line(one.reason),
-        diff=None if one.diff is None else diff,
-        sides=marks.block(one.sides, what, why) if one.sides else "",
-        findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings],
-        gains=[marks.line(text) for text in one.gains],
-        loses=[marks.line(text) for text in one.loses],
-        grounds=grounds,
-        notice=marks.notice,
-    )
-
-
-def grounds_of(proposal: Proposal) -> Grounds | None:
-    """Return what a review says for a proposal, None for a proposal of anybody else."""
-    if proposal.grounds is None:
-        return None
-    said = json.loads(proposal.grounds)
-    quotes = [Quoted(one["session"], one["turn"], one["origin"], one["quote"]) for one in said["evidence"]]
-    told = {key: said.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
-    return Grounds(said["what"], quotes, said["near"], said.get("cost") or {}, **told)
 
 
 @dataclass(frozen=True)
@@ -301,12 +140,6 @@ def list_waiting(
     open_ones = library.store.backend.proposals.waiting(limit if wanted is None else MAX_SCANNED)
     found = [one for one in open_ones if not is_expired(library, one) and (wanted is None or wanted(one))]
     return [describe_proposal(library, proposal) for proposal in found[:limit]]
-
-
-def _removed_files(proposal: Proposal) -> str:
-    """Return what is left of a proposal whose files were removed: their names and hashes."""
-    names = (f"{path} sha256 {entry.sha256}" for path, entry in proposal.manifest.items())
-    return "\n".join([f"The files were removed on {(proposal.files_removed_at or '')[:10]}.", *names])
 
 
 def show_proposal(
@@ -449,7 +282,8 @@ def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Prop
     changed = dict(files)
     apply_files(changed, {path: text for path, text in edited.items() if text is not None or path in files})
     marks = added_conflicts({path: before.get(path, File(b"")) for path in edited}, changed)
-    if stops := [*_problems(proposal, changed), *map(str, marks)]:
+    problems = blocking_problems(find_problems(proposal.kind, proposal.name, changed))
+    if stops := [str(one) for one in (*problems, *marks)]:
         raise InvalidResource(str(proposal.ref), stops)
     return changed
 
@@ -525,7 +359,7 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     NotFound, Conflict, and InvalidArgument for a proposal that changes no text.
     """
     proposal = _open(library, proposal_id)
-    found, now = _rebased(library, proposal)
+    found, now = rebase_on_head(library, proposal)
     texts = texts_to_edit(found, now)
     if not texts:
         raise InvalidArgument(f"Proposal {proposal_id} changes no text.", "Approve or reject it as it is.")
@@ -537,7 +371,7 @@ def proposed_lines(library: Library, proposal_id: int) -> dict[str, bytes | None
 
     None for a file that the proposal deletes. Raises as `proposed_texts`, and InvalidArgument without a conflict.
     """
-    found, _ = _rebased(library, _open(library, proposal_id))
+    found, _ = rebase_on_head(library, _open(library, proposal_id))
     if not found.conflicts:
         raise InvalidArgument(f"Proposal {proposal_id} is in no conflict.", "Approve or reject it as it is.")
     return taken_files(found)
@@ -548,13 +382,6 @@ def seen_versions(library: Library, proposal_ids: Sequence[int]) -> dict[int, in
     found = [library.store.backend.proposals.get(identity) for identity in proposal_ids]
     heads = {proposal.id: library.store.head_or_none(proposal.ref) for proposal in found}
     return {identity: head.version if head is not None else None for identity, head in heads.items()}
-
-
-def _rebased(library: Library, proposal: Proposal) -> tuple[RebasedContent, Files]:
-    """Return what a proposal leads to, and what is there now."""
-    head = library.store.head_or_none(proposal.ref)
-    now = library.store.files(head) if head is not None and head.version else {}
-    return rebased_content(library, proposal, head, now), now
 
 
 def changes_text(library: Library, proposal_id: int) -> bool:

@@ -66,6 +66,13 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     return RebasedContent(version, merged.files, tuple(sorted(conflicts)), merged.overlaps, kept, merged=True)
 
 
+def rebase_on_head(library: Library, proposal: Proposal) -> tuple[RebasedContent, Files]:
+    """Return what a proposal leads to, as `rebased_content` does, and the head's files."""
+    head = library.store.head_or_none(proposal.ref)
+    now = library.store.files(head) if head is not None and head.version else {}
+    return rebased_content(library, proposal, head, now), now
+
+
 def last_stood_for(library: Library, head: Head | None, version: int, now: Files) -> tuple[int, Files]:
     """Return what a merged proposal is compared with: `now`, or what a person stood for before a stranger changed it.
 

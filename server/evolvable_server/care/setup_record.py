@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evolvable_server.care.setup.clients import FoundClient
+from evolvable_server.care.client_connections import FoundClient
 from evolvable_store import read_regular, write_private
 from evolvable_tools import Library, count, some
 from evolvable_tools.verbs.folder_states import folder_states

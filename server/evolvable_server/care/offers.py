@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from evolvable_server import plugins
-from evolvable_server.care.setup.clients import find_clients
+from evolvable_server.care.client_connections import find_clients
 from evolvable_server.client_folders import read_client_homes
 from evolvable_server.clients import MeasuredList, choose_collection, crowded_list
 from evolvable_server.config import Config, read_machine

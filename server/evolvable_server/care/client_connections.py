@@ -161,7 +161,7 @@ def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
 
 def plugin_source() -> Path | None:
     """Return the clone that holds the plugin: the one that this program runs from, or was installed from."""
-    places = [Path(__file__).resolve().parents[4]]
+    places = [Path(__file__).resolve().parents[3]]
     try:
         told = json.loads(metadata.distribution("evolvable").read_text("direct_url.json") or "{}")
         url = urlsplit(str(told.get("url")))

@@ -1,0 +1,186 @@
+"""The trash in the library's home: directories that were taken out of watched folders, and can be restored.
+
+An entry is kept for the files that belong to no version: ignored names, files over a limit, links.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evolvable_store.errors import InvalidArgument, NotFound
+from evolvable_store.private_files import write_private
+from evolvable_store.used_days import count_day
+from evolvable_store.workingcopy.openat import (
+    PathAt,
+    move,
+    open_real,
+)
+from evolvable_store.workingcopy.staging_dir import is_inside
+from evolvable_store.workingcopy.tree_reader import untracked_paths
+
+RETENTION_DAYS = 30
+"""Days of use, see `count_day`, for which an entry is kept."""
+
+MAX_BYTES = 2 * 2**30
+"""What all entries together may hold; the oldest go first, the newest stays whatever its size."""
+
+_DAY = "day"
+"""The file of an entry that says on which day of use it came. Older programs refuse another field."""
+
+_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrashEntry:
+    """One directory that was taken out of a watched folder.
+
+    folder: the watched folder. directory: its name below it, with `/`. at: seconds. size: bytes. files: how many.
+    """
+
+    id: str
+    folder: str
+    directory: str
+    at: float
+    files: int
+    size: int
+
+
+class Trash:
+    """The trash of one library's home. Several processes may use it at once."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._place = home, home / "trash"
+
+    def put(self, old: PathAt, folder: Path, directory: str, now: float) -> TrashEntry | None:
+        """Move a directory that was taken away into the trash; return the entry, None when versions hold all of it.
+
+        Raise OSError when it cannot be moved; then it is where it was.
+        """
+        if not old.is_dir() or not untracked_paths(old):
+            return None
+        self._place.mkdir(mode=0o700, exist_ok=True)
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        entry = self._place / f"{stamp}-{secrets.token_hex(4)}"
+        entry.mkdir(mode=0o700)
+        files, size = _extent(old)
+        made = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
+        try:
+            (entry / _DAY).write_text(str(count_day(self._home, now)), encoding="utf-8")
+            (entry / "entry.json").write_text(json.dumps(asdict(made)), encoding="utf-8")
+            with open_real(entry.resolve()) as place:
+                move(old, place / "content")
+        except OSError:
+            if old.exists():
+                shutil.rmtree(entry, ignore_errors=True)
+            raise
+        self.expire(now)
+        return made
+
+    def entries(self) -> list[TrashEntry]:
+        """Return what is in the trash, newest first; entries that cannot be read are left out."""
+        with suppress(OSError):
+            names = sorted(os.listdir(self._place), reverse=True)
+            return [entry for name in names if (entry := self._read(name)) is not None]
+        return []
+
+    def newest_of(self, folder: Path, directory: str) -> TrashEntry | None:
+        """Return the newest entry of a directory of a watched folder, None when there is none."""
+        wanted = (os.fspath(folder), directory)
+        return next((entry for entry in self.entries() if (entry.folder, entry.directory) == wanted), None)
+
+    def put_back(self, identity: str, target: PathAt, *, all_files: bool = True) -> list[str]:
+        """Move the files of an entry to `target`, replacing nothing; return the paths that had to stay.
+
+        target: made when it does not exist. all_files: also those that versions hold. The entry goes when nothing is
+        left in it. Raise NotFound, OSError.
+        """
+        entry = self._read(identity)
+        if entry is None:
+            raise NotFound(
+                f"There is nothing {identity!r} in the trash.", "`evolvable care trash` lists what is in it."
+            )
+        with open_real((self._place / identity).resolve()) as place:
+            content = place / "content"
+            target.make_parents()
+            target.mkdir(exist_ok=True)
+            paths = content.names() if all_files else untracked_paths(content)
+            stuck = [path for path in paths if not _put_back(content / path, target / path)]
+            empty = all_files and not stuck or not untracked_paths(content)
+        if empty:
+            self.delete(identity)
+        return stuck
+
+    def delete(self, identity: str) -> None:
+        """Delete an entry. Raise InvalidArgument for something that is no entry's name."""
+        if not _ID.fullmatch(identity):
+            raise InvalidArgument(
+                f"{identity[:40]!r} is not the name of an entry.", "`evolvable care trash` lists them."
+            )
+        shutil.rmtree(self._place / identity, ignore_errors=True)
+
+    def expire(self, now: float) -> None:
+        """Delete entries over the retention, and the oldest while all together are over the limit.
+
+        now: seconds of the clock. It only counts as one more day of use: a clock that jumps empties no trash.
+        """
+        kept, today = 0, count_day(self._home, now)
+        for position, entry in enumerate(self.entries()):
+            kept += entry.size
+            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (position and kept > MAX_BYTES):
+                self.delete(entry.id)
+
+    def _day_of(self, identity: str, today: int) -> int:
+        """Return the day of use on which an entry came. That of another program's entry counts from now on."""
+        place = self._place / identity / _DAY
+        try:
+            return int(place.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            with suppress(OSError):
+                write_private(place, str(today), durable=False)
+            return today
+
+    def _read(self, name: str) -> TrashEntry | None:
+        if not _ID.fullmatch(name):
+            return None
+        try:
+            fields = json.loads((self._place / name / "entry.json").read_text(encoding="utf-8"))
+            entry = TrashEntry(**{**fields, "id": name})
+        except (OSError, ValueError, TypeError, RecursionError):
+            return None
+        texts = isinstance(entry.folder, str) and isinstance(entry.directory, str) and is_inside(entry.directory)
+        numbers = all(isinstance(value, (int, float)) for value in (entry.at, entry.files, entry.size))
+        return entry if texts and numbers and (self._place / name / "content").is_dir() else None
+
+
+def _put_back(source: PathAt, target: PathAt) -> bool:
+    """Move a file or directory to a place that does not exist; merge directories. Return whether all of it went."""
+    with suppress(OSError):
+        target.make_parents()
+        if not target.exists():
+            move(source, target)
+        elif source.is_dir() and target.is_dir():
+            moved = [_put_back(source / name, target / name) for name in source.names()]
+            return all(moved)
+        return not source.exists()
+    return False
+
+
+def _extent(folder: PathAt) -> tuple[int, int]:
+    """Return how many files lie below a folder, and their bytes; links are counted, never followed."""
+    files = size = 0
+    with suppress(OSError):
+        for name in folder.names():
+            status = (folder / name).lstat()
+            if stat.S_ISDIR(status.st_mode):
+                below = _extent(folder / name)
+                files, size = files + below[0], size + below[1]
+            else:
+                files, size = files + 1, size + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
+    return files, size
