@@ -86,6 +86,14 @@ def test_a_no_to_every_question_changes_nothing(run: CommandLine) -> None:
     assert not run.home.exists() and not (run.user / ".claude.json").exists()
 
 
+def test_setup_names_a_shorter_list_only_where_it_can_be_taken(run: CommandLine) -> None:
+    many(run)
+    said = words(answer(run.talk("setup"), yours="", connect="n"))
+    assert "lose their description" in said and "holds 63 skills" in said
+    assert "lists fewer" not in said
+    assert "Claude Code is not connected" in run("setup", "--take", "shorten", code=1).err
+
+
 def test_the_command_that_setup_names_next_needs_no_escapes_where_a_skill_allows_it(run: CommandLine) -> None:
     text = skill_text("add-endpoint", "Adds an endpoint to the team's API at `src/api/**`.")
     run.save(run.user / ".claude/skills", "add-endpoint", text)

@@ -238,10 +238,10 @@ TASK = "write a good commit message for my staged changes"
 """What is looked up in a library of the program's own skills; one of them is for it."""
 
 _PLAIN = re.compile(r"[\w ,.:;/()-]+")
+"""A question that a person can type again: no shell asks for an escape between its quotes."""
+
 _QUESTION_LENGTH = 160
 """How long the question about a skill of the person may be, in characters."""
-
-"""What makes a command hard to read, or to type again, where it stands in a question."""
 
 
 def sample_task(library: Library, caller: Caller) -> str:
