@@ -45,7 +45,12 @@ MAX_FIELDS = 1_000
 MOST_WAITING = 100
 """Proposals that the inbox lists, and counts, at once."""
 
-_FILES = {"style.css": "text/css", "page.js": "text/javascript", "htmx.min.js": "text/javascript"}
+_FILES = {
+    "style.css": "text/css",
+    "page.js": "text/javascript",
+    "htmx.min.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 
 FIRST_SECONDS = 0.06
 """How long a page waits for the first value of a computation."""
