@@ -91,9 +91,11 @@ def _navigation(body: PageBody, frame: Frame) -> Node:
     current = "learn" if body.section in learn else body.section
     count = h.span(".count", id="waiting", data_live=True)[frame.waiting]
     links = [
-        h.a(class_=name, href=address, aria_current=_current(name, current, body.section))[
-            title, count if name == "inbox" else None
-        ]
+        h.a(
+            class_="to-search" if name == "search" else None,
+            href=address,
+            aria_current=_current(name, current, body.section),
+        )[title, count if name == "inbox" else None]
         for name, (address, title) in sections.items()
     ]
     further = [
