@@ -95,7 +95,7 @@ def _proposal(site: Site, asked: PageRequest) -> PageBody:
     waiting = verbs.list_waiting(site.library, MOST_WAITING)
     done, shown = decision_note(site, asked), verbs.show_proposal(site.library, asked.needed("number"))
     look_at(asked, shown)
-    parts = h.div(".inbox")[_queue(site, asked, waiting, shown), draw_proposal(site, asked, shown, waiting)]
+    parts = h.div(".inbox")[draw_proposal(site, asked, shown, waiting), _queue(site, asked, waiting, shown)]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
 
