@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         propose,
         propose_undo,
         proposed_lines,
+        proposed_parts,
         proposed_texts,
         reject,
         reopen,
@@ -95,7 +96,7 @@ if TYPE_CHECKING:
         purge,
         resume_purges,
     )
-    from evolvable_tools.verbs.rebased_proposals import rebase
+    from evolvable_tools.verbs.rebased_proposals import MergePart, ended, rebase
     from evolvable_tools.verbs.registry import (
         ALIASES,
         EXAMPLES,
@@ -230,11 +231,11 @@ else:
             "prompts": "Prompt fill_prompt get_prompt list_prompts",
             "proposal_inbox": (
                 "Decided Grounds WaitingProposal approve_as_asked approve_together as_read changes_text "
-                "expire is_expired list_waiting propose propose_undo proposed_lines proposed_texts reject "
-                "reopen revert_or_propose seen_versions show_proposal"
+                "expire is_expired list_waiting propose propose_undo proposed_lines proposed_parts "
+                "proposed_texts reject reopen revert_or_propose seen_versions show_proposal"
             ),
             "purge_content": "PurgePlan Purged note_copy plan_blobs plan_file plan_secret purge resume_purges",
-            "rebased_proposals": "rebase",
+            "rebased_proposals": "MergePart ended rebase",
             "registry": (
                 "ALIASES Authority EXAMPLES Effect FIRST GROUPS HINTS PLACES TOOLS Tool VERBS add_table "
                 "place_of refusal_reason verb_at"
@@ -269,6 +270,9 @@ else:
     )
 
 __all__ = [
+    "proposed_parts",
+    "ended",
+    "MergePart",
     "ALIASES",
     "AMONG",
     "APPROVALS_FILE",
