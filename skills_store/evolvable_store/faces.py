@@ -6,12 +6,16 @@ them at run time (PEP 562). Modules inside of a package import each other direct
 """
 
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as that of typing: every start imports this module, a hook's too
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
-def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], Any]":
     """Return the `__getattr__` of a package that imports the module of a name when the name is asked for.
 
     Nothing is kept: who asks again gets the module's value of that moment, so that a module that a test or an operator
@@ -23,7 +27,7 @@ def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
     """
     homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names.split()}
 
-    def public_name(name: str) -> Any:
+    def public_name(name: str) -> "Any":
         module = homes.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

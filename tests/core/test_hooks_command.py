@@ -94,7 +94,7 @@ def test_queueing_imports_nothing_but_the_standard_library_and_little_of_that(pl
     result = subprocess.run(command, input=b"{}", capture_output=True, env=place.environment, timeout=60)
     loaded = result.stderr.decode().split()
 
-    ours = {"evolvable_server", "evolvable_server.environment", "evolvable_store", "evolvable_store.review_queue"}
+    ours = {"evolvable_server", "evolvable_store", "evolvable_store.faces", "evolvable_store.review_queue"}
     ours |= {"evolvable_server.hooks", "evolvable_server.hooks.command", "evolvable_server.environment"}
     assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == ours
     assert not {"dataclasses", "typing", "pathlib", "asyncio", "sqlite3", "logging", "tempfile"} & set(loaded)

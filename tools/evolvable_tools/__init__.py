@@ -5,9 +5,9 @@ Begin with `Library`, a store with all that a verb needs, and `Caller`, in whose
 answers, secrets that must not leave. Knows no protocol and no terminal.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.approvals import (

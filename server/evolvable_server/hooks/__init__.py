@@ -4,9 +4,9 @@ Begin with `HookDispatcher`. `evolvable_server.hooks.command` is the program tha
 on to the server and imports nothing that a person would wait for.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_server.hooks.dispatch import HookDispatcher, parse_event

@@ -4,9 +4,9 @@ Begin with `Remote`, `push` and `open_pull`. Commits of others are hostile input
 (`IncomingResource`).
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_teams.remotes.git_process import check_address, check_branch, is_local

@@ -5,9 +5,9 @@ behind it (`EvidenceLog`, `Reviews`, `ReleasePolicy`). Two modules are doors bes
 name them: `sqlite`, for the code that opens a library, and `connection`, for code that opens a database of its own.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store.faces import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_store.storage.address import Address, PostgresHome, read_home, save_address

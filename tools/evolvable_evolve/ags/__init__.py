@@ -4,9 +4,9 @@ Begin with `start_ags` and `ags_status`; `drive_ags` runs the plan in a process 
 backends of evolution.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.ags.control import (

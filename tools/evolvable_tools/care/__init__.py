@@ -4,9 +4,9 @@ Begin with `check_library`, what is wrong and what to do about it. `copy_skills`
 `checked_copy` and `check_backup` are the steps of a recovery.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.care.copying import Copied, copy_skills

@@ -4,9 +4,9 @@ Begin with `SharedEmbedder`, the client of that process; without it a search use
 name of a model. No model is imported here: `python -m evolvable_tools.embedding` is the process that does.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.embedding.embedder import (

@@ -5,9 +5,9 @@ of the user (`CommandModel`); `parse_endpoint` and `NamedModels` read which ones
 removes secrets from every request once more. No SDK is imported before the first question.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.llm.api_model import ApiModel

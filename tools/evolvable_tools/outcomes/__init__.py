@@ -4,9 +4,9 @@ Begin with `record_uses`, which records a finished session, and `stats`, the rep
 read a session (`calls_of`, `corrects`, `is_check`).
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.outcomes.detection import (

@@ -4,9 +4,9 @@ Begin with `scan`: it takes the files before and after a change and returns a `S
 `Capability`s that the change adds or takes away.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.scan.capabilities import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES

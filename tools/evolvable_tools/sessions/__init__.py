@@ -4,9 +4,9 @@ Begin with `read_session`, which gives a `Session` of `Span`s, and `list_session
 code that decides anything by a text asks it first. A transcript is hostile input.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions.copies import keys_of, mark_copies

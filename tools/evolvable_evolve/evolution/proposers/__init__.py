@@ -4,9 +4,9 @@ Begin with `ProposerModel` and `ModelQuestion`. `proposer_question` and its sibl
 and `parse_edits` read the answers.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.proposers.edit_plan import (

@@ -3,9 +3,9 @@
 Begin with `summarise_structure` and `decide_structure`.
 """
 
-from typing import TYPE_CHECKING
-
 from evolvable_store import late_names
+
+TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.structure.structure_evidence import (
