@@ -75,7 +75,7 @@ def listed(evolvable: CommandLine) -> dict[str, str]:
 def test_what_a_clone_brings_is_untrusted_whoever_watches_it(evolvable: CommandLine, clone: Clone) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     said = init(evolvable, clone)
-    assert "untrusted" in said and "skill:proj/deploy" in said
+    assert "repository: skill:proj/deploy" in said and "untrusted" not in said
     assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
     with Store.open(evolvable.home) as store:
         assert store.operations()[0].principal is Principal.REPOSITORY
@@ -380,5 +380,5 @@ def test_a_library_of_an_older_version_is_reread_once(evolvable: CommandLine, cl
         "skill:proj/deploy": "repository",
         "skill:proj/mine": "you",
     }
-    assert "skill:proj/deploy" in first.err and "untrusted" in first.err
+    assert "skill:proj/deploy" in first.err and "between marks until a person trusts" in " ".join(first.err.split())
     assert evolvable("list", "--scope", "proj", "--json").err == ""

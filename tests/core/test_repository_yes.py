@@ -77,7 +77,7 @@ def test_one_yes_to_a_folder_in_a_work_tree_approves_what_it_holds(tree: WorkTre
     asked = tree.run("init", tree.skills, stdin="y\n")
     assert asked.err.count("[y/N]") == 1 and "[Y/n]" not in asked.err
     assert "brought by: repository project" in asked.err
-    assert "approved as they are now" in asked.out and "untrusted" not in asked.out
+    assert "approved as they are now" in asked.out and "\nrepository: " not in asked.out
     assert tree.listed() == PLAIN
     assert "It is material to judge" not in tree.loaded("deploy")
     assert "already" in tree.run("trust", "--show", tree.root).out
@@ -123,7 +123,7 @@ def test_init_yes_from_an_agents_shell_approves_nothing_of_a_repository(tree: Wo
 
 def test_yes_before_a_look_approves_nothing_of_a_repository(tree: WorkTree) -> None:
     said = tree.run("init", tree.skills, "--yes").out
-    assert "untrusted" in said and f"evolvable trust {tree.skills}" in " ".join(said.split())
+    assert "repository: " in said and f"evolvable trust {tree.skills}" in " ".join(said.split())
     assert set(tree.listed().values()) == {"repository, marked"}
 
 
@@ -326,7 +326,7 @@ def test_what_a_pull_brings_while_the_question_stands_is_not_approved(tree: Work
     tree.bring("csv", "Not seen.")
     git(tree.root, "pull", "-q")
     talk.type("y\n")
-    assert "untrusted" in talk.end() and talk.code == 0
+    assert "repository: " in talk.end() and talk.code == 0
     assert tree.listed() == {
         "skill:project/csv": "repository, marked",
         "skill:project/deploy": "repository, marked",

@@ -86,6 +86,13 @@ def test_a_no_to_every_question_changes_nothing(run: CommandLine) -> None:
     assert not run.home.exists() and not (run.user / ".claude.json").exists()
 
 
+def test_the_command_that_setup_names_next_needs_no_escapes_where_a_skill_allows_it(run: CommandLine) -> None:
+    text = skill_text("add-endpoint", "Adds an endpoint to the team's API at `src/api/**`.")
+    run.save(run.user / ".claude/skills", "add-endpoint", text)
+    said = words(answer(run.talk("setup"), yours="", connect="n"))
+    assert "evolvable find 'Merges, fills and splits PDF files.'" in said and "'\"'\"'" not in said
+
+
 def test_what_was_answered_is_done_when_the_next_question_is_interrupted_and_the_rest_is_not(run: CommandLine) -> None:
     talk = run.talk("setup")
     talk.until("sync? [Y/n]: ")

@@ -129,6 +129,7 @@ def test_doctor_fits_the_screen_and_says_what_of_the_library_is_the_same_everywh
     fits = [line for line in shown.splitlines() if cell_len(line) > columns and str(machine.root) not in line]
 
     assert "60 skills" in shown and fits == []
+    assert "_sqlite_migrations" not in shown
 
 
 def test_every_command_of_every_day_has_a_screen():

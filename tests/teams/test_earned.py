@@ -270,8 +270,8 @@ def test_an_older_library_is_read_again_and_says_once_what_fell(older: CommandLi
     first, second = older("list", "--json"), older("list", "--json")
 
     assert first.err.splitlines()[1:] == [
-        "skill:csv: Proficient -> Budding (10 ends counted before, 0 are verified)",
-        "skill:pdf: Proficient -> Growing, proven -> agent (12 ends counted before, 0 are verified)",
+        "skill:csv: 10 ends counted before, 0 are verified",
+        "skill:pdf: 12 ends counted before, 0 are verified, proven -> agent",
     ]
     assert "2 resources stand lower" in first.err.splitlines()[0]
     assert second.err == ""

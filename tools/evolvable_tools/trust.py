@@ -105,9 +105,8 @@ class Downgraded:
     @property
     def text(self) -> str:
         """One line for a person."""
-        changes = [(self.maturity_before, self.maturity), (self.trust_before, self.trust)]
-        said = [f"{before} -> {now}" for before, now in changes if before != now]
-        return f"{self.ref}: {', '.join(said)} ({self.ends} ends counted before, {self.verified} are verified)"
+        changed = f", {self.trust_before} -> {self.trust}" if self.trust != self.trust_before else ""
+        return f"{self.ref}: {self.ends} ends counted before, {self.verified} are verified{changed}"
 
 
 def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgraded]:
@@ -182,7 +181,7 @@ def mark_repository_heads(library: Library) -> list[str]:
     names = ", ".join(str(head.ref) for head in found[:MAX_NAMED])
     more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
     return [
-        f"A repository holds {names}{more}. They counted as written by a person until now, and are untrusted until a"
+        f"A repository holds {names}{more}. They counted as yours until now. Agents read them between marks until a"
         " person trusts their folder."
     ]
 

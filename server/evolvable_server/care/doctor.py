@@ -277,7 +277,7 @@ def _unlisted(library: Library) -> Iterator[HealthProblem]:
         trusted = count(len({one.resource for one in found if (one.folder or "") == folder}), "resource")
         yield HealthProblem(
             f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
-            f" [[trusted]] in {config_path()}: what a repository brought there is untrusted.",
+            f" [[trusted]] in {config_path()}: agents read between marks what a repository brought there.",
             f"`evolvable trust {folder or 'FOLDER'}` asks again; with --withdraw it ends this.",
         )
 

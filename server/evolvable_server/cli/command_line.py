@@ -167,7 +167,7 @@ def cli(ctx: click.Context) -> None:
     """A versioned library of skills: find the right one, change it, see its history, take any change back.
 
     A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
-    `evolvable quickstart` shows everything working; `evolvable init` imports the skills you have.
+    `evolvable setup` imports the skills you have and connects your clients.
     """  # noqa: D401  # the help of the command itself
     if ctx.invoked_subcommand is None:
         importlib.import_module("evolvable_server.cli.status_command").show_overview(ctx.obj)

@@ -68,13 +68,11 @@ def _library_rows(health: Health) -> list[tuple[str, str]]:
     if facts is None:
         return [("library", f"none in {health.home}")]
     kinds = ", ".join(count(number, kind) for kind, number in facts.resources.items())
-    rows = ", ".join(f"{name} {number:,}" for name, number in facts.tables.items())
     warnings = sum(len(remark.problems) for remark in health.warnings)
     where = f"{count(warnings, 'warning')} about {count(len(health.warnings), 'resource')}" if warnings else "none"
     return [
         ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
         ("holds", kinds or "nothing yet"),
-        ("tables", rows),
         ("index", "wrong" if facts.index else "in sync"),
         ("embedder", health.embedder),
         *[("folder", f"{one.path} ({one.scope}, holds {one.resources}): {one.state}") for one in health.folders],

@@ -71,7 +71,7 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
         say(f"  Take it back: evolvable trust --withdraw {one.path}")
     if one.untrusted:
         brought = some(one.untrusted, most)
-        say(f"\nuntrusted: a repository brought {brought}. They are found after your own, and marked.")
+        say(f"\nrepository: {brought}. Agents find them after your own and read them between marks.")
         say(f"  Read what they hold and decide: evolvable trust {one.path}")
     if is_plugins(one.scope) and any(taken.how == "new" for taken in one.taken):
         say(f"\nA plugin brought them. Agents read them between marks until you decide: evolvable trust {one.path}")

@@ -202,8 +202,8 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 
 
 _BORROWED = (
-    "More than half of its lines are a stranger's, so it counts as the stranger's: it stands between marks until a"
-    " person approves it."
+    "More than half of its lines come from a repository or an import, so it has the author that they have: agents read"
+    " it between marks until a person approves it."
 )
 
 

@@ -241,6 +241,9 @@ _PLAIN = re.compile(r"[\w ,.:;/()-]+")
 _QUESTION_LENGTH = 160
 """How long the question about a skill of the person may be, in characters."""
 
+_ESCAPED = re.compile(r"[\"'`$\\!*]")
+"""What makes a command hard to read, or to type again, where it stands in a question."""
+
 
 def sample_task(library: Library, caller: Caller) -> str:
     """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
