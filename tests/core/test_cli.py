@@ -24,8 +24,8 @@ from evolvable_store.objects import MAX_FILE, File
 from evolvable_store.operation import Actor
 from evolvable_store.paths import seed_folder
 from evolvable_store.resource import Ref
-from evolvable_store.search import bm25
 from evolvable_store.store import Store
+from evolvable_tools.care import library_health
 from evolvable_tools.verbs.registry import place_of
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
@@ -1058,7 +1058,7 @@ def test_a_sound_library_makes_the_doctor_happy(pdf):
 @pytest.mark.process
 @pytest.mark.parametrize(("compiled", "said"), [(True, "search     compiled\n"), (False, "search     in Python, ")])
 def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compiled, said):
-    monkeypatch.setattr(bm25, "COMPILED", compiled)
+    monkeypatch.setattr(library_health, "COMPILED", compiled)
 
     assert pdf("doctor", "--json").json["program"]["compiled"] is compiled
     assert said in pdf("doctor").out

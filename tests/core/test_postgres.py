@@ -506,7 +506,8 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
     home = tmp_path / "home"
     address_home(home)
     Store.open(home, create=True).close()
-    monkeypatch.setattr(migrations, "LATEST", migrations.LATEST - 1)
+    for name in ("connection", "schema", "storage"):
+        monkeypatch.setattr(f"evolvable_teams.postgres.{name}.LATEST", migrations.LATEST - 1)
     with pytest.raises(LibraryTooNew):
         Store.open(home)
 

@@ -466,7 +466,10 @@ def test_the_sandbox_works_as_another_user_too():
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         place.chmod(0o755)
-        for package, names in ((evolvable_store, ("__init__.py", "errors.py")), (evolvable_evolve, ("__init__.py",))):
+        for package, names in (
+            (evolvable_store, ("__init__.py", "errors.py", "faces.py")),
+            (evolvable_evolve, ("__init__.py",)),
+        ):
             target = place / package.__name__
             target.mkdir()
             for name in names:
