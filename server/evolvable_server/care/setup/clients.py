@@ -241,7 +241,6 @@ _PLAIN = re.compile(r"[\w ,.:;/()-]+")
 _QUESTION_LENGTH = 160
 """How long the question about a skill of the person may be, in characters."""
 
-_ESCAPED = re.compile(r"[\"'`$\\!*]")
 """What makes a command hard to read, or to type again, where it stands in a question."""
 
 
