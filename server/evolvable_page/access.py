@@ -51,6 +51,9 @@ MAX_TOKENS = 16
 MAX_ANSWERS = 100
 """Forms of a session whose answers are known; an older one that is sent again counts again."""
 
+MAX_LOOKED = 1_000
+"""Proposals of a session of which it is known what was shown."""
+
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of a form: a person may edit the texts of a proposal in it."""
 
@@ -83,7 +86,7 @@ class PageSession:
 
     csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
     for who opened the page by a link. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last.
+    address: from where the browser asked last. looked: by proposal the hash of what was shown of it, all of it.
     """
 
     csrf: str
@@ -92,8 +95,17 @@ class PageSession:
     ends: float = math.inf
     checked: float = 0.0
     address: str = ""
+    looked: dict[int, str] = field(default_factory=dict)
     _answers: dict[str, str] = field(default_factory=dict)
     _acting: threading.Lock = field(default_factory=threading.Lock)
+
+    def look_at(self, proposal: int, shown: str) -> None:
+        """Note that all of a proposal was shown. shown: the hash of it."""
+        with self._acting:
+            self.looked.pop(proposal, None)
+            self.looked[proposal] = shown
+            if len(self.looked) > MAX_LOOKED:
+                del self.looked[next(iter(self.looked))]
 
     def answer_once(self, form: str, act: Callable[[], str]) -> str:
         """Return the address that `act` leads to; the one of the first time where the same form was sent before.

@@ -59,7 +59,7 @@ def _undo_form(asked: PageRequest, made: Operation) -> Node:
     return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
 
 
-BACK = {address: address for address in ("/inbox", "/inbox/changed", "/operations")}
+BACK = {address: address for address in ("/", "/inbox", "/inbox/changed", "/inbox/decided", "/operations")}
 """Where an undo may lead to."""
 
 

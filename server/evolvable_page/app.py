@@ -20,6 +20,7 @@ from evolvable_page import (
     activity_pages,
     changed_list,
     health_pages,
+    home_pages,
     inbox_pages,
     key_page,
     library_pages,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from evolvable_server.page_kit import SignInFlow
 
 MODULES = (
+    home_pages,
     inbox_pages,
     changed_list,
     resource_pages,

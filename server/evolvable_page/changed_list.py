@@ -16,6 +16,9 @@ from evolvable_tools.verbs import UnseenChange, approve_seen, count_unseen, list
 
 ADDRESS = "/inbox/changed"
 
+HOME = "/"
+"""The address of Home, which shows the list too."""
+
 TITLE = "Changed since you last looked"
 
 MAX_CHANGES = 50
@@ -27,7 +30,7 @@ MAX_NAMED = 5
 
 def _changed(site: Site, asked: PageRequest) -> PageBody:
     """Show the list, and what was done last."""
-    note = _approved_note(site, asked) or operation_note(site, asked)
+    note = approved_note(site, asked) or operation_note(site, asked)
     listed = draw_changed(site, asked) or h.p["Nothing that you have not looked at."]
     inbox = h.p[h.a(href="/inbox")["Proposals that wait"]]
     return PageBody(TITLE, [h.h1["Inbox"], note, listed, inbox], "inbox")
@@ -39,24 +42,29 @@ def link_changed(site: Site) -> Node:
     return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
 
 
-def draw_changed(site: Site, asked: PageRequest) -> Node:
-    """Return the list, nothing where it is empty. The change in the frame is the one that the keys are about."""
+def draw_changed(site: Site, asked: PageRequest, *, title: str = TITLE, home: bool = False) -> Node:
+    """Return the list, nothing where it is empty. The change in the frame is the one that the keys are about.
+
+    home: it stands on Home, where the difference of the other changes is folded and forms lead back to.
+    """
     found, number = list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True)
     if not found:
         return None
     current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)
     more = number - len(found)
     return h.section(".changed", id="changed", data_live=True)[
-        h.h2[TITLE],
+        h.h2[title],
         h.p(".none")["Agents follow it already. New skills stand between marks for other sessions until you look."],
-        _approve_form(site, asked, found, f"All {len(found)} fine") if len(found) > 1 else None,
-        [_draw(site, asked, found, place, is_current=place == current) for place in range(len(found))],
+        _approve_form(site, asked, found, f"All {len(found)} fine", home=home) if len(found) > 1 else None,
+        [_draw(site, asked, found, place, is_current=place == current, home=home) for place in range(len(found))],
         h.p(".none")[f"And {more:,} more, once these are approved."] if more > 0 else None,
         h.p(".keys")["Keys: a approve, j next, k previous, ? all keys."],
     ]
 
 
-def _draw(site: Site, asked: PageRequest, found: Sequence[UnseenChange], place: int, *, is_current: bool) -> Node:
+def _draw(
+    site: Site, asked: PageRequest, found: Sequence[UnseenChange], place: int, *, is_current: bool, home: bool
+) -> Node:
     one = found[place]
     back = h.button(".bad", type="submit")[f"Take back operation {one.operation}"]
     said = {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
@@ -69,25 +77,27 @@ def _draw(site: Site, asked: PageRequest, found: Sequence[UnseenChange], place: 
         ],
         h.p[make_visible(one.line)],
         h.p(".none")[when(one.at), ": ", one_line(one.reason)],
-        draw_diff(one.diff),
+        h.details[h.summary["The difference"], draw_diff(one.diff)] if home and not is_current else draw_diff(one.diff),
         h.div(".buttons")[
-            _approve_form(site, asked, [one], "Approve", key="approve" if is_current else ""),
-            undo_form(asked, one.operation, back, ADDRESS),
+            _approve_form(site, asked, [one], "Approve", key="approve" if is_current else "", home=home),
+            undo_form(asked, one.operation, back, HOME if home else ADDRESS),
         ],
-        _neighbours(found, place) if is_current else None,
+        _neighbours(found, place, HOME if home else ADDRESS) if is_current else None,
     ]
 
 
-def _neighbours(found: Sequence[UnseenChange], place: int) -> Node:
+def _neighbours(found: Sequence[UnseenChange], place: int, page: str) -> Node:
     links: list[Node] = []
     for name, key, at in (("Previous", "k", place - 1), ("Next", "j", place + 1)):
         if 0 <= at < len(found):
-            address = f"{ADDRESS}?at={quoted(found[at].ref)}#current"
+            address = f"{page}?at={quoted(found[at].ref)}#current"
             links += [h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name], " "]
     return h.p[links] if links else None
 
 
-def _approve_form(site: Site, asked: PageRequest, seen: Sequence[UnseenChange], word: str, key: str = "") -> Node:
+def _approve_form(
+    site: Site, asked: PageRequest, seen: Sequence[UnseenChange], word: str, key: str = "", *, home: bool
+) -> Node:
     """Return the form that approves exactly these contents. key: its button is the one that the key presses."""
     contents = [
         [h.input(type="hidden", name="ref", value=one.ref), h.input(type="hidden", name="seen", value=one.tree)]
@@ -99,13 +109,14 @@ def _approve_form(site: Site, asked: PageRequest, seen: Sequence[UnseenChange], 
         action_path("approve"),
         contents,
         passphrase_field(site.passphrase_label),
-        h.button(".good", type="submit", **named)[word],
+        h.button(class_="good" if key or len(seen) > 1 else None, type="submit", **named)[word],
         id="approve-form" if key else None,
+        fields={"back": HOME} if home else {},
         **swapping(),
     )
 
 
-def _approved_note(site: Site, asked: PageRequest) -> Node:
+def approved_note(site: Site, asked: PageRequest) -> Node:
     """Return which resources were approved last. Of what the address names, only what stands approved is said."""
     refs = [Ref.parse(text) for text in asked.fields.get("approved", ())[:MAX_CHANGES]]
     if not refs:
@@ -124,7 +135,8 @@ def _approve(site: Site, asked: PageRequest) -> str:
     if not refs or len(refs) != len(trees):
         raise InvalidArgument("The form names no resource.", "Follow a link of the page.")
     done = approve_seen(site.library, site.decider(asked), dict(zip(refs, trees, strict=True)))
-    return f"{ADDRESS}?{'&'.join(f'approved={quoted(ref)}' for ref in done[:MAX_CHANGES])}"
+    page = HOME if asked.get("back") == HOME else ADDRESS
+    return f"{page}?{'&'.join(f'approved={quoted(ref)}' for ref in done[:MAX_CHANGES])}"
 
 
 VIEWS = (PageView(ADDRESS, _changed),)

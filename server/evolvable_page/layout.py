@@ -15,14 +15,20 @@ from evolvable_tools import author_words
 from evolvable_tools.outcomes import Share
 
 SECTIONS = {
+    "home": ("/", "Home"),
     "inbox": ("/inbox", "Inbox"),
     "library": ("/library", "Library"),
+    "learn": ("", "Learn"),
+    "health": ("/health", "Health"),
     "search": ("/search", "Search"),
+}
+"""Section -> its address and its name, in the order of the navigation. Learn leads to the first of its pages."""
+
+LEARN = {
     "sessions": ("/sessions", "Sessions"),
     "operations": ("/operations", "Operations"),
-    "health": ("/health", "Health"),
 }
-"""Section -> its address and its name, in the order of the navigation."""
+"""Pages of Learn: section -> its address and its name, in the order of its line of the navigation."""
 
 KEYS = {
     "a": "approve the proposal, or the change in the frame",
@@ -30,6 +36,7 @@ KEYS = {
     "e": "edit it before you approve",
     "j, k": "next and previous",
     "u": "take the last decision back",
+    "m": "the merge of a proposal whose resource changed since",
     "/": "to the search field",
     "?": "show these keys",
 }
@@ -55,7 +62,7 @@ class Frame:
     """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token.
 
     signed: the person whom a provider named. left_out: sections that are not shown.
-    added: sections of other parts of the program, which come after the search.
+    added: sections of other parts of the program, which stand in Learn.
     """
 
     files: Mapping[str, str]
@@ -67,22 +74,47 @@ class Frame:
     added: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def _sections(added: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    names = list(SECTIONS)
-    place = names.index("search") + 1
-    first, rest = names[:place], names[place:]
-    return {name: SECTIONS[name] for name in first} | dict(added) | {name: SECTIONS[name] for name in rest}
+def _learn_pages(frame: Frame) -> dict[str, tuple[str, str]]:
+    """Return the pages of Learn that this page has."""
+    (first, *rest), added = LEARN.items(), frame.added.items()
+    return {name: page for name, page in (first, *added, *rest) if name not in frame.left_out}
+
+
+def _navigation(body: PageBody, frame: Frame) -> Node:
+    """Return the line of the sections, and below it that of Learn where the page is of it."""
+    learn = _learn_pages(frame)
+    sections = {
+        name: (next(iter(learn.values()))[0] if name == "learn" else address, title)
+        for name, (address, title) in SECTIONS.items()
+        if name not in frame.left_out and (name != "learn" or learn)
+    }
+    current = "learn" if body.section in learn else body.section
+    count = h.span(".count", id="waiting", data_live=True)[frame.waiting]
+    links = [
+        h.a(
+            class_="to-search" if name == "search" else None,
+            href=address,
+            aria_current=_current(name, current, body.section),
+        )[title, count if name == "inbox" else None]
+        for name, (address, title) in sections.items()
+    ]
+    further = [
+        h.a(href=address, aria_current=_current(name, body.section, body.section))[title]
+        for name, (address, title) in learn.items()
+    ]
+    return [
+        h.nav(aria_label="Sections")[h.strong(".brand")["Evolvable"], links],
+        h.nav(".second", aria_label="Learn")[further] if current == "learn" else None,
+    ]
+
+
+def _current(name: str, current: str, page: str) -> str | None:
+    """Return how a link of the navigation is marked: as the page itself, as what the page is below, or not."""
+    return None if name != current else "page" if name == page else "true"
 
 
 def draw_page(body: PageBody, frame: Frame) -> str:
     """Return the whole document."""
-    links = [
-        h.a(href=address, aria_current="page" if name == body.section else None)[
-            title, h.span(".count", id="waiting", data_live=True)[frame.waiting] if name == "inbox" else None
-        ]
-        for name, (address, title) in _sections(frame.added).items()
-        if name not in frame.left_out
-    ]
     document = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
@@ -92,14 +124,14 @@ def draw_page(body: PageBody, frame: Frame) -> str:
                 content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,"extensions":"evolvable"}',
             ),
             h.title[f"{one_line(body.title, 80)} · Evolvable"],
-            h.link(rel="icon", href="data:,"),
+            h.link(rel="icon", type="image/svg+xml", href=frame.files["icon.svg"]),
             h.link(rel="stylesheet", href=frame.files["style.css"]),
             h.script(src=frame.files["htmx.min.js"], defer=True),
             h.script(src=frame.files["page.js"], defer=True),
         ],
         h.body[
             h.a(".skip", href="#main")["Skip to the content"],
-            h.header[h.nav(aria_label="Sections")[h.strong(".brand")["Evolvable"], links]],
+            h.header[_navigation(body, frame)],
             h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
             h.footer[
                 h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],

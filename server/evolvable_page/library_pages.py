@@ -122,7 +122,7 @@ def _listed_row(one: ListedResource) -> list[Node]:
 
 def _by_evidence(site: Site, view: str) -> Node:
     """Return the resources that the evidence says something of. It is computed beside the page: it reads all of it."""
-    read: tuple[Stats, int] | None = site.value("stats", lambda: _read_evidence(site), site.revision())
+    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.revision())
     if read is None:
         return h.div(id="evidence", data_live=True)[h.p["The evidence is being read; this page shows it by itself."]]
     found, total = read
@@ -145,7 +145,8 @@ def _by_evidence(site: Site, view: str) -> Node:
     return h.div(id="evidence", data_live=True)[table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, silent, base]
 
 
-def _read_evidence(site: Site) -> tuple[Stats, int]:
+def read_evidence(site: Site) -> tuple[Stats, int]:
+    """Return the evidence of all resources, and how many resources there are."""
     caller = site.caller
     return stats(site.library, caller), sum(len(site.library.store.heads(scope=scope)) for scope in caller.scopes)
 

@@ -71,6 +71,22 @@ def draw_budget(site: Site, asked: PageRequest) -> Node:
     ]
 
 
+def draw_short(site: Site) -> Node:
+    """Return how full each list of Claude Code is, in a line with its bar."""
+    lists = _read(site)
+    if lists is None:
+        return h.p(".none")["The descriptions are being read; this page shows them by itself."]
+    if not lists:
+        return h.p[with_code("No client lists skills of the library. `evolvable setup` connects one.")]
+    return [
+        [
+            h.p["Claude Code, ", make_visible(one.where.title), ": ", describe_listing(one.listing), "."],
+            _bar(one.listing),
+        ]
+        for one in lists
+    ]
+
+
 def _read(site: Site) -> list[_Shown] | None:
     """Return the lists; None while the skills are read beside the page."""
     lists = client_lists(site.library.folders(), read_machine(site.services.config.project))

@@ -45,7 +45,12 @@ MAX_FIELDS = 1_000
 MOST_WAITING = 100
 """Proposals that the inbox lists, and counts, at once."""
 
-_FILES = {"style.css": "text/css", "page.js": "text/javascript", "htmx.min.js": "text/javascript"}
+_FILES = {
+    "style.css": "text/css",
+    "page.js": "text/javascript",
+    "htmx.min.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 
 FIRST_SECONDS = 0.06
 """How long a page waits for the first value of a computation."""
@@ -118,11 +123,15 @@ class PageServices:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request as a view reads it. path: the parts of the address; fields: of the query, or of the form."""
+    """A request as a view reads it. path: the parts of the address; fields: of the query, or of the form.
+
+    by_itself: an open page reads its live parts again; no person looks at what is new.
+    """
 
     path: Mapping[str, str]
     fields: Mapping[str, Sequence[str]]
     session: PageSession
+    by_itself: bool = False
 
     def get(self, name: str) -> str:
         """Return a field, '' without it."""
@@ -302,7 +311,9 @@ class Site:
 
     def _viewing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            asked = PageRequest(request.path_params, _fields(request.url.query), request.scope["page_session"])
+            by_itself = "evolvable-live" in request.headers
+            session = request.scope["page_session"]
+            asked = PageRequest(request.path_params, _fields(request.url.query), session, by_itself)
             return await to_thread.run_sync(self._shown, view, asked)
 
         return answer

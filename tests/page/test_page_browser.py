@@ -58,7 +58,7 @@ def signed_in(browser: Any, page: PagePlace, count: int = 1, **options: Any) -> 
     context = browser.new_context(**options)
     tabs = [Tab(context) for _ in range(count)]
     tabs[0].open(page.server.access.new_link())
-    for tab in tabs[1:]:
+    for tab in tabs:
         tab.open(f"http://{page.host}/inbox")
     return tabs
 
@@ -178,10 +178,11 @@ def test_a_new_user_follows_the_page_to_an_approved_proposal_and_a_killed_page_l
     with page_of_the_command(line) as (_, link):
         tab = Tab(browser.new_context())
         tab.open(link)
-        named = re.search(r"skill:[\w-]+", tab.page.locator("#inbox q").inner_text())
+        named = re.search(r"skill:[\w-]+", tab.page.locator("#waits q").inner_text())
         assert named is not None
         with anyio.from_thread.start_blocking_portal() as portal:
             portal.call(agent_proposes, line, named[0])
+        tab.page.locator("#waits a.button").click()
         tab.page.wait_for_selector("#approve")
         tab.page.wait_for_timeout(300)
         tab.page.keyboard.press("a")
@@ -229,7 +230,17 @@ def test_axe_finds_nothing_serious_and_every_page_fits_its_screen(browser: Any, 
         pytest.skip("EVOLVABLE_AXE names no axe.min.js")
     proposals(page, 2)
     (tab,) = signed_in(browser, page, bypass_csp=True, **look)
-    paths = ("/inbox", "/inbox/1/edit", "/library", "/search?task=words", "/evolution", "/sessions", "/operations")
+    paths = (
+        "/",
+        "/inbox",
+        "/inbox/decided",
+        "/inbox/1/edit",
+        "/library",
+        "/search?task=words",
+        "/evolution",
+        "/sessions",
+        "/operations",
+    )
     for path in (*paths, "/health", "/resource/skill:skill-0", "/inbox/session/session-1"):
         tab.open(f"http://{page.host}{path}")
         tab.page.add_script_tag(path=script)
@@ -246,6 +257,7 @@ def test_the_whole_page_is_used_without_a_mouse_and_without_javascript(browser: 
     context = browser.new_context(java_script_enabled=False)
     tab = context.new_page()
     tab.goto(page.server.access.new_link())
+    tab.goto(f"http://{page.host}/inbox")
     assert "two" in tab.inner_text("main")
     for _ in range(40):
         if tab.locator("#approve:focus").count():

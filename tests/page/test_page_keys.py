@@ -161,6 +161,7 @@ def test_clicks_that_follow_the_page_at_once_are_not_lost(browser: Any, page: Pa
     numbers = propose(page, 2)
     tab = Tab(browser.new_context()).page
     tab.goto(page.server.access.new_link())
+    tab.locator("#waits a.button").click()
     tab.locator("#reject").click()
     decided(tab, numbers[0])
     tab.locator("#undo").click()

@@ -26,7 +26,7 @@
   const early = (at) => performance.now() - at < SEEN_MS;
   // Focus on the list: on a button or in a field of the next proposal, Enter would decide about it.
   const focusList = () => (find("queue") || find("main")).focus({ preventScroll: true });
-  addEventListener("htmx:after:swap", () => { seen(); swappedAt = shownAt; moved = false; focusList(); });
+  addEventListener("htmx:after:swap", () => { seen(); swappedAt = shownAt; moved = false; focusList(); if (find("proposal")) scrollTo(0, 0); });
   addEventListener("htmx:error", () => { sent = false; });
   addEventListener("pageshow", seen);
   addEventListener("pointermove", (event) => { if (event.movementX || event.movementY) moved = true; });
@@ -72,7 +72,7 @@
   const follow = (id) => { const link = find(id); if (link) link.click(); };
   const KEYS = {
     a: approve, r: reject, e: () => follow("edit"), u: () => press("undo"),
-    j: () => follow("next"), k: () => follow("previous"),
+    j: () => follow("next"), k: () => follow("previous"), m: () => follow("merge"),
     "/": () => { const field = document.querySelector("input[type=search]"); if (field) field.focus(); else location.href = "/search"; },
     "?": () => { const keys = find("keys"); keys.open = !keys.open; if (keys.open) { keys.scrollIntoView(); keys.querySelector("summary").focus(); } },
   };
@@ -103,7 +103,7 @@
     const before = shown;
     try {
       if (!document.querySelector("main [data-live]")) return;
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      const answer = await fetch(location.href, { headers: { accept: "text/html", "evolvable-live": "1" } });
       if (!answer.ok) return;
       const text = await answer.text();
       // The person went on meanwhile: what was read is of another page.

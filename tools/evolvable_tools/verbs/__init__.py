@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         propose,
         propose_undo,
         proposed_lines,
+        proposed_parts,
         proposed_texts,
         reject,
         reopen,
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
         purge,
         resume_purges,
     )
-    from evolvable_tools.verbs.rebased_proposals import rebase
+    from evolvable_tools.verbs.rebased_proposals import MergePart, ended, rebase
     from evolvable_tools.verbs.registry import (
         ALIASES,
         EXAMPLES,
@@ -227,12 +228,12 @@ else:
             ),
             "prompts": "Prompt fill_prompt get_prompt list_prompts",
             "proposal_inbox": (
-                "Decided approve_as_asked approve_together changes_text expire is_expired list_waiting propose "
-                "propose_undo proposed_lines proposed_texts reject reopen revert_or_propose seen_versions "
-                "show_proposal"
+                "Decided approve_as_asked approve_together changes_text expire is_expired list_waiting "
+                "propose propose_undo proposed_lines proposed_parts proposed_texts reject reopen "
+                "revert_or_propose seen_versions show_proposal"
             ),
             "purge_content": "PurgePlan Purged note_copy plan_blobs plan_file plan_secret purge resume_purges",
-            "rebased_proposals": "rebase",
+            "rebased_proposals": "MergePart ended rebase",
             "registry": (
                 "ALIASES Authority EXAMPLES Effect FIRST GROUPS HINTS PLACES TOOLS Tool VERBS add_table "
                 "place_of refusal_reason verb_at"
@@ -307,6 +308,7 @@ __all__ = [
     "MAX_MOVES",
     "MAX_PAGE",
     "MAX_TEXT",
+    "MergePart",
     "NEAREST",
     "NOTHING",
     "OUTCOMES",
@@ -368,6 +370,7 @@ __all__ = [
     "diff_resources",
     "diff_versions",
     "diff_working_copies",
+    "ended",
     "expire",
     "fill_prompt",
     "find_collection",
@@ -410,6 +413,7 @@ __all__ = [
     "propose",
     "propose_undo",
     "proposed_lines",
+    "proposed_parts",
     "proposed_texts",
     "publish",
     "purge",

@@ -34,8 +34,10 @@ from evolvable_tools.library import Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import versions
 from evolvable_tools.verbs.rebased_proposals import (
+    MergePart,
     RebasedContent,
     last_stood_for,
+    parts_to_settle,
     rebase,
     rebase_on_head,
     taken_files,
@@ -364,6 +366,18 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     if not texts:
         raise InvalidArgument(f"Proposal {proposal_id} changes no text.", "Approve or reject it as it is.")
     return texts
+
+
+def proposed_parts(library: Library, proposal_id: int) -> dict[str, list[MergePart]]:
+    """Return by path the parts of each text in which both sides changed the same, for a person to choose from.
+
+    Raises as `proposed_lines`.
+    """
+    found, now = rebase_on_head(library, _open(library, proposal_id))
+    parts = parts_to_settle(found, now)
+    if not parts:
+        raise InvalidArgument(f"Proposal {proposal_id} has no lines in conflict.", "Decide on it as it is.")
+    return parts
 
 
 def proposed_lines(library: Library, proposal_id: int) -> dict[str, bytes | None]:

@@ -153,24 +153,53 @@ def texts_to_edit(found: RebasedContent, now: Files) -> dict[str, str]:
     return texts
 
 
-def _with_marks(ours: str, theirs: str) -> str:
-    """Return a text with git's marks around the lines in which two differ."""
+@dataclass(frozen=True, slots=True)
+class MergePart:
+    """A part of a merged text: `both` where both sides are equal, else the lines there now and those proposed."""
+
+    both: str = ""
+    now: str = ""
+    proposed: str = ""
+
+
+def parts_to_settle(found: RebasedContent, now: Files) -> dict[str, list[MergePart]]:
+    """Return by path the parts of each text file in conflict, in order; joined they are the whole text."""
+    parts = {}
+    for path in found.conflicts if found.version else ():
+        file, old = found.files.get(path), (found.kept or now).get(path)
+        before, text = (decode_text(one.data) if one else "" for one in (old, file))
+        if before is not None and text is not None:
+            parts[path] = _parts(before, text)
+    return parts
+
+
+def _parts(ours: str, theirs: str) -> list[MergePart]:
     before, after = _lines(ours), _lines(theirs)
-    result, done, there = list[str](), 0, 0
+    result, done, there = list[MergePart](), 0, 0
     for start, end, count in changed_lines(ours, theirs):
         there += start - done
-        result += [*before[done:start], "<<<<<<< now\n", *_ended(before[start:end]), "=======\n"]
-        result += [*_ended(after[there : there + count]), ">>>>>>> proposed\n"]
+        result += [MergePart("".join(before[done:start]))] if start > done else []
+        result.append(MergePart("", "".join(before[start:end]), "".join(after[there : there + count])))
         done, there = end, there + count
-    return "".join([*result, *before[done:]])
+    return [*result, *([MergePart("".join(before[done:]))] if before[done:] else [])]
+
+
+def _with_marks(ours: str, theirs: str) -> str:
+    """Return a text with git's marks around the lines in which two differ."""
+    marked = (
+        one.both or f"<<<<<<< now\n{ended(one.now)}=======\n{ended(one.proposed)}>>>>>>> proposed\n"
+        for one in _parts(ours, theirs)
+    )
+    return "".join(marked)
+
+
+def ended(text: str) -> str:
+    """Return lines of which the last one has an end too."""
+    return text if text.endswith("\n") or not text else f"{text}\n"
 
 
 def _lines(text: str) -> list[str]:
     return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
-
-
-def _ended(lines: list[str]) -> list[str]:
-    return [line if line.endswith("\n") else f"{line}\n" for line in lines]
 
 
 def _added(proposal: Proposal, now: Files) -> Files | None:

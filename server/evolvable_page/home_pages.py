@@ -1,0 +1,129 @@
+"""Home: what waits, what agents changed, how full the clients' lists are, what helped, and what nobody uses."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import htpy as h
+from htpy import Node
+
+from evolvable_page import listing_budget
+from evolvable_page.changed_list import approved_note, draw_changed
+from evolvable_page.decision_notes import operation_note
+from evolvable_page.inbox_pages import first_steps, waiting_parts
+from evolvable_page.layout import PageBody, resource_link, share_bar, tag, with_code
+from evolvable_page.library_pages import read_evidence
+from evolvable_page.proposal_view import asks
+from evolvable_page.site import MOST_WAITING, PageAction, PageRequest, PageView, Site
+from evolvable_page.text import one_line
+from evolvable_tools import verbs
+from evolvable_tools.outcomes import ResourceStats, Stats
+from evolvable_tools.verbs import list_resources, list_unseen
+
+MAX_ROWS = 5
+"""Rows of a list; the others are a link away."""
+
+WEEK = timedelta(days=7)
+
+
+def _home(site: Site, asked: PageRequest) -> PageBody:
+    """Show what a person wants to know first."""
+    if not list_resources(site.library, site.caller, limit=1).resources:
+        return PageBody("Home", [h.h1["Home"], operation_note(site, asked), _begin()], "home")
+    main = [
+        h.h1(".skip")["Home"],
+        approved_note(site, asked) or operation_note(site, asked),
+        h.div(".home")[_waiting(site), _budget(site), _changed(site, asked), _evidence(site)],
+    ]
+    return PageBody("Home", main, "home", of="home")
+
+
+def _begin() -> Node:
+    """Return the first steps in a library that is empty."""
+    steps = (
+        "Run `evolvable setup` in a terminal: it finds the skills of your clients, and connects the clients.",
+        "Or run `evolvable init FOLDER` to watch one folder of skills, or `evolvable quickstart` for an example.",
+        "What agents then learn, and what waits for you, appears here.",
+    )
+    return h.div(id="begin", data_live=True)[
+        h.p(".lead")["The library holds no skill yet."], h.ol[[h.li[with_code(step)] for step in steps]]
+    ]
+
+
+def _waiting(site: Site) -> Node:
+    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    rows = [
+        h.li[
+            h.a(".grow", href=f"/inbox/{one.proposal_id}")[
+                one_line(one.ref, 60), h.span(".none")[" ", one_line(one.reason, 80)]
+            ],
+            tag("asks", "doubtful") if asks(one) else None,
+        ]
+        for one in waiting[:MAX_ROWS]
+    ]
+    number = f"{len(waiting)}+" if len(waiting) == MOST_WAITING else str(len(waiting))
+    steps = first_steps(site)
+    none = h.p(".none")["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
+    return h.section(".panel", id="waits", data_live=True)[
+        h.h2[f"{number} {'waits' if len(waiting) == 1 else 'wait'} for you" if waiting else "Nothing waits for you"],
+        h.ul(".rows")[rows] if rows else steps or none,
+        h.p[h.a(".button", href="/inbox")["Decide on them"]] if waiting else None,
+        waiting_parts(site),
+    ]
+
+
+def _budget(site: Site) -> Node:
+    return h.section(".panel", id="budget-short", data_live=True)[
+        h.h2["What clients list by themselves"],
+        listing_budget.draw_short(site),
+        h.p[h.a(href=listing_budget.ADDRESS)["Which skills lose their description"]],
+    ]
+
+
+def _changed(site: Site, asked: PageRequest) -> Node:
+    found = list_unseen(site.library, site.caller)
+    since = datetime.fromisoformat(site.library.store.now()) - WEEK
+    recent = sum(datetime.fromisoformat(one.at) >= since for one in found.listed)
+    if not found.number:
+        text = "Agents changed nothing that you have not looked at. What they learn in use appears here."
+        return h.section(".panel.broad", id="changed", data_live=True)[
+            h.h2["What agents changed"], h.p(".none")[text], h.p[h.a(href="/operations")["All operations"]]
+        ]
+    older = found.number - recent
+    title = f"What agents changed this week: {recent}" + (f", and {older} before" if older else "")
+    return h.div(".panel.broad")[draw_changed(site, asked, title=title, home=True)]
+
+
+def _evidence(site: Site) -> Node:
+    """Return what helped and what is dead. It is computed beside the page: it reads all uses."""
+    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.revision())
+    if read is None:
+        reading = h.p(".none")["The evidence is being read; this page shows it by itself."]
+        return h.section(".panel.broad", id="evidence", data_live=True)[h.h2["What helped"], reading]
+    lines = read[0].resources
+    helped = sorted((one for one in lines if one.helped.is_enough), key=lambda one: -one.helped.low)
+    dead = [one for one in lines if one.verdict == "dead"]
+    return h.div(".home.broad", id="evidence", data_live=True)[
+        h.section(".panel")[
+            h.h2["What helped"],
+            _rows(helped, lambda one: share_bar(one.helped)),
+            None
+            if helped
+            else h.p(".none")["No skill has five uses with a rating yet. Agents report how each use ended."],
+            h.p[h.a(href="/library?view=rated")["All by success"]] if helped else None,
+        ],
+        h.section(".panel")[
+            h.h2["What is dead"],
+            _rows(dead, lambda one: f"shown {one.shown:,} times, never opened"),
+            None if dead else h.p(".none")["No skill is shown again and again without being opened."],
+            h.p[h.a(href="/library?view=dead")[f"All {len(dead):,}"]] if len(dead) > MAX_ROWS else None,
+        ],
+    ]
+
+
+def _rows(lines: Sequence[ResourceStats], draw: Callable[[ResourceStats], Node]) -> Node:
+    return h.ul(".rows")[[h.li[h.span(".grow")[resource_link(one.ref)], draw(one)] for one in lines[:MAX_ROWS]]]
+
+
+VIEWS = (PageView("/", _home),)
+
+ACTIONS: tuple[PageAction, ...] = ()
