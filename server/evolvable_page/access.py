@@ -1,7 +1,7 @@
 """Decide who may open the local page: one-time tokens or a provider's login, sessions, the checks of every request.
 
-The page lives on a random name below `localhost`. A cookie ignores ports, so one for 127.0.0.1 or localhost would be
-sent to every development server of the machine; a cookie for this name is not, because nobody else knows the name.
+The page lives on a random name below `localhost`, which its home keeps. A cookie ignores ports, so one for 127.0.0.1 or
+localhost would be sent to every development server of the machine; one for this name is not: nobody else knows it.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from evolvable_page.kept_page import READING_SECONDS, KeptPage
 from evolvable_store.errors import Refused
 
 if TYPE_CHECKING:
@@ -37,7 +38,13 @@ TOKEN_SECONDS = 600.0
 """How long a printed link opens the page."""
 
 SESSION_SECONDS = 12 * 3600.0
-"""How long a session lasts without a request."""
+"""How long a browser that a link opened decides without a request. Then it reads, if a cookie opens reading."""
+
+EXCHANGE_SECONDS = 60.0
+"""How long a secret of an earlier start still counts after it was replaced: open tabs send it at the same time."""
+
+RENEW_SECONDS = 86_400.0
+"""How often a browser is told again how long its cookie holds."""
 
 MAX_SESSIONS = 16
 """Browsers that may be signed in; the one that was quiet longest is signed out for another."""
@@ -74,6 +81,9 @@ _HEADERS = {
 
 SAFE_METHODS = ("GET", "HEAD")
 
+MAY_READ = "This browser may read, and decides nothing."
+MAY_READ_NEXT = "Open the link of this start: press Enter where `evolvable ui` runs, or run `evolvable ui --open`."
+
 SIGN_IN = "This page opens by the link that `evolvable ui` printed at your terminal. Press Enter there for a new one.\n"
 
 
@@ -83,7 +93,8 @@ class PageSession:
 
     csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
     for who opened the page by a link. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last.
+    address: from where the browser asked last. decides: a link of this start opened it; without that it reads only.
+    told: when the browser was told how long its cookie holds.
     """
 
     csrf: str
@@ -92,6 +103,8 @@ class PageSession:
     ends: float = math.inf
     checked: float = 0.0
     address: str = ""
+    decides: bool = True
+    told: float = 0.0
     _answers: dict[str, str] = field(default_factory=dict)
     _acting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -121,10 +134,15 @@ class PageAccess:
         clock: Callable[[], float] = time.monotonic,
         start: str = "/",
         flow: "SignInFlow | None" = None,
+        kept: KeptPage | None = None,
     ) -> None:
-        """start: the address that a link leads to. flow: the provider's login; then no link opens the page."""
-        self.start, self.flow = start, flow
-        self.origin = flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
+        """start: the address that a link leads to. flow: the provider's login; then no link opens the page.
+
+        kept: the name and the readers of the home; without it the name is new, and a cookie ends with this process.
+        """
+        self.start, self.flow, self._kept = start, flow, kept
+        name = kept.host if kept is not None else secrets.token_hex(8)
+        self.origin = flow.origin if flow is not None else f"http://{name}.localhost:{port}"
         self.host = urlsplit(self.origin).netloc
         self.secure = self.origin.startswith("https:")
         # A browser takes a name that begins so only from the host itself, encrypted, for every path.
@@ -134,6 +152,7 @@ class PageAccess:
         self._lock = threading.Lock()
         self._tokens: dict[bytes, float] = {}
         self._sessions: dict[bytes, PageSession] = {}
+        self._replaced: dict[bytes, tuple[PageSession, float]] = {}
 
     def new_link(self) -> str:
         """Return a link that opens the page once, within TOKEN_SECONDS."""
@@ -160,19 +179,71 @@ class PageAccess:
         while len(self._sessions) >= limit:
             del self._sessions[min(self._sessions, key=lambda one: self._sessions[one].seen)]
         secret, now = secrets.token_urlsafe(32), self._clock()
-        self._sessions[_digest(secret)] = PageSession(secrets.token_urlsafe(32), now, signed, ends, now)
+        self._sessions[_digest(secret)] = PageSession(secrets.token_urlsafe(32), now, signed, ends, now, told=now)
+        if self._kept is not None:
+            self._kept.add(_digest(secret))
         return secret
+
+    @property
+    def cookie_seconds(self) -> int | None:
+        """How long a browser keeps the cookie; None until it is closed."""
+        return int(READING_SECONDS) if self._kept is not None else None
 
     def session(self, headers: Headers) -> PageSession | None:
         """Return the session of a request's cookies, None without one. It counts as used now."""
+        return self.session_and_cookie(headers)[0]
+
+    def session_and_cookie(self, headers: Headers) -> tuple[PageSession | None, str]:
+        """Return the session of a request's cookies, and the secret that the browser has to keep from now, or ''."""
         now = self._clock()
         with self._lock:
+            if self._kept is not None and not self._kept.holds:
+                return None, ""
             for secret in cookie_values(headers, self.cookie):
                 found = self._sessions.get(_digest(secret))
-                if found is not None and min(found.seen + SESSION_SECONDS, found.ends) > now:
-                    found.seen = now
-                    return found
-        return None
+                if found is not None and self._is_used(found, _digest(secret), now):
+                    if self._kept is None or found.told + RENEW_SECONDS > now:
+                        return found, ""
+                    found.told = now
+                    return found, secret
+                if found is None and (opened := self._reading(_digest(secret), now)) is not None:
+                    return opened
+        return None, ""
+
+    def _is_used(self, found: PageSession, digest: bytes, now: float) -> bool:
+        """Return whether a session holds, and note its use. A quiet one that a link opened decides no more."""
+        if found.ends <= now:
+            return False
+        if found.seen + SESSION_SECONDS <= now:
+            if self._kept is None:
+                return False
+            found.decides = False
+        if self._kept is not None and not self._kept.opens(digest):
+            return False
+        found.seen = now
+        return True
+
+    def _reading(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
+        """Return the session that a cookie of an earlier start opens, and the secret that replaces it.
+
+        Who sends a secret long after it was replaced does not know the new one, so two have it: both are ended.
+        """
+        if self._kept is None:
+            return None
+        if digest in self._replaced:
+            session, at = self._replaced[digest]
+            if at + EXCHANGE_SECONDS > now and any(one is session for one in self._sessions.values()):
+                return session, ""
+            self._end(session)
+            return None
+        if not self._kept.opens(digest):
+            return None
+        self._kept.remove(digest)
+        secret = self._new_session(MAX_SESSIONS)
+        session = self._sessions[_digest(secret)]
+        session.decides = False
+        self._replaced[digest] = session, now
+        return session, secret
 
     def is_open(self, session: PageSession) -> bool:
         """Return whether a session was not ended meanwhile."""
@@ -200,7 +271,12 @@ class PageAccess:
     def end(self, session: PageSession) -> None:
         """End a session."""
         with self._lock:
-            self._sessions = {key: one for key, one in self._sessions.items() if one is not session}
+            self._end(session)
+
+    def _end(self, session: PageSession) -> None:
+        if self._kept is not None:
+            self._kept.remove(*(key for key, one in self._sessions.items() if one is session))
+        self._sessions = {key: one for key, one in self._sessions.items() if one is not session}
 
 
 def _digest(secret: str) -> bytes:
@@ -240,7 +316,7 @@ class PageGuard:
         if method == "GET" and (answer := await self._entrance(scope, headers)) is not None:
             await answer(scope, receive, _guarded(send))
             return
-        session = self._access.session(headers)
+        session, renewed = self._access.session_and_cookie(headers)
         if session is not None and not await self._access.holds(session):
             session = None
         refusal = self._sign_in_first() if session is None else self._refusal(headers, method)
@@ -250,13 +326,17 @@ class PageGuard:
         assert session is not None
         session.address = (scope.get("client") or ("",))[0]
         scope["page_session"] = session
-        await self._app(scope, _limited(receive), _guarded(send))
+        kept = None
+        if renewed:
+            kept = Response()
+            self._set_cookie(kept, self._access.cookie, renewed, "strict")
+        await self._app(scope, _limited(receive), _guarded(send, kept))
 
     async def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer of a way into the page, None for every other address."""
         flow, path = self._access.flow, scope["path"]
         if flow is None:
-            return self._open(scope) if path == OPEN_PATH else None
+            return self._open(scope, headers) if path == OPEN_PATH else None
         try:
             if path == SIGN_IN_PATH:
                 address, kept = await flow.begin()
@@ -289,15 +369,21 @@ class PageGuard:
 
     def _set_cookie(self, answer: Response, name: str, value: str, same_site: Literal["lax", "strict"]) -> None:
         # Without a domain the cookie is for this very name, never for localhost and the names beside it.
-        answer.set_cookie(name, value, path="/", secure=self._access.secure, httponly=True, samesite=same_site)
+        lasts = self._access.cookie_seconds
+        answer.set_cookie(name, value, lasts, path="/", secure=self._access.secure, httponly=True, samesite=same_site)
 
-    def _open(self, scope: Scope) -> Response:
+    def _open(self, scope: Scope, headers: Headers) -> Response:
         query = scope["query_string"].decode("latin-1")
         secret = self._access.exchange(query.removeprefix("token=")) if query.startswith("token=") else None
         if secret is None:
             return PlainTextResponse(f"This link was used already, or is too old. {SIGN_IN}", 401)
-        answer = RedirectResponse(self._access.start, 303)
+        answer: Response = RedirectResponse(self._access.start, 303)
+        if headers.get("sec-fetch-site", "none") != "none":
+            # As in `_signed_in`: the file that `ui --open` has the browser read is another site.
+            answer = _small_page("The page is open.", 200, self._access.start, "Go on", onward=True)
         self._set_cookie(answer, self._access.cookie, secret, "strict")
+        # What a program left there that had the port meanwhile: a service worker would read what the page shows.
+        answer.headers["clear-site-data"] = '"storage"'
         return answer
 
     def _refusal(self, headers: Headers, method: str) -> Response | None:
@@ -340,8 +426,11 @@ def _limited(receive: Receive) -> Receive:
     return received
 
 
-def _guarded(send: Send) -> Send:
-    """Return what sends an answer with the headers of every answer; answers are not stored, but for `static` ones."""
+def _guarded(send: Send, kept: Response | None = None) -> Send:
+    """Return what sends an answer with the headers of every answer; answers are not stored, but for `static` ones.
+
+    kept: whose cookie goes with the answer.
+    """
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -349,6 +438,8 @@ def _guarded(send: Send) -> Send:
             for name, value in _HEADERS.items():
                 headers[name] = value
             headers.setdefault("cache-control", "no-store")
+            if kept is not None:
+                headers.append("set-cookie", kept.headers["set-cookie"])
         await send(message)
 
     return sent

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from evolvable_page.access import BodyTooLong, PageAccess, PageSession
+from evolvable_page.access import MAY_READ, MAY_READ_NEXT, BodyTooLong, PageAccess, PageSession
 from evolvable_page.layout import Frame, PageBody, draw_page, with_code
 from evolvable_page.text import make_visible
 from evolvable_server import ApproverKeys, Config, lock_of, read_library_config
@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 
 _SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", default=None)
 """Whose request this thread answers."""
+
+END_PATH = "/end"
+"""Where a browser signs out, also one that only reads."""
 
 MAX_FIELDS = 1_000
 """Fields of a form."""
@@ -282,7 +285,7 @@ class Site:
         """Return the routes of these views and actions, of the files of the page, and of the end of a session."""
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
-            Route("/end", self._posting(self._end), methods=["POST"]),
+            Route(END_PATH, self._posting(self._end), methods=["POST"]),
             # Who reloads the page of a form that was refused.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
@@ -338,9 +341,16 @@ class Site:
             asked = PageRequest(request.path_params, fields, session)
             if not _same(asked.get("csrf"), session.csrf):
                 return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+            if not session.decides and request.url.path != END_PATH:
+                return await to_thread.run_sync(self._refused, _failure(Refused(MAY_READ, MAY_READ_NEXT)), session)
             return await to_thread.run_sync(answer, asked)
 
         return posted
+
+    def _refused(self, body: PageBody, session: PageSession) -> Response:
+        answer = self._failed(body, session)
+        answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
+        return answer
 
     def _acting(self, run: Action, verb: str) -> Callable[[PageRequest], Response]:
         def acted(asked: PageRequest) -> Response:
@@ -350,14 +360,10 @@ class Site:
                     _check_permission(asked.session, verb)
                 address = asked.session.answer_once(_form_hash(asked), lambda: run(self, asked))
             except EvolvableError as error:
-                answer = self._failed(_failure(error), asked.session)
-                answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
-                return answer
+                return self._refused(_failure(error), asked.session)
             except Exception:
                 log.exception("an action failed")
-                answer = self._failed(BROKEN_ACTION, asked.session)
-                answer.headers["hx-push-url"] = "false"
-                return answer
+                return self._refused(BROKEN_ACTION, asked.session)
             self.services.changed()
             return RedirectResponse(address, 303)
 
