@@ -79,6 +79,15 @@ def test_two_that_have_the_same_cookie_are_both_sent_away(home: Path, monkeypatc
         assert cookie_of(page, new)[0] == 401
 
 
+def test_a_secret_that_was_replaced_opens_nothing_at_any_later_start(home: Path) -> None:
+    with open_page(home) as page:
+        old = page.cookie
+    with open_page(home) as page:
+        new = cookie_of(page, old)[1]
+    with open_page(home) as page:
+        assert (cookie_of(page, old)[0], cookie_of(page, new)[0]) == (401, 200)
+
+
 def test_reading_ends_thirty_days_after_the_last_use_and_deciding_twelve_hours_after_it(tmp_path: Path) -> None:
     now = 1_000_000.0
     kept = KeptPage(tmp_path, lambda: now)
