@@ -43,6 +43,10 @@ KEYS = {
 """Key -> what it does, as `static/page.js` says."""
 
 
+MAY_READ = "This browser may read, and decides nothing."
+HOW_TO_DECIDE = "To decide, run `evolvable ui --open`, or press Enter where `evolvable ui` runs, and open its link."
+
+
 @dataclass(frozen=True, slots=True)
 class PageBody:
     """What a view answers with. section: of the navigation. status: of HTTP.
@@ -62,7 +66,8 @@ class Frame:
     """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token.
 
     signed: the person whom a provider named. left_out: sections that are not shown.
-    added: sections of other parts of the program, which stand in Learn.
+    added: sections of other parts of the program, which stand in Learn. reads: this browser decides nothing.
+    keeps: it decides, and can also read at the address that the home keeps.
     """
 
     files: Mapping[str, str]
@@ -72,6 +77,8 @@ class Frame:
     signed: str = ""
     left_out: frozenset[str] = frozenset()
     added: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    reads: bool = False
+    keeps: bool = False
 
 
 def _learn_pages(frame: Frame) -> dict[str, tuple[str, str]]:
@@ -129,14 +136,16 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.script(src=frame.files["htmx.min.js"], defer=True),
             h.script(src=frame.files["page.js"], defer=True),
         ],
-        h.body[
+        h.body(class_="reads" if frame.reads else None)[
             h.a(".skip", href="#main")["Skip to the content"],
             h.header[_navigation(body, frame)],
+            h.p(".reading", id="reading")[f"{MAY_READ} ", with_code(HOW_TO_DECIDE)] if frame.reads else None,
             h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
             h.footer[
                 h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
                 h.details(id="keys")[h.summary["Keys"], h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]],
                 _signed_in(frame),
+                h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]] if frame.keeps else None,
                 form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
             ],
         ],

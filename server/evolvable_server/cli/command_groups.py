@@ -23,6 +23,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "audit_commands": ("audit",),
     "look_commands": ("show", "diff"),
     "status_command": ("status",),
+    "digest_command": ("digest",),
     "version_commands": ("log", "update", "restore", "remove", "undo"),
     "editor_commands": ("new", "edit"),
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
