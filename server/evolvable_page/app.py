@@ -26,6 +26,7 @@ from evolvable_page import (
     key_page,
     library_pages,
     resource_pages,
+    search_pages,
     session_pages,
 )
 from evolvable_page.access import PageAccess
@@ -47,6 +48,7 @@ MODULES = (
     changed_list,
     resource_pages,
     library_pages,
+    search_pages,
     session_pages,
     activity_pages,
     health_pages,

@@ -10,6 +10,7 @@ import htpy as h
 from htpy import Node
 
 from evolvable_page.layout import form, resource_link, shape, svg, table, with_code
+from evolvable_page.library_catalog import picked
 from evolvable_page.site import PageAction, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, quoted
 from evolvable_server import read_machine
@@ -227,6 +228,10 @@ def _back() -> Node:
 
 def _store(site: Site, asked: PageRequest) -> str:
     """Store which skills a collection has: those that were checked, and those that the form did not show."""
+    if "pick" in asked.fields:
+        chosen = [ref for ref, _ in picked(asked)]
+        add_to_collection(site.library, site.caller, asked.get("collection").strip(), chosen)
+        return ADDRESS
     name = asked.get("known") or asked.get("name").strip()
     wanted = {Ref.parse(text) for text in asked.fields.get("skill", ())}
     shown = {Ref.parse(skill.ref) for one in _read(site) or () for skill in one.skills}

@@ -23,6 +23,7 @@ from evolvable_page.layout import (
     tag,
     when,
 )
+from evolvable_page.library_catalog import picked
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, render_markdown
 from evolvable_store import Actor, Head
@@ -37,6 +38,7 @@ from evolvable_tools.verbs import (
     Updated,
     get_resource,
     remove_resource,
+    remove_together,
     resource_history,
     restore_resource,
 )
@@ -307,6 +309,11 @@ def _restore(site: Site, asked: PageRequest) -> str:
 
 
 def _remove(site: Site, asked: PageRequest) -> str:
+    """Remove a resource, or by one operation those that a form of the library chose."""
+    if "pick" in asked.fields or asked.get("back"):
+        chosen = dict(picked(asked))
+        made = remove_together(site.library, site.signing(asked), chosen, f"{len(chosen)} removed in the local page")
+        return f"/library?operation={made.id}"
     ref = Ref.parse(asked.get("ref"))
     removed = remove_resource(
         site.library, site.signing(asked), ref, "removed in the local page", expected_version=asked.number("expected")

@@ -36,11 +36,12 @@ HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 
 OURS = """html head meta title link script body a header nav strong main footer p form input button h1 h2 h3 div section
     article aside span code pre ins del blockquote q ul ol li dl dt dd label textarea select option table caption thead
-    tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr"""
+    tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr noscript datalist"""
 ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex role for open selected
     required maxlength placeholder autocomplete spellcheck rows scope start width height x y x1 y1 x2 y2 cx cy r d
     viewbox transform text-anchor datetime data-live data-of disabled hidden form defer hx-boost hx-target hx-select
-    hx-swap aria-label aria-current aria-hidden aria-keyshortcuts"""
+    hx-swap hx-get hx-trigger hx-replace-url checked formaction list aria-label aria-current aria-hidden
+    aria-keyshortcuts"""
 ALLOWED, NAMES = frozenset(OURS.split()), frozenset(ATTRIBUTES.split())
 """The elements and attributes that our own pages are made of."""
 
