@@ -12,7 +12,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
@@ -82,6 +82,7 @@ class PageSession:
     looked: dict[int, str] = field(default_factory=dict)
     decides: bool = True
     renewed: float = 0.0
+    _remarks: tuple[int, Sequence[str]] = 0, ()
     _answers: dict[str, str] = field(default_factory=dict)
     _acting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,6 +93,14 @@ class PageSession:
             self.looked[proposal] = shown
             if len(self.looked) > MAX_LOOKED:
                 del self.looked[next(iter(self.looked))]
+
+    def remark(self, operation: int | None, lines: Sequence[str]) -> None:
+        """Note what the person is told of an operation; that of the one before is forgotten."""
+        self._remarks = operation or 0, lines
+
+    def remarks(self, operation: int) -> Sequence[str]:
+        """Return what the person is told of an operation."""
+        return self._remarks[1] if self._remarks[0] == operation else ()
 
     def answer_once(self, form: str, act: Callable[[], str]) -> str:
         """Return the address that `act` leads to; the one of the first time where the same form was sent before.

@@ -204,7 +204,7 @@ def _line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
 
 
 def _bulk(site: Site, asked: PageRequest) -> Node:
-    """Return what can be done to those that are chosen; the style sheet shows it once one is."""
+    """Return the actions on those that are chosen; the style sheet shows them once one is."""
     known = [h.option(value=one.name) for one in list_collections(site.library)]
     collecting = asked.session.signed is None and [
         h.label["Collection ", h.input(type="text", name="collection", maxlength="64", list="collections")],

@@ -116,6 +116,14 @@ View = Callable[["Site", PageRequest], "PageBody | str"]
 Action = Callable[["Site", PageRequest], str]
 
 
+class FormAgain(Exception):
+    """A form that was refused is shown again, with what the person wrote in it."""
+
+    def __init__(self, body: PageBody) -> None:
+        super().__init__(body.title)
+        self.body = body
+
+
 @dataclass(frozen=True, slots=True)
 class PageView:
     """A page that is read."""
@@ -126,7 +134,10 @@ class PageView:
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """What a form does: one verb of the registry. run returns the address of the page that shows the result."""
+    """What a form does: one verb of the registry. run returns the address of the page that shows the result.
+
+    It raises FormAgain where the person is to mend the form.
+    """
 
     verb: str
     run: Action
@@ -333,6 +344,8 @@ class Site:
                 if verb:
                     _check_permission(asked.session, verb)
                 address = asked.session.answer_once(_form_hash(asked), lambda: run(self, asked))
+            except FormAgain as again:
+                return self._refused(again.body, asked.session)
             except EvolvableError as error:
                 return self._refused(_failure(error), asked.session)
             except Exception:

@@ -40,7 +40,7 @@ OURS = """html head meta title link script body a header nav strong main footer 
 ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex role for open selected
     required maxlength placeholder autocomplete spellcheck rows scope start width height x y x1 y1 x2 y2 cx cy r d
     viewbox transform text-anchor datetime data-live data-of disabled hidden form defer hx-boost hx-target hx-select
-    hx-swap hx-get hx-trigger hx-replace-url checked formaction list aria-label aria-current aria-hidden
+    hx-swap hx-get hx-trigger reversed hx-replace-url checked formaction list aria-label aria-current aria-hidden
     aria-keyshortcuts"""
 ALLOWED, NAMES = frozenset(OURS.split()), frozenset(ATTRIBUTES.split())
 """The elements and attributes that our own pages are made of."""
@@ -186,14 +186,18 @@ def test_a_link_shows_the_host_that_it_leads_to_and_no_image_is_loaded() -> None
     assert make_visible("a\u00adb\r\nc") == "a⟦U+00AD⟧b\nc"
 
 
-def test_a_version_is_restored_and_every_author_has_a_letter_in_the_lane(page: PagePlace) -> None:
+def test_a_version_is_restored_and_every_author_has_a_letter_in_the_timeline(page: PagePlace) -> None:
     page.create("laned", "first")
     for text in ("second", "third"):
         page.post("/do/inbox-approve", number=page.propose("laned", text))
     refused = page.propose("laned", "fourth", "never mind")
     page.post("/do/inbox-reject", number=refused)
     shown = page.get("/resource/skill:laned").text
-    assert "3 versions, oldest first; 1 refused proposals" in shown and f'href="/inbox/{refused}"' in shown
+    assert "3 versions, 1 refused proposal" in shown and f'href="/inbox/{refused}"' in shown
+    assert shown.count('class="letter"') == 3 and shown.index(f"/inbox/{refused}") < shown.index('id="version-3"')
+    changed = page.get("/resource/skill:laned?to=2").text
+    entry = changed.partition('id="version-2"')[2].partition('id="version-1"')[0]
+    assert 'class="diff"' in entry and changed.count('class="diff"') == 1
     assert page.post("/do/restore", ref="skill:laned", version=1, expected=2).status == 409
     assert page.post("/do/restore", ref="skill:laned", version=1, expected=3).status == 303
     head = page.library.store.head(Ref.parse("skill:laned"))
