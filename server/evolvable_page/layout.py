@@ -25,6 +25,7 @@ SECTIONS = {
 """Section -> its address and its name, in the order of the navigation. Learn leads to the first of its pages."""
 
 LEARN = {
+    "overview": ("/learn", "Overview"),
     "sessions": ("/sessions", "Sessions"),
     "operations": ("/operations", "Operations"),
 }
@@ -33,7 +34,7 @@ LEARN = {
 KEYS = {
     "a": "approve the proposal, or the change in the frame",
     "r": "reject it: type why, then Enter; Escape leaves",
-    "e": "edit it before you approve",
+    "e": "edit the proposal before you approve it; on a resource, edit it",
     "j, k": "next and previous",
     "u": "take the last decision back",
     "m": "the merge of a proposal whose resource changed since",
@@ -83,8 +84,8 @@ class Frame:
 
 def _learn_pages(frame: Frame) -> dict[str, tuple[str, str]]:
     """Return the pages of Learn that this page has."""
-    (first, *rest), added = LEARN.items(), frame.added.items()
-    return {name: page for name, page in (first, *added, *rest) if name not in frame.left_out}
+    (*first, last), added = LEARN.items(), frame.added.items()
+    return {name: page for name, page in (*first, *added, last) if name not in frame.left_out}
 
 
 def _navigation(body: PageBody, frame: Frame) -> Node:

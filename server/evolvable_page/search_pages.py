@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import htpy as h
 from htpy import Node
 
-from evolvable_page.layout import PageBody, author_tag, form, resource_link, swapping, table, tag, with_code
+from evolvable_page.layout import PageBody, author_tag, form, resource_link, swapping, tag, with_code
 from evolvable_page.library_catalog import check_kind
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
@@ -49,31 +49,41 @@ def _choice(title: str, name: str, values: Sequence[str], chosen: str) -> Node:
 
 
 def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    heads = ("resource", "confidence", "stage", "author", "why", "")
-    rows = [_match_row(asked, task, one, found) for one in found.lines]
+    """Return what fits; what does not, and how the search came to it, is folded."""
+    fits = found.fitting or (found.lines if found.verdict is not Verdict.NONE else [])
+    others = [one for one in found.lines if one not in fits]
     stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]
     return [
-        h.p[VERDICTS[found.verdict], " The nearest:" if found.verdict is Verdict.NONE and rows else None],
-        table(heads, rows, "Matches") if rows else None,
+        h.p(".lead")[VERDICTS[found.verdict]],
+        _matches(asked, task, fits, found),
         _further(found),
-        h.h2["Stages"],
-        h.ol[stages],
-        _correction(asked, task, found),
+        h.details(id="others")[h.summary[f"The nearest beside: {len(others)}"], _matches(asked, task, others, found)]
+        if others
+        else None,
+        h.details(id="stages")[h.summary["How the search came to it"], h.ol[stages]],
+        h.details(id="correct")[h.summary["This should have been another one"], _correction(asked, task, found)],
         _learned(site, found),
     ]
 
 
-def _match_row(asked: PageRequest, task: str, one: "Match", found: FoundSkills) -> list[Node]:
+def _matches(asked: PageRequest, task: str, matches: "Sequence[Match]", found: FoundSkills) -> Node:
+    return h.ul(".rows")[[_match(asked, task, one, found) for one in matches]] if matches else None
+
+
+def _match(asked: PageRequest, task: str, one: "Match", found: FoundSkills) -> Node:
     best = _best(found)
     fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
     button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]
     sure = found.verdict is Verdict.SURE and one.ref == best
-    return [
-        [resource_link(one.ref, f"{one.ref}@{one.version}"), h.br, h.span(".none")[one_line(one.description, 160)]],
-        [f"{one.confidence:.2f} ", tag("sure", "good") if sure else None],
-        one.stage,
-        author_tag(one.author, one.by),
-        make_visible(one.why),
+    return h.li[
+        h.div(".grow")[
+            resource_link(one.ref, f"{one.ref}@{one.version}"),
+            " ",
+            author_tag(one.author, one.by),
+            h.div[one_line(one.description, 240)],
+            h.div(".none")[f"{one.stage}: ", make_visible(one.why)],
+        ],
+        h.span(".number")[f"{one.confidence:.2f} ", tag("sure", "good") if sure else None],
         form(asked.session.csrf, action_path("learned"), button, fields=fields, **swapping()),
     ]
 
@@ -93,7 +103,6 @@ def _further(found: FoundSkills) -> Node:
 def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
     best = _best(found)
     return h.section[
-        h.h2["This should have been"],
         h.p(".none")[
             with_code(
                 "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
@@ -119,7 +128,7 @@ def _learned(site: Site, found: FoundSkills) -> Node:
         h.li[resource_link(one.ref), ": ", "not " if one.against else "", make_visible(one.task), f" ({one.source})"]
         for one in [task for task in tasks if task.task][:12]
     ]
-    return h.section[h.h2["Learned tasks of the first matches"], h.ul[rows]] if rows else None
+    return h.details[h.summary["Learned tasks of the first matches"], h.ul[rows]] if rows else None
 
 
 def _correct(site: Site, asked: PageRequest) -> str:

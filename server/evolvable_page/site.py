@@ -136,7 +136,7 @@ class PageView:
 class PageAction:
     """What a form does: one verb of the registry. run returns the address of the page that shows the result.
 
-    It raises FormAgain where the person is to mend the form.
+    It raises FormAgain where the person has to correct the form.
     """
 
     verb: str

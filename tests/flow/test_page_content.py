@@ -128,6 +128,8 @@ def test_every_string_of_the_attack_collection_is_shown_and_does_nothing(page: P
         "/library?q=%3Cscript%3E",
         "/search?task=" + "%3Cscript%3E+hostile+other",
         "/operations",
+        "/",
+        "/learn",
         "/operations?session=%22%3E%3Cscript%3E",
         f"/sessions/{session_id('told')}",
         "/evolution/20260101-000000-abcd",
@@ -227,7 +229,7 @@ def test_a_correction_in_the_search_is_a_learned_task_of_the_person(page: PagePl
     for name in ("invoices", "receipts"):
         page.create(name, f"How to read {name}.")
     task = "read the totals of scanned supplier paperwork"
-    assert "Stages" in page.get("/search?task=" + task.replace(" ", "+")).text
+    assert "How the search came to it" in page.get("/search?task=" + task.replace(" ", "+")).text
     page.post("/do/learned", task=task, right="skill:receipts", wrong="skill:invoices")
     learned = page.library.store.backend.learned
     heads = {head.id: head.name for head in page.library.store.heads()}

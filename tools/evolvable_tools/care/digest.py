@@ -37,7 +37,8 @@ class DigestLine:
     """One thing of a digest. refs: what it is about. text: what is known of it. at: when, ISO 8601 in UTC.
 
     author: whose it is, '' where nobody's. reason: why, as the author says; '' for an agent that asks. undo: the
-    command that takes it back. more: resources beside those that are named.
+    command that takes it back; operation: the operation that this takes back alone, 0 where it does not. more:
+    resources beside those that are named.
     """
 
     refs: list[str]
@@ -47,6 +48,7 @@ class DigestLine:
     reason: str
     undo: str
     more: int = 0
+    operation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class _Describer:
             "" if self._to_agent else reason,
             f"evolvable undo {made.id}",
             max(len(refs) - MAX_REFS, 0),
+            made.id,
         )
 
 
