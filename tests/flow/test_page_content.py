@@ -39,9 +39,9 @@ OURS = """html head meta title link script body a header nav strong main footer 
     tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr noscript datalist"""
 ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex role for open selected
     required maxlength placeholder autocomplete spellcheck rows scope start width height x y x1 y1 x2 y2 cx cy r d
-    viewbox transform text-anchor datetime data-live data-of disabled hidden form defer hx-boost hx-target hx-select
-    hx-swap hx-get hx-trigger reversed hx-replace-url checked formaction list aria-label aria-current aria-hidden
-    aria-keyshortcuts"""
+    viewbox transform text-anchor datetime data-head data-live data-of disabled hidden form defer hx-boost hx-target
+    hx-select hx-swap hx-get hx-trigger reversed hx-replace-url checked formaction list aria-label aria-current
+    aria-hidden aria-keyshortcuts"""
 ALLOWED, NAMES = frozenset(OURS.split()), frozenset(ATTRIBUTES.split())
 """The elements and attributes that our own pages are made of."""
 

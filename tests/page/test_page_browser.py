@@ -236,12 +236,17 @@ def test_axe_finds_nothing_serious_and_every_page_fits_its_screen(browser: Any, 
         "/inbox/decided",
         "/inbox/1/edit",
         "/library",
+        "/library?sort=used",
+        "/library?view=rated",
+        "/library?view=budget",
+        "/learn",
         "/search?task=words",
         "/evolution",
         "/sessions",
         "/operations",
     )
-    for path in (*paths, "/health", "/resource/skill:skill-0", "/inbox/session/session-1"):
+    resource = "/resource/skill:skill-0"
+    for path in (*paths, "/health", resource, f"{resource}?edit=1", f"{resource}?to=1", "/inbox/session/session-1"):
         tab.open(f"http://{page.host}{path}")
         tab.page.add_script_tag(path=script)
         found = tab.page.evaluate(
