@@ -320,7 +320,7 @@ def test_a_shorter_list_is_not_offered_to_a_client_that_could_not_find_the_rest(
 
 def test_status_has_one_line_on_the_list_where_a_description_is_lost_and_none_elsewhere(run: CommandLine) -> None:
     run("setup", "--yes", "--connect", "claude-code")
-    assert "Claude Code" not in run("status").out and run("status", "--json").json["listing"] == ""
+    assert "listed " not in run("status").out and run("status", "--json").json["listing"] == ""
     many(run)
     run("sync")
     [line] = [line for line in run("status").out.splitlines() if line.startswith("listed ")]

@@ -120,7 +120,7 @@ def measure_listing(skills: Iterable[ListedSkill], shown: Mapping[str, Shown]) -
 def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[ListedSkill]:
     """Return the skills that are listed with their descriptions where the others are not listed, most used first.
 
-    beside: characters that other skills take in the same list.
+    beside: characters of other skills in the same list.
     """
     fitting, left = list[ListedSkill](), BUDGET - beside
     for skill in sorted({skill.name: skill for skill in skills}.values(), key=_most_used):
