@@ -29,7 +29,7 @@ from evolvable_server.cli.folder_import import (
 )
 from evolvable_server.cli.folder_reception import MOST_COUNTED, Confirmed, confirm_folders
 from evolvable_server.cli.learned_commands import offer_past_sessions, read_past_sessions, show_past_sessions
-from evolvable_server.cli.maintenance import show_near_duplicates, show_problems, warn_of_secrets
+from evolvable_server.cli.maintenance import show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import (
     Row,
@@ -236,8 +236,9 @@ def _show_folders(standing: Standing) -> None:
         names=("folder",),
         spare=("scope", "kind", "holds"),
     )
-    show_fields([((one.topic, "bold"), one.text) for one in standing.about(Topic.FOLDER) if not one.well])
-    show_problems(standing.problems)
+    rows = [(str(one.topic), one.text) for one in standing.about(Topic.FOLDER) if not one.well]
+    rows += [("wrong", f"{one.what} {one.next}".strip()) for one in standing.problems]
+    show_fields([((name, "bold"), text) for name, text in rows])
 
 
 @dataclass(frozen=True, slots=True)
