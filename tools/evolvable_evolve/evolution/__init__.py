@@ -132,6 +132,7 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.statistics import alpha_of_look
     from evolvable_evolve.evolution.task import (
         ModelUsage,
+        RegisteredScorer,
         Rollout,
         Score,
         ScorerSpec,
@@ -165,8 +166,10 @@ if TYPE_CHECKING:
         is_approved,
         list_commands,
         load_taskset,
+        named_scorers,
         needs_commands,
         read_taskset_path,
+        refuse_changed,
         refuse_unapproved,
         refuse_untrusted,
         registered_scorers,
@@ -230,7 +233,9 @@ else:
             "scorers": "TaskSetScorer",
             "start": "Opportunities StartedRun find_opportunities start_run",
             "statistics": "alpha_of_look",
-            "task": "ModelUsage Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome",
+            "task": (
+                "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
+            ),
             "tasks": (
                 "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck check_taskset "
                 "count_by_category count_by_split draft_from_sessions look_at propose_session_tasks "
@@ -238,8 +243,8 @@ else:
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
-                "read_taskset_path refuse_unapproved refuse_untrusted registered_scorers render_splits "
-                "write_files"
+                "named_scorers read_taskset_path refuse_changed refuse_unapproved refuse_untrusted "
+                "registered_scorers render_splits write_files"
             ),
             "tasks.reader": "InvalidTaskSet scorer_files",
             "trials": (
@@ -295,6 +300,7 @@ __all__ = [
     "REPAIRS",
     "RayBackend",
     "RayCluster",
+    "RegisteredScorer",
     "RemovedRun",
     "RepairTag",
     "Reservation",
@@ -373,6 +379,7 @@ __all__ = [
     "make_program",
     "monitor_adoptions",
     "named_model",
+    "named_scorers",
     "needs_commands",
     "parse_executor_spec",
     "parse_price",
@@ -389,6 +396,7 @@ __all__ = [
     "read_taskset_path",
     "record_shown_test",
     "redact_file",
+    "refuse_changed",
     "refuse_unapproved",
     "refuse_untrusted",
     "registered_scorers",
