@@ -43,6 +43,9 @@ def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_need
 
     assert (status["state"], status["ended"]) == ("finished", "done"), status
     assert status["result"] in text and [one["agent"] for one in status["items"]] == ["agent:clerk@1"] * 3
+    assert [one.get("passed") for one in status["items"]] == [True, True, None], status["items"]
+    [rate] = machine("stats", "--json").json["agents"]
+    assert (rate["agent"], rate["share"]["successes"], rate["share"]["n"]) == ("agent:clerk", 2, 2)
     assert (status["spent"]["calls"], status["spent"]["tokens"]) == (5, 330)
     with Library.open(machine.home) as library:
         plan = library.store.file(library.store.head(Ref.parse(status["plan"])), "plan.md").data.decode()
