@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from evolvable_evolve import ags
-from evolvable_evolve.agent_allowance import ags_allowance
+from evolvable_evolve.agent_runs import ags_allowance
 from evolvable_evolve.ags import (
     AGS_DIR,
     MAX_CONCURRENT,

@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_evolve import ags
-from evolvable_evolve.agent_allowance import ags_allowance
+from evolvable_evolve.agent_runs import ags_allowance
 from evolvable_evolve.ags import AGS_DIR, AgsRequest, StartedAgs, start_ags
 from evolvable_evolve.evolution import SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
