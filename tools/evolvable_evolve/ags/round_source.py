@@ -66,6 +66,11 @@ class AgsSource:
         ]
         return read_session(messages, redactor=self.redactor)
 
+    def shows_answers(self, identity: str) -> bool:
+        """Return whether the item failed: the subtask and what its worker said are all there is."""
+        item = self.items.get(identity)
+        return item is not None and bool(item.outcome)
+
     def leak(self, before: str, after: str) -> str:
         """Return '': a run of agents has no expected answers."""
         return ""
@@ -107,6 +112,10 @@ class WholeSource:
     def session(self, identity: str) -> Session | None:
         """Return what a model may be shown of it, None where it cannot be read any more."""
         return self._of(identity).session(identity)
+
+    def shows_answers(self, identity: str) -> bool:
+        """Return what the source of this one says."""
+        return self._of(identity).shows_answers(identity)
 
     def leak(self, before: str, after: str) -> str:
         """Return '': neither has expected answers."""
