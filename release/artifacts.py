@@ -1,4 +1,4 @@
-"""Build what a release uploads, look into it, and install it in fresh environments: from the file, without a compiler."""
+"""Build what a release uploads, look into it, and install it in fresh environments, without a compiler."""
 
 import hashlib
 import os
@@ -28,14 +28,17 @@ class Artifacts:
         return [self.sdist, self.pure, *([self.wheel] if self.wheel else [])]
 
 
-def build(folder: Path) -> Artifacts:
-    """Build the source distribution, and of it both wheels, into an empty folder."""
+def build(folder: Path, *, without_wheel: bool = False) -> Artifacts:
+    """Build the source distribution, and of it both wheels, into an empty folder.
+
+    without_wheel: the wheel of this platform comes from elsewhere.
+    """
     run([sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT])
     (sdist,) = folder.glob("*.tar.gz")
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet"]
     run([*pip, "--wheel-dir", folder, sdist], env=os.environ | {"EVOLVABLE_PURE_WHEEL": "1", "CC": "no-compiler"})
     (pure,) = folder.glob("*-py3-none-any.whl")
-    if shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is None:
+    if without_wheel or shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) is None:
         return Artifacts(sdist, pure, None)
     with tempfile.TemporaryDirectory() as scratch:
         run([*pip, "--wheel-dir", scratch, sdist])
@@ -44,7 +47,7 @@ def build(folder: Path) -> Artifacts:
 
 
 def _repair(wheel: Path, folder: Path) -> Path:
-    """Return the wheel with the tag of the oldest platform that it runs on. Elsewhere than on Linux it has that already."""
+    """Return the wheel with the tag of the oldest Linux that it runs on; on other systems it has its tag already."""
     if "-cp311-abi3-" not in wheel.name:
         raise Failed(f"{wheel.name} is no wheel for every Python from 3.11 on")
     if sys.platform != "linux":
@@ -58,8 +61,15 @@ def examine(made: Artifacts) -> str:
     """Run what indexes and their users run over the files."""
     run([find_tool("validate-pyproject"), ROOT / "pyproject.toml"])
     run([find_tool("twine"), "check", "--strict", *made.files])
-    # W004: a seed skill's script may have any name; it is a resource and never imported.
-    run([find_tool("check-wheel-contents"), "--ignore", "W004,W009", *(file for file in made.files if file.suffix == ".whl")])
+    # W004: a script of a seed skill may have any name, it is a resource. W009: one wheel has all packages on purpose.
+    run(
+        [
+            find_tool("check-wheel-contents"),
+            "--ignore",
+            "W004,W009",
+            *(file for file in made.files if file.suffix == ".whl"),
+        ]
+    )
     if made.wheel:
         run([find_tool("abi3audit"), "--strict", made.wheel])
     if any("linux_x86_64" in file.name and "manylinux" not in file.name for file in made.files):
@@ -73,8 +83,8 @@ def pythons() -> list[str]:
     found = {}
     for minor in range(11, 15):
         name = f"python3.{minor}"
-        places = [*Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"), shutil.which(name)]
-        for place in filter(None, map(str, places)):
+        places = [str(place) for place in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}")]
+        for place in [*places, *filter(None, [shutil.which(name)])]:
             try:
                 run([place, "-c", f"import sys, venv, ensurepip; assert sys.version_info[:2] == (3, {minor})"])
             except Failed:
@@ -118,6 +128,28 @@ def install_with_uvx(wheel: Path) -> str:
         run([uv, "tool", "install", "--quiet", wheel], env=environment)
         (inside,) = Path(folder).glob("tools/*/bin/python")
         return f"uvx --from: {version.strip()}; " + run([inside, SMOKE], env=_bare_environment()).strip()
+
+
+def try_best(folder: Path, kind: str) -> str:
+    """Install the compiled or the pure wheel of a folder, as this Python's pip chooses it, and try it."""
+    pattern = "*-py3-none-any.whl" if kind == "pure" else "*-abi3-*.whl"
+    with tempfile.TemporaryDirectory() as only:
+        for wheel in folder.glob(pattern):
+            shutil.copy2(wheel, only)
+        environment = os.environ | {"PIP_FIND_LINKS": only, "PIP_ONLY_BINARY": ":all:"}
+        run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--dest", f"{only}/one", "evolvable"],
+            env=environment)  # fmt: skip
+        (wheel,) = Path(f"{only}/one").glob("*.whl")
+        return install_with_pip(wheel, sys.executable)
+
+
+def check_cibuildwheel() -> str:
+    """Have cibuildwheel read its configuration, and name what it would build."""
+    tool = find_tool("cibuildwheel")
+    builds = []
+    for platform in ("linux", "macos", "windows"):
+        builds += run([tool, "--platform", platform, "--archs", "auto64", "--print-build-identifiers", ROOT]).split()
+    return f"would build {' '.join(builds)}"
 
 
 def not_tried(found: list[str]) -> str:

@@ -81,5 +81,7 @@ def run(command: Sequence[str | os.PathLike[str]], seconds: float = 600, **optio
         words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=seconds, **options
     )
     if done.returncode:
-        raise Failed(f"{Path(words[0]).name} {' '.join(words[1:4])} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+        raise Failed(
+            f"{Path(words[0]).name} {' '.join(words[1:4])} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return str(done.stdout) + str(done.stderr)

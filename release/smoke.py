@@ -36,7 +36,9 @@ def main(arguments: list[str]) -> int:
         found = _ask_server(program, environment)
     if "pdf" not in found:
         raise SystemExit(f"find_skill did not name the skill: {found}")
-    print(f"{version.strip()} on Python {sys.version.split()[0]}, {'compiled' if compiled else 'pure'}: a search over MCP found it")
+    print(
+        f"{version.strip()} on Python {sys.version.split()[0]}, {'compiled' if compiled else 'pure'}: a search over MCP found it"
+    )
     return 0
 
 

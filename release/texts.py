@@ -35,6 +35,13 @@ def read_version() -> str:
     return str(version)
 
 
+def write_version(version: str) -> None:
+    """Make this the version of the package."""
+    text = VERSION_FILE.read_text(encoding="utf-8")
+    text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{version}"', text, flags=re.MULTILINE)
+    VERSION_FILE.write_text(text, encoding="utf-8")
+
+
 def server_entry(identity: Identity, version: str) -> str:
     """Return server.json. Until the package is published it names none, and a name that nobody can register."""
     about = "A versioned library of skills: finds the one that fits, and takes any change back."
