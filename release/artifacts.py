@@ -136,9 +136,8 @@ def try_best(folder: Path, kind: str) -> str:
     with tempfile.TemporaryDirectory() as only:
         for wheel in folder.glob(pattern):
             shutil.copy2(wheel, only)
-        environment = os.environ | {"PIP_FIND_LINKS": only, "PIP_ONLY_BINARY": ":all:"}
-        run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--dest", f"{only}/one", "evolvable"],
-            env=environment)  # fmt: skip
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--find-links", only]
+        run([*pip, "--dest", f"{only}/one", "evolvable"])
         (wheel,) = Path(f"{only}/one").glob("*.whl")
         return install_with_pip(wheel, sys.executable)
 

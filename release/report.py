@@ -1,4 +1,4 @@
-"""How a check of the release is run and reported: a line for each, the output of one that fails, a table with the date."""
+"""Run and report the checks of a release: a line for each, the output of one that fails, a table with the date."""
 
 import datetime
 import os

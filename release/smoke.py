@@ -36,9 +36,8 @@ def main(arguments: list[str]) -> int:
         found = _ask_server(program, environment)
     if "pdf" not in found:
         raise SystemExit(f"find_skill did not name the skill: {found}")
-    print(
-        f"{version.strip()} on Python {sys.version.split()[0]}, {'compiled' if compiled else 'pure'}: a search over MCP found it"
-    )
+    module = "compiled" if compiled else "pure"
+    print(f"{version.strip()} on Python {sys.version.split()[0]}, {module}: a search over MCP found the skill")
     return 0
 
 

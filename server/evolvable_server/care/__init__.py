@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from evolvable_server.care.offers import find_offers, setup_offers
     from evolvable_server.care.setup_record import describe_changes, read_record, take_record, write_record
     from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
+    from evolvable_server.care.upgrade import ask_new_program, plan_upgrade, replace_program
 else:
     __getattr__ = late_names(
         __name__,
@@ -49,6 +50,7 @@ else:
             "offers": "find_offers setup_offers",
             "setup_record": "describe_changes read_record take_record write_record",
             "uninstall": "Uninstalled plan_account_removal plan_removal",
+            "upgrade": "ask_new_program plan_upgrade replace_program",
         },
     )
 
@@ -62,6 +64,7 @@ __all__ = [
     "Health",
     "ImportResult",
     "Uninstalled",
+    "ask_new_program",
     "back_up",
     "check_connections",
     "connect_client",
@@ -77,7 +80,9 @@ __all__ = [
     "is_own_plugin",
     "plan_account_removal",
     "plan_removal",
+    "plan_upgrade",
     "read_record",
+    "replace_program",
     "sample_task",
     "setup_offers",
     "take_record",
