@@ -1,4 +1,4 @@
-"""Replace the program by another version: from a wheel, a clone, or the index that this release names, if it names one."""
+"""Replace the program by another version: from a wheel, a clone, or the index, where this release names one."""
 
 import importlib.metadata
 import importlib.util
@@ -35,7 +35,7 @@ class UpgradeRefused(Refused):
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What replaces the program. version: of the source. command: of the installer. former: where this one came from."""
+    """What replaces the program. version: of the source. command: of the installer. former: the source of today."""
 
     version: str
     command: tuple[str, ...]

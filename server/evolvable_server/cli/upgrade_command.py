@@ -33,8 +33,8 @@ class Upgraded:
 def upgrade_command(state: CommandContext, source: str, no_backup: bool, yes: bool, dry_run: bool) -> Output[Upgraded]:
     """Replace the program by another version.
 
-    SOURCE is a wheel of Evolvable, or the folder of a clone. The library is copied first, into a folder beside it, which
-    stays. Windows of clients that are open go on with the version that they started with: restart them. The output says
+    SOURCE is a wheel of Evolvable, or the folder of a clone. The library is copied first, into a folder beside it.
+    Windows of clients that are open go on with the version that they started with: restart them. The output says
     how to go back.
     """
     home = state.config().home
