@@ -14,7 +14,9 @@ def build_bundle(folder: Path, node_folder: Path | None) -> str:
     """Build evolvable.mcpb into the folder, and a file with its hash beside it."""
     find_tool("node")
     own = node_folder / "node_modules/.bin/mcpb" if node_folder else None
-    tool = ["--mcpb", str(own.resolve())] if own and own.exists() else []
+    if own is not None and not own.exists():
+        raise NotHere(f"`npm install @anthropic-ai/mcpb` in {node_folder}")
+    tool = ["--mcpb", str(own.resolve())] if own else []
     bundle = folder / "evolvable.mcpb"
     folder.mkdir(parents=True, exist_ok=True)
     run([sys.executable, ROOT / "plugins/desktop/build.py", bundle, *tool])
