@@ -11,9 +11,10 @@ import bundle
 import changelog
 import container_trial
 import texts
+import upgrade_trial
 import workflows
 from identity import NEEDED_BY, Identity, IdentityError, read_identity
-from report import Failed, NotHere, Report
+from report import RESULTS, Failed, NotHere, Report
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str], about: str) -> int:
     except (IdentityError, changelog.NoRelease) as refusal:
         print(refusal)
         return 1
-    report = Report()
+    report = Report(RESULTS if given.record else None)
     if given.write:
         for path in texts.write_texts(identity, version):
             print(f"wrote   {path.relative_to(ROOT)}")
@@ -48,8 +49,6 @@ def main(arguments: Sequence[str], about: str) -> int:
         report.check(f"{kind} wheel", lambda: artifacts.try_best(Path(folder), kind))
     else:
         _check(report, given, identity, version)
-    if given.record:
-        report.record()
     return 1 if report.failed else 0
 
 
@@ -156,6 +155,7 @@ def _check_slow(report: Report, made: artifacts.Artifacts, scratch: Path) -> Non
         checks.append((f"uvx, {kind}", lambda w=wheel: artifacts.install_with_uvx(w)))
     checks.append(("every Python", lambda: artifacts.not_tried(pythons)))
     checks.append(("cibuildwheel's configuration", artifacts.check_cibuildwheel))
+    checks.append(("upgrade and back", lambda: upgrade_trial.try_upgrade(made)))
     checks.append(("image", container_trial.try_image))
     checks.append(("image without a daemon", lambda: container_trial.try_steps(made.pure, scratch / "tree")))
     checks.append(("compose", container_trial.check_compose))

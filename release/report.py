@@ -32,8 +32,12 @@ class NotHere(Exception):
 
 @dataclass
 class Report:
-    """The results of a run, in order: name, `ok`, `FAILED` or `not run`, and one line of detail."""
+    """The results of a run, in order: name, `ok`, `FAILED` or `not run`, and one line of detail.
 
+    table: where each result is written down with the date, as soon as it is there; None: nowhere.
+    """
+
+    table: Path | None = None
     rows: list[tuple[str, str, str]] = field(default_factory=list)
 
     def check(self, name: str, run: Callable[[], str]) -> None:
@@ -48,6 +52,8 @@ class Report:
         seconds = time.monotonic() - began
         first, _, rest = detail.partition("\n")
         self.rows.append((name, state, f"{first} ({seconds:.0f} s)"))
+        if self.table is not None:
+            self._record(self.table)
         print(f"{state:8}{name}: {first} ({seconds:.0f} s)", *([rest] if rest else []), sep="\n", flush=True)
 
     @property
@@ -55,8 +61,7 @@ class Report:
         """Return whether one of them failed."""
         return any(state == "FAILED" for _, state, _ in self.rows)
 
-    def record(self, file: Path = RESULTS) -> None:
-        """Write the results with today's date into the table."""
+    def _record(self, file: Path) -> None:
         text = file.read_text(encoding="utf-8") if file.exists() else HEADER
         rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
         rows.pop("check", None)

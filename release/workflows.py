@@ -48,6 +48,14 @@ def wrong_uses(text: str, pins: dict[str, Pin]) -> Iterator[str]:
             yield f"{use[0]!r} differs from release/pins.toml: {pin.words}"
 
 
+def write_pin(action: str, old: Pin, new: Pin, files: list[Path]) -> None:
+    """Write the commit that was seen of an action into the table of pins and the workflows."""
+    row = re.compile(rf'(\["{re.escape(action)}"\]\n[^\[]*?commit = )"[^"]*"(\nseen = )"[^"\n]*"')
+    for path in files:
+        text = row.sub(rf'\g<1>"{new.commit}"\g<2>"the action itself"', path.read_text(encoding="utf-8"))
+        path.write_text(text.replace(f"{action}@{old.words}", f"{action}@{new.words}"), encoding="utf-8")
+
+
 def check_pins() -> str:
     """Compare all workflows with the table. Raises Failed where they differ."""
     pins = read_pins()
