@@ -58,6 +58,7 @@ def _later_wheel(sdist: Path, place: Path) -> Path:
     about = source / "skills_store/evolvable_store/__init__.py"
     text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{LATER}"', about.read_text("utf-8"), flags=re.MULTILINE)
     about.write_text(text, encoding="utf-8")
+    (source / "PKG-INFO").unlink()  # a build takes the version from there where it finds it
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "wheels"]
     run([*pip, source], env=os.environ | {"EVOLVABLE_PURE_WHEEL": "1"})
     shutil.rmtree(place / "source")
