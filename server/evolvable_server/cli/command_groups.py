@@ -44,6 +44,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "scan_command": ("scan",),
     "lifecycle_commands": ("recover", "uninstall"),
+    "upgrade_command": ("upgrade",),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""
