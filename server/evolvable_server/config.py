@@ -47,6 +47,10 @@ CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
 """
 
 
+_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "QWEN_CODE_SESSION_ID")
+"""Variables in which a client gives its servers the name of its session, which its transcript has too."""
+
+
 def marked_client(environment: Mapping[str, str]) -> str | None:
     """Return the client whose mark is in the environment, None when there is none."""
     return next((client for name, client in MARKS.items() if environment.get(name)), None)
@@ -160,7 +164,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         home=place,
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
-        session=client_session(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
+        session=client_session(next((env[name] for name in (SESSION, *_SESSIONS) if env.get(name)), None)),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
         # What thinks for us asks nobody in its turn, who would ask it again.
         judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
@@ -259,8 +263,17 @@ class Machine:
 
     @property
     def transcripts(self) -> tuple[Path, ...]:
-        """The folders in which Claude Code and Codex keep what was said in their sessions."""
-        return (self.claude or self.user / ".claude") / "projects", self.codex / "sessions"
+        """The folders in which the clients keep what was said in their sessions."""
+        return (
+            (self.claude or self.user / ".claude") / "projects",
+            self.codex / "sessions",
+            *own_transcripts(self.user),
+        )
+
+
+def own_transcripts(user: Path) -> tuple[Path, ...]:
+    """Return the folders of transcripts that no variable moves: those of Qwen Code and Droid."""
+    return user / ".qwen/projects", user / ".factory/sessions"
 
 
 _PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")

@@ -469,3 +469,22 @@ def test_a_link_that_a_repository_brings_is_not_written_through(run: CommandLine
     (run.project / ".cursor/mcp.json").symlink_to(run.user / "planted.json")
     assert "leads out of the repository" in run("connect", "cursor", "--scope", "project", code=1).err
     assert not (run.user / "planted.json").exists()
+
+
+def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    path = evolvable.user / ".qwen/settings.json"
+    path.parent.mkdir()
+    before = '{\n  "theme": "Ayu",\n  "mcpServers": {},\n  "$version": 4\n}\n'
+    path.write_text(before, encoding="utf-8")
+
+    evolvable("connect", "qwen")
+    assert "trust" not in json.loads(path.read_text("utf-8"))["mcpServers"]["evolvable"]
+    evolvable("connect", "qwen", "--trust")
+    assert json.loads(path.read_text("utf-8"))["mcpServers"]["evolvable"]["trust"] is True
+    evolvable("connect", "qwen")
+    assert json.loads(path.read_text("utf-8"))["mcpServers"]["evolvable"]["trust"] is True
+    evolvable("disconnect", "qwen")
+    assert path.read_text("utf-8") == before
+    refused = evolvable("connect", "droid", "--trust", code=None)
+    assert refused.code == 1 and "cannot say that its tools run unasked" in refused.err

@@ -46,8 +46,16 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--prefix", metavar="TEXT", help="Before the names of the tools, for a client that adds none, such as evolvable_."
 )
+@click.option("--trust", is_flag=True, help="Let the client run all tools of it unasked (Qwen Code); yours to say.")
 def connect_command(
-    state: CommandContext, client: str, scope: str, name: str, dry_run: bool, env: tuple[str, ...], prefix: str | None
+    state: CommandContext,
+    client: str,
+    scope: str,
+    name: str,
+    dry_run: bool,
+    env: tuple[str, ...],
+    prefix: str | None,
+    trust: bool,
 ) -> Output[ClientConnection]:
     """Connect a client to the server.
 
@@ -59,7 +67,7 @@ def connect_command(
     if prefix is not None:
         variables[TOOL_PREFIX] = tool_prefix_of(prefix)
     start = server_start(state.config().home, variables)
-    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run)
+    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust)
     return Output(result, lambda _: _show_connection(result, dry_run))
 
 

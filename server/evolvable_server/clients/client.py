@@ -34,6 +34,7 @@ class Client:
     strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
     checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
     folders: returns the folders of resources that it reads in a scope, which `checkout` writes; None: it reads none.
+    trusting: what in an entry lets all tools of it run unasked, which only the person says; empty where nothing does.
     program: its command, '' for none; plugin: the arguments of it that add a marketplace, and those that install a
     plugin of one.
     """
@@ -49,6 +50,7 @@ class Client:
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     folders: Callable[[Machine, str], Mapping[Kind, Path]] | None = None
+    trusting: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
     plugin: Sequence[Sequence[str]] = ()
 
