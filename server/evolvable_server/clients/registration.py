@@ -199,7 +199,9 @@ def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False, t
         raise InvalidArgument(
             f"An entry of {place.client.title} cannot say that its tools run unasked.", "Allow them there."
         )
-    entry = place.client.merged(there, start, frozenset({HOME, CONFIG})) | (place.client.trusting if trust else {})
+    entry = place.client.merged(there, start, frozenset({HOME, CONFIG})) | (
+        dict(place.client.trusting) if trust else {}
+    )
     warnings = [*strict_json_warnings(place.client, found), *_switched_off(entry)]
     if entry == there:
         return _connection(place, "unchanged", entry, warnings)
