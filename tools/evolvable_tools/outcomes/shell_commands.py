@@ -26,7 +26,17 @@ MAX_PARTS = 200
 """Simple commands of a line of which it is told whether they ran."""
 
 COMMAND_TOOLS = frozenset(
-    ("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec", "run_shell_command", "Execute")
+    (
+        "Bash",
+        "shell",
+        "shell_command",
+        "exec_command",
+        "local_shell",
+        "unified_exec",
+        "run_shell_command",
+        "Execute",
+        "bash",
+    )
 )
 """Tools of clients that run a line of shell."""
 

@@ -22,6 +22,7 @@ from evolvable_store.errors import InvalidArgument, may_pass
 from evolvable_store.storage import IngestedSession
 from evolvable_tools.redaction import Redactor, StreamRedactor
 from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
+from evolvable_tools.sessions.copilot_format import CopilotFormat, is_copilot
 from evolvable_tools.sessions.droid_format import DroidFormat, is_droid
 from evolvable_tools.sessions.json_lines import read_records
 from evolvable_tools.sessions.message_list import MessageListFormat
@@ -140,6 +141,8 @@ def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
     claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
     qwen, droid = sum(map(is_qwen, first)), sum(map(is_droid, first))
+    if sum(map(is_copilot, first)) > max(codex, claude, qwen, droid):
+        return CopilotFormat()
     if codex > max(claude, qwen, droid):
         return CodexFormat()
     if droid > claude:

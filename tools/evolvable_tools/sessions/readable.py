@@ -7,7 +7,7 @@ from evolvable_tools.sessions.session import NoTranscript, RawPiece, TranscriptI
 from evolvable_tools.sessions.taint import TABLES
 
 HINT = (
-    "A transcript is a .jsonl file of Claude Code, Codex, Qwen Code or Droid, "
+    "A transcript is a .jsonl file of Claude Code, Codex, Copilot CLI, Qwen Code or Droid, "
     "or a list of messages with role and content."
 )
 

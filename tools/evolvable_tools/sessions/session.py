@@ -25,8 +25,8 @@ class UnreadableMessages(NoTranscript):
     """A transcript in a known form whose messages, or most of them, have no text that can be read."""
 
 
-SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent"))
-"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code."""
+SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent", "task"))
+"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code, of Copilot CLI."""
 
 
 class Origin(StrEnum):
@@ -112,7 +112,7 @@ class SubagentRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeading:
-    """What a session is, without its texts. client: claude-code, codex, qwen, droid or messages.
+    """What a session is, without its texts. client: claude-code, codex, copilot, qwen, droid or messages.
 
     project: the folder that it worked in.
 
