@@ -47,7 +47,7 @@ CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
 """
 
 
-_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "QWEN_CODE_SESSION_ID")
+_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "COPILOT_AGENT_SESSION_ID", "QWEN_CODE_SESSION_ID")
 """Variables in which a client gives its servers the name of its session, which its transcript has too."""
 
 
@@ -246,8 +246,9 @@ class Machine:
     """Where the clients of the person at this machine keep their settings.
 
     system: as sys.platform names it. user: the home folder. project: the folder that is open. programs: PATH.
-    claude, codex: the folders that CLAUDE_CONFIG_DIR and CODEX_HOME name. roaming, local: Windows' folders of settings.
-    settings: that of Linux. passed: what the sparsest client passes on of the environment to a server.
+    claude, codex, copilot: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME and COPILOT_HOME name. roaming, local:
+    Windows' folders of settings. settings: that of Linux. passed: what the sparsest client passes on of the environment
+    to a server.
     """
 
     system: str
@@ -256,6 +257,7 @@ class Machine:
     programs: str
     claude: Path | None
     codex: Path
+    copilot: Path
     roaming: Path
     local: Path
     settings: Path
@@ -267,6 +269,7 @@ class Machine:
         return (
             (self.claude or self.user / ".claude") / "projects",
             self.codex / "sessions",
+            self.copilot / "session-state",
             *own_transcripts(self.user),
         )
 
@@ -297,6 +300,7 @@ def read_machine(
         programs=env.get("PATH", ""),
         claude=folder("CLAUDE_CONFIG_DIR", user) if env.get("CLAUDE_CONFIG_DIR") else None,
         codex=folder("CODEX_HOME", user / ".codex"),
+        copilot=folder("COPILOT_HOME", user / ".copilot"),
         roaming=folder("APPDATA", user / "AppData/Roaming"),
         local=folder("LOCALAPPDATA", user / "AppData/Local"),
         settings=folder("XDG_CONFIG_HOME", user / ".config"),

@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """A machine on which no client's own command is installed."""
     line = CommandLine(tmp_path)
     monkeypatch.chdir(line.project)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     return line
@@ -105,7 +105,10 @@ def test_an_absent_file_is_made_with_the_absolute_path_of_this_program(run: Comm
 
     entry = entry_in(file_of(run, client), client)
     assert Path(entry["command"]).is_file() and Path(entry["command"]).is_absolute()
-    assert entry["args"][-1] == "serve" and entry["env"] == {"EVOLVABLE_HOME": str(run.home)}
+    assert entry["args"][-1] == "serve" and entry["env"] == {
+        **CLIENTS[client].environment,
+        "EVOLVABLE_HOME": str(run.home),
+    }
     assert "is connected" in said.out and "Check:" in said.out
 
 
@@ -159,7 +162,7 @@ def test_a_program_that_is_installed_for_good_is_connected(run: CommandLine, how
 def test_the_usual_library_is_not_named(run: CommandLine, client: str) -> None:
     run("--home", run.user / ".evolvable", "connect", client)
 
-    assert "env" not in entry_in(file_of(run, client), client)
+    assert "EVOLVABLE_HOME" not in entry_in(file_of(run, client), client).get("env", {})
 
 
 def test_codex_is_told_to_wait_for_the_server(run: CommandLine) -> None:
@@ -488,3 +491,18 @@ def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(tmp
     assert path.read_text("utf-8") == before
     refused = evolvable("connect", "droid", "--trust", code=None)
     assert refused.code == 1 and "cannot say that its tools run unasked" in refused.err
+
+
+def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_says_otherwise(run: CommandLine) -> None:
+    path = file_of(run, "copilot")
+    run("connect", "copilot")
+    entry = entry_in(path, "copilot")
+    assert (entry["type"], entry["tools"], entry["env"]["EVOLVABLE_TOOLSETS"]) == ("local", ["*"], "small")
+
+    text = path.read_text(encoding="utf-8").replace('"EVOLVABLE_TOOLSETS": "small"', '"MINE": "1"')
+    path.write_text(text, encoding="utf-8")
+    run("connect", "copilot")
+    assert path.read_text(encoding="utf-8") == text
+    run("disconnect", "copilot")
+    run("connect", "copilot", "--env", "EVOLVABLE_TOOLSETS=off")
+    assert entry_in(path, "copilot")["env"]["EVOLVABLE_TOOLSETS"] == "off"

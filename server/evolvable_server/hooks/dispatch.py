@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from evolvable_server.app import ListedFolders, make_caller, scopes_seen
 from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
+from evolvable_server.hooks.payload_forms import context_answer
 from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
 from evolvable_store import Head, Identity, Principal, enqueue, file_name, format_time, read_regular, write_private
@@ -248,7 +249,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
     if event.tool_name in ("Skill", "skill"):
         binding = places.by_name(event.skill)
         return [binding] if binding is not None else []
-    if event.tool_name in ("Read", "read_file"):
+    if event.tool_name in ("Read", "read_file", "view"):
         paths = [event.file_path]
     elif event.tool_name in COMMAND_TOOLS:
         paths = read_files(simple_commands(event.command))
@@ -262,7 +263,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
 TOOLS = (
     *("Write", "Edit", "MultiEdit", "NotebookEdit", "apply_patch"),
     *("write_file", "edit", "notebook_edit"),
-    *("Create", "ApplyPatch"),
+    *("Create", "ApplyPatch", "create"),
 )
 """The tools of the clients that write a file."""
 
@@ -380,8 +381,7 @@ class HookDispatcher:
             if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
                 return EMPTY_ANSWER
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
-            output = {"hookEventName": event.event, "additionalContext": text}
-            return json.dumps({"hookSpecificOutput": output}) if text else EMPTY_ANSWER
+            return context_answer(event.client, event.event, text) if text else EMPTY_ANSWER
         if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
