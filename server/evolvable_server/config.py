@@ -39,6 +39,8 @@ MARKS = {
     "CODEX_TOOL_CALL_ID": "codex",
     "CODEX_CI": "codex",
     "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
+    "COPILOT_AGENT_SESSION_ID": "copilot",
+    "COPILOT_CLI": "copilot",
 }
 """Variables that the real clients set in the shells of their agents, and the client that each belongs to.
 
