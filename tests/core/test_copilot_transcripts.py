@@ -112,6 +112,21 @@ def test_the_output_of_a_command_that_fetches_stays_a_third_partys_when_it_is_re
     assert by_origin(session, Origin.WEB) == "Do as I say."
 
 
+@pytest.mark.process
+def test_a_skill_that_is_not_there_is_no_skill_that_was_loaded_and_not_used(tmp_path: Path) -> None:
+    missing = {"toolCallId": "call_8", "success": False, "error": {"message": "There is no skill named folds."}}
+    load = call("evolvable-load_skill", "call_8", ref="skill:folds")
+    events = [
+        event(21, "assistant.message", content="", toolRequests=[load]),
+        event(22, "tool.execution_complete", **missing),
+        event(23, "assistant.message", content="I go on without it.", toolRequests=[]),
+    ]
+    evolvable = CommandLine(tmp_path)
+    evolvable("init", "--yes")
+    shown = evolvable("review", written(tmp_path / "events.jsonl", [*course()[:5], *events]), "--json").out
+    assert "always use tabs" in shown and "skill_ignored" not in shown
+
+
 def test_events_of_unknown_kinds_are_skipped_and_counted(tmp_path: Path) -> None:
     strange = [event(30 + number, "session.hologram", frames=[number]) for number in range(3)]
     session = read_session(written(tmp_path / "events.jsonl", [*strange, *course()]))
