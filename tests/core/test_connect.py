@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from evolvable_server.clients import config_files, json_edit
 from evolvable_server.clients.registration import configuration_entry
 from evolvable_server.clients.registry import CLIENTS
 from evolvable_server.config import read_machine
+from evolvable_store import load_yaml
 
 JSON_CLIENTS = [name for name in CLIENTS if name != "codex"]
 
@@ -506,3 +508,25 @@ def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_sa
     run("disconnect", "copilot")
     run("connect", "copilot", "--env", "EVOLVABLE_TOOLSETS=off")
     assert entry_in(path, "copilot")["env"]["EVOLVABLE_TOOLSETS"] == "off"
+
+
+def test_an_unknown_client_gets_the_entry_to_paste_in_three_forms(run: CommandLine) -> None:
+    shown = run("connect", "zed", "--name", "mine", "--env", 'A=say "hi": \\ü', code=2)
+    assert "'zed' is none of the clients that are known: claude-code, codex" in shown.err
+
+    usual, listed, yaml = (
+        part.split("\n\n", 1)[1] for part in re.split(r"(?m)^(?=JSON with|YAML with)", shown.out)[1:]
+    )
+    entry = json.loads(usual)["mcpServers"]["mine"]
+    assert entry["args"][-1] == "serve" and entry["env"] == {"EVOLVABLE_HOME": str(run.home), "A": 'say "hi": \\ü'}
+    other = json.loads(listed)["mcp"]["mine"]
+    assert other["command"] == [entry["command"], *entry["args"]] and other["environment"] == entry["env"]
+    (one,) = load_yaml(yaml).value["mcpServers"]
+    assert one == {"name": "mine", "type": "stdio", **entry}
+    assert not list(run.user.rglob("*.json"))
+
+
+def test_an_unknown_client_is_refused_in_json_without_a_text_on_the_output(run: CommandLine) -> None:
+    shown = run("connect", "zed", "--json", code=2)
+    assert '"mcpServers"' in shown.err and '"mcpServers"' not in shown.out
+    assert run("disconnect", "zed", code=2).out == ""
