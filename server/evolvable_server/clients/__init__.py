@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         refresh_memory_files,
         strip_block,
     )
+    from evolvable_server.clients.paste_forms import entry_forms
     from evolvable_server.clients.registration import (
         ClientConnection,
         ConfigurationEntry,
@@ -72,6 +73,7 @@ else:
                 "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
                 "read_enabled_copies refresh_memory_files strip_block"
             ),
+            "paste_forms": "entry_forms",
             "registration": (
                 "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
                 "entry_home is_ours run_client server_start strict_json_warnings"
@@ -111,6 +113,7 @@ __all__ = [
     "disable_copies",
     "disconnect",
     "enable_copies",
+    "entry_forms",
     "entry_home",
     "has_hosts",
     "installed_clients",

@@ -1,7 +1,7 @@
 """A client as `connect` knows it: its configuration file, and the entry of it that starts our server."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ class Client:
     strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
     checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
     folders: returns the folders of resources that it reads in a scope, which `checkout` writes; None: it reads none.
+    environment: variables of a new entry where the start names none, such as the group of tools for a client that sends
+    all of them with each request, and a prefix for one that adds none; what a person changes of them later stays.
+    trusting: what in an entry lets all tools of it run unasked, which only the person says; empty where nothing does.
     program: its command, '' for none; plugin: the arguments of it that add a marketplace, and those that install a
     plugin of one.
     """
@@ -49,6 +52,8 @@ class Client:
     usual: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     folders: Callable[[Machine, str], Mapping[Kind, Path]] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    trusting: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
     plugin: Sequence[Sequence[str]] = ()
 
@@ -62,7 +67,8 @@ class Client:
         ours: variables that are taken out of its environment when the start does not name them.
         """
         if there is None:
-            return {**self.first, **start.entry(), **self.usual}
+            begun = replace(start, env={**self.environment, **start.env})
+            return {**self.first, **begun.entry(), **self.usual}
         # Keys keep their order; an environment that is there stays, even an empty one.
         old = dict(there.get("env") or {})
         env = {key: value for key, value in {**old, **start.env}.items() if key not in ours or key in start.env}

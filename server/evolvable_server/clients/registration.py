@@ -182,8 +182,10 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
     return program.lower().removesuffix(".exe") == "evolvable" or "evolvable" in words or "evolvable_server" in words
 
 
-def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -> ClientConnection:
+def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False, trust: bool = False) -> ClientConnection:
     """Make the entry start our server so, and keep the other settings of the person. The second time nothing changes.
+
+    trust: all tools of it run unasked.
 
     Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and what reading and writing the file
     raise; the file is then as it was.
@@ -193,7 +195,13 @@ def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -
     found = config_files.read_configuration(place.path)
     there = read_entry(place, found)
     _check_ours(place, there)
-    entry = place.client.merged(there, start, frozenset({HOME, CONFIG}))
+    if trust and not place.client.trusting:
+        raise InvalidArgument(
+            f"An entry of {place.client.title} cannot say that its tools run unasked.", "Allow them there."
+        )
+    entry = place.client.merged(there, start, frozenset({HOME, CONFIG})) | (
+        dict(place.client.trusting) if trust else {}
+    )
     warnings = [*strict_json_warnings(place.client, found), *_switched_off(entry)]
     if entry == there:
         return _connection(place, "unchanged", entry, warnings)

@@ -80,12 +80,27 @@ def _vscode_file(machine: Machine, scope: str) -> Path:
     return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
 
 
+def _copilot_file(machine: Machine, scope: str) -> Path:
+    return machine.project / ".github/mcp.json" if scope == PROJECT else machine.copilot / "mcp-config.json"
+
+
+def _qwen_file(machine: Machine, scope: str) -> Path:
+    return (machine.project if scope == PROJECT else machine.user) / ".qwen/settings.json"
+
+
+def _droid_file(machine: Machine, scope: str) -> Path:
+    return (machine.project if scope == PROJECT else machine.user) / ".factory/mcp.json"
+
+
 _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
     "claude-code": _claude_code_file,
     "codex": _codex_file,
     "claude-desktop": _claude_desktop_file,
     "cursor": _cursor_file,
     "vscode": _vscode_file,
+    "copilot": _copilot_file,
+    "qwen": _qwen_file,
+    "droid": _droid_file,
 }
 
 
@@ -99,9 +114,24 @@ def _codex_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
     return {Kind.SKILL: (machine.project if scope == PROJECT else machine.user) / ".agents/skills"}
 
 
+def _copilot_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    return {Kind.SKILL: (machine.project / ".github" if scope == PROJECT else machine.copilot) / "skills"}
+
+
+def _qwen_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    return {Kind.SKILL: (machine.project if scope == PROJECT else machine.user) / ".qwen/skills"}
+
+
+def _droid_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    return {Kind.SKILL: (machine.project if scope == PROJECT else machine.user) / ".factory/skills"}
+
+
 _FOLDERS: Mapping[str, Callable[[Machine, str], Mapping[Kind, Path]]] = {
     "claude-code": _claude_code_folders,
     "codex": _codex_folders,
+    "copilot": _copilot_folders,
+    "qwen": _qwen_folders,
+    "droid": _droid_folders,
 }
 
 CLIENTS = {

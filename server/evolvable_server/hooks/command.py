@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from evolvable_server.environment import NO_ACCOUNT_HOME, client_session, hooks_on, library_home, reviews_on
+from evolvable_server.hooks.payload_forms import usual_event, usual_payload
 
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
@@ -37,9 +38,11 @@ def run(arguments: Sequence[str]) -> str:
     if not hooks_on(os.environ):
         return ""
     payload = _payload()
-    event = arguments[0] if arguments else payload.get("hook_event_name")
+    client = arguments[1] if len(arguments) > 1 else _client(payload)
+    payload = usual_payload(client, payload)
+    event = usual_event(client, arguments[0] if arguments else payload.get("hook_event_name"))
     payload["event"] = payload["hook_event_name"] = event
-    payload["client"] = arguments[1] if len(arguments) > 1 else _client(payload)
+    payload["client"] = client
     session = payload.get("session_id")
     payload["session_id"] = client_session(session) if isinstance(session, str) else None
     if event in QUEUED:

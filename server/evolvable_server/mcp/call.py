@@ -159,8 +159,8 @@ class CallSessions:
     def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
         """Return the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
 
-        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, the session that a hook
-        announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
+        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's `assemblySessionId`,
+        the session that a hook announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
         """
         meta = meta or {}
         turn = meta.get("x-codex-turn-metadata")
@@ -169,6 +169,7 @@ class CallSessions:
         named = (
             turn.get("session_id") if isinstance(turn, Mapping) else None,
             meta.get("threadId"),
+            meta.get("assemblySessionId"),
             announced,
             _connection(headers),
         )

@@ -22,8 +22,11 @@ from evolvable_store.errors import InvalidArgument, may_pass
 from evolvable_store.storage import IngestedSession
 from evolvable_tools.redaction import Redactor, StreamRedactor
 from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
+from evolvable_tools.sessions.copilot_format import CopilotFormat, is_copilot
+from evolvable_tools.sessions.droid_format import DroidFormat, is_droid
 from evolvable_tools.sessions.json_lines import read_records
 from evolvable_tools.sessions.message_list import MessageListFormat
+from evolvable_tools.sessions.qwen_format import QwenFormat, is_qwen
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.session import (
     NoTranscript,
@@ -92,7 +95,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
         path = Path(source)
         name, stem = ascii(path.name), path.stem
         reader, pieces = _opened(path, digest)
-        pieces = _with_subagents(path, pieces, digest, reader.about)
+        pieces = _with_subagents(path, pieces, digest, reader)
     else:
         name, stem = "The list of messages", ""
         reader = MessageListFormat()
@@ -109,7 +112,7 @@ def outline(path: Path) -> Outline:
     reader, pieces = _opened(path, digest)
     typed: list[int | None] = []
     first = ""
-    for piece in _with_subagents(path, pieces, digest, reader.about):
+    for piece in _with_subagents(path, pieces, digest, reader):
         if piece.typed:
             typed.append(piece.key)
         if not first and piece.role == "user":
@@ -137,8 +140,15 @@ def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
     of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
     claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
-    if codex > claude:
+    qwen, droid = sum(map(is_qwen, first)), sum(map(is_droid, first))
+    if sum(map(is_copilot, first)) > max(codex, claude, qwen, droid):
+        return CopilotFormat()
+    if codex > max(claude, qwen, droid):
         return CodexFormat()
+    if droid > claude:
+        return DroidFormat()
+    if qwen * 2 > claude:
+        return QwenFormat(_agent_of(first))
     return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()
 
 
@@ -160,8 +170,9 @@ def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Itera
             continue
         if row is not None and len(row) <= MAX_ROW:
             seen.add(row)
-        spent = about.tokens or 0
+        spent, known = about.tokens or 0, about.known
         pieces = [piece for piece in reader.read(record) if not _is_replay(piece, seen)]
+        about.skipped += about.known == known
         count_message(reader.about, reader.message_of(record), pieces)
         for piece in pieces:
             piece.key = row_key(piece, row)
@@ -190,9 +201,11 @@ def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mappi
             yield message
 
 
-def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any, about: TranscriptInfo) -> Iterator[RawPiece]:
-    """Yield a file's pieces, and what each subagent of Claude Code noted beside it, whole, where it was begun."""
-    waiting = sorted(_subagents(path, digest, about), key=lambda found: found[0])
+def _with_subagents(
+    path: Path, pieces: Iterator[RawPiece], digest: Any, reader: TranscriptFormat
+) -> Iterator[RawPiece]:
+    """Yield a file's pieces, and what each subagent noted in a file of its own, whole, where it was begun."""
+    waiting = sorted(_subagents(path, digest, reader), key=lambda found: found[0])
     for piece in pieces:
         while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
             yield from waiting.pop(0)[1]
@@ -201,12 +214,12 @@ def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any, about: 
         yield from rest
 
 
-def _subagents(path: Path, digest: Any, about: TranscriptInfo) -> Iterator[tuple[str, list[RawPiece]]]:
-    folder = path.with_suffix("") / "subagents"
-    if not folder.is_dir():
+def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[tuple[str, list[RawPiece]]]:
+    folder, about = session.subagent_folder(path), session.about
+    if folder is None or not folder.is_dir():
         return
     for file in sorted(folder.rglob("agent-*.jsonl")):
-        reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
+        reader = type(session)(file.stem.removeprefix("agent-")[:80])
         try:
             pieces = list(_read(reader, read_records(file, digest)))
         except OSError as error:
@@ -286,6 +299,7 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
         model=_name(about.model),
         reviewing=about.reviewing or is_reviewing(first, about.project),
         commit=about.commit,
+        skipped=about.skipped,
         subagents=tuple(_redacted_run(run, stream) for run in about.subagents.values() if run.name),
     )
 
