@@ -24,6 +24,7 @@ from evolvable_tools.redaction import Redactor, StreamRedactor
 from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
 from evolvable_tools.sessions.json_lines import read_records
 from evolvable_tools.sessions.message_list import MessageListFormat
+from evolvable_tools.sessions.opencode import OpenCodeFormat, read_opencode
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.session import (
     NoTranscript,
@@ -46,6 +47,9 @@ from evolvable_tools.sessions.transcript_formats import (
     TranscriptFormat,
 )
 from evolvable_tools.untrusted_text import REVIEWING_MARK
+
+DATABASE = "opencode.db"
+"""The name of OpenCode's database."""
 
 READ = 4_000
 """Characters of a session's first messages that are looked at."""
@@ -121,7 +125,15 @@ def outline(path: Path) -> Outline:
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
-    """Return the reader of a file and its pieces. Raises NoTranscript, TranscriptNotRead."""
+    """Return the reader of a file and its pieces. Raises NoTranscript, TranscriptNotRead.
+
+    A path `opencode.db` is the session of OpenCode that changed last, `opencode.db/ID` the one of this id.
+    """
+    if DATABASE in (path.name, path.parent.name):
+        database, session = (path, None) if path.name == DATABASE else (path.parent, path.name)
+        if database.is_file():
+            opencode = OpenCodeFormat()
+            return opencode, _read(opencode, read_opencode(database, session, digest))
     try:
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
