@@ -26,6 +26,13 @@ from evolvable_tools.sessions.copilot_format import CopilotFormat, is_copilot
 from evolvable_tools.sessions.droid_format import DroidFormat, is_droid
 from evolvable_tools.sessions.json_lines import read_records
 from evolvable_tools.sessions.message_list import MessageListFormat
+from evolvable_tools.sessions.opencode import (
+    OpenCodeFormat,
+    read_opencode,
+    split_database_path,
+    stored_sessions,
+    stored_state,
+)
 from evolvable_tools.sessions.qwen_format import QwenFormat, is_qwen
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.session import (
@@ -124,7 +131,13 @@ def outline(path: Path) -> Outline:
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
-    """Return the reader of a file and its pieces. Raises NoTranscript, TranscriptNotRead."""
+    """Return the reader of a file, or of a session in a database, and its pieces.
+
+    Raises NoTranscript, TranscriptNotRead.
+    """
+    if (named := split_database_path(path)) is not None:
+        opencode = OpenCodeFormat()
+        return opencode, _read(opencode, read_opencode(*named, digest))
     try:
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
@@ -420,15 +433,21 @@ def _works_in(folder: str | None, project: str) -> bool:
 
 def _listed(path: Path, modified: float, known: Outline, turns: int, taken: IngestedSession | None) -> ListedSession:
     state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
-    at, size = known.started or datetime.fromtimestamp(modified, UTC), path.stat().st_size
+    stored = stored_state(path)
+    size = path.stat().st_size if stored is None else stored.size
+    at = known.started or datetime.fromtimestamp(modified, UTC)
     about = (known.client, known.session_id, known.project, at.isoformat(), turns, size)
     return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
 
 
 def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
-    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none."""
+    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none.
+
+    A session in the database of OpenCode has the path `opencode.db/ID`.
+    """
     found: dict[str, tuple[float, Path]] = {}
     for place in places:
+        found |= {str(path): (changed, path) for changed, path in stored_sessions(place)}
         for folder, below, names in os.walk(place):
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
             below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
@@ -437,3 +456,19 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
                     if not path.name.startswith("agent-"):
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
     return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
+
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}")
+
+
+def find_transcript(places: Iterable[Path], session: str) -> Path | None:
+    """Return the newest transcript of a session, None without one: clients name the file after it, or its folder."""
+    if not _ID.fullmatch(session):
+        return None
+    found = (path for _, path in transcript_files(places))
+    return next((path for path in found if path.stem.endswith(session) or path.parent.name == session), None)
+
+
+def is_transcript_path(path: Path) -> bool:
+    """Return whether a path names a file as clients write transcripts, or a session in the database of OpenCode."""
+    return path.suffix == ".jsonl" or split_database_path(path) is not None
