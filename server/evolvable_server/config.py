@@ -248,8 +248,8 @@ class Machine:
     """Where the clients of the person at this machine keep their settings.
 
     system: as sys.platform names it. user: the home folder. project: the folder that is open. programs: PATH.
-    claude, codex, copilot: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME and COPILOT_HOME name. roaming, local:
-    Windows' folders of settings. settings: that of Linux. passed: what the sparsest client passes on of the environment
+    claude, codex, copilot, kimi: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME, COPILOT_HOME and KIMI_CODE_HOME name.
+    roaming, local: Windows' folders of settings. settings, data: those of Linux, for settings and for data. passed: what the sparsest client passes on of the environment
     to a server.
     """
 
@@ -260,9 +260,11 @@ class Machine:
     claude: Path | None
     codex: Path
     copilot: Path
+    kimi: Path
     roaming: Path
     local: Path
     settings: Path
+    data: Path
     passed: Mapping[str, str]
 
     @property
@@ -272,6 +274,7 @@ class Machine:
             (self.claude or self.user / ".claude") / "projects",
             self.codex / "sessions",
             self.copilot / "session-state",
+            self.data / "opencode",
             *own_transcripts(self.user),
         )
 
@@ -303,9 +306,11 @@ def read_machine(
         claude=folder("CLAUDE_CONFIG_DIR", user) if env.get("CLAUDE_CONFIG_DIR") else None,
         codex=folder("CODEX_HOME", user / ".codex"),
         copilot=folder("COPILOT_HOME", user / ".copilot"),
+        kimi=folder("KIMI_CODE_HOME", user / ".kimi-code"),
         roaming=folder("APPDATA", user / "AppData/Roaming"),
         local=folder("LOCALAPPDATA", user / "AppData/Local"),
         settings=folder("XDG_CONFIG_HOME", user / ".config"),
+        data=folder("XDG_DATA_HOME", user / ".local/share"),
         passed={name: env[name] for name in _PASSED if name in env},
     )
 

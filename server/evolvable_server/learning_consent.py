@@ -72,9 +72,8 @@ def transcript_places(config: Config) -> TranscriptPlaces:
         named = config.person.clients
         user = account
         claude, codex = (named.get(client) or account / f".{client}" for client in ("claude", "codex"))
-    return TranscriptPlaces(
-        user, (claude / "projects", codex / "sessions", user / ".copilot/session-state", *own_transcripts(user))
-    )
+    others = (user / ".copilot/session-state", user / ".local/share/opencode", *own_transcripts(user))
+    return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *others))
 
 
 def may_teach(config: Config, transcript: Path) -> bool:

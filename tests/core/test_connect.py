@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_server.clients import config_files, json_edit
+from evolvable_server.clients.client import usual_entry
 from evolvable_server.clients.registration import configuration_entry
 from evolvable_server.clients.registry import CLIENTS
 from evolvable_server.config import read_machine
@@ -98,7 +99,7 @@ def given_file(run: CommandLine, client: str, text: str) -> Path:
 def entry_in(path: Path, client: str) -> Any:
     text = path.read_text(encoding="utf-8")
     values: Any = tomllib.loads(text) if path.suffix == ".toml" else json_edit.parse_jsonc(text).root.value
-    return values[CLIENTS[client].table]["evolvable"]
+    return usual_entry(values[CLIENTS[client].table]["evolvable"])
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -25,13 +25,36 @@ class Start:
         return {"command": self.command, "args": list(self.args), **({"env": dict(self.env)} if self.env else {})}
 
 
+def usual_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry in the form that most clients have: a command, its arguments in `args`, its variables in `env`.
+
+    OpenCode has all words in `command`, and the variables in `environment`.
+    """
+    words = entry.get("command")
+    if not isinstance(words, list):
+        return dict(entry)
+    usual: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key == "command":
+            usual |= {"command": str(words[0]) if words else "", "args": [str(word) for word in words[1:]]}
+        else:
+            usual["env" if key == "environment" else key] = value
+    return usual
+
+
+def _listed_entry(usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of the usual form as OpenCode has it."""
+    entry = {"environment" if key == "env" else key: value for key, value in usual.items() if key != "args"}
+    return {**entry, "command": [usual["command"], *usual["args"]]}
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     """One client, as `clients.toml` or a plugin describes it.
 
     file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
     servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
-    strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
+    strict: it reads no comments. listed: its entry has the form that `usual_entry` reads. called: how the names begin by which it introduces itself to a server.
     checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
     folders: returns the folders of resources that it reads in a scope, which `checkout` writes; None: it reads none.
     environment: variables of a new entry where the start names none, such as the group of tools for a client that sends
@@ -56,6 +79,7 @@ class Client:
     trusting: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
     plugin: Sequence[Sequence[str]] = ()
+    listed: bool = False
 
     def check(self, scope: str, name: str) -> list[str]:
         """Return what shows that the entry of this name works."""
@@ -66,6 +90,10 @@ class Client:
 
         ours: variables that are taken out of its environment when the start does not name them.
         """
+        entry = self._usual(usual_entry(there) if there is not None else None, start, ours)
+        return _listed_entry(entry) if self.listed else entry
+
+    def _usual(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
         if there is None:
             begun = replace(start, env={**self.environment, **start.env})
             return {**self.first, **begun.entry(), **self.usual}

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from evolvable_server.clients import config_files
-from evolvable_server.clients.client import USER, Client, Start
+from evolvable_server.clients.client import USER, Client, Start, usual_entry
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine, read_config
 from evolvable_server.environment import CONFIG, HOME, library_home, second_config
@@ -166,7 +166,7 @@ def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, 
 
 def entry_home(place: ConfigurationEntry) -> str:
     """Return the library that the entry of our server opens, whether that is there or not."""
-    there = read_entry(place, config_files.read_configuration(place.path)) or {}
+    there = usual_entry(read_entry(place, config_files.read_configuration(place.path)) or {})
     args, env = there.get("args"), there.get("env")
     words = list(map(str, args)) if isinstance(args, list) else []
     if "--home" in words[:-1]:
@@ -176,6 +176,7 @@ def entry_home(place: ConfigurationEntry) -> str:
 
 def is_ours(entry: Mapping[str, Any]) -> bool:
     """Return whether an entry starts our server, of whatever installation."""
+    entry = usual_entry(entry)
     command, args = str(entry.get("command", "")), entry.get("args")
     program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     words = [str(word) for word in args] if isinstance(args, list) else []

@@ -249,7 +249,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
     if event.tool_name in ("Skill", "skill"):
         binding = places.by_name(event.skill)
         return [binding] if binding is not None else []
-    if event.tool_name in ("Read", "read_file", "view"):
+    if event.tool_name in ("Read", "read_file", "view", "read"):
         paths = [event.file_path]
     elif event.tool_name in COMMAND_TOOLS:
         paths = read_files(simple_commands(event.command))
@@ -263,7 +263,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
 TOOLS = (
     *("Write", "Edit", "MultiEdit", "NotebookEdit", "apply_patch"),
     *("write_file", "edit", "notebook_edit"),
-    *("Create", "ApplyPatch", "create"),
+    *("Create", "ApplyPatch", "create", "write"),
 )
 """The tools of the clients that write a file."""
 
