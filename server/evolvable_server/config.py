@@ -249,8 +249,8 @@ class Machine:
 
     system: as sys.platform names it. user: the home folder. project: the folder that is open. programs: PATH.
     claude, codex, copilot, kimi: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME, COPILOT_HOME and KIMI_CODE_HOME name.
-    roaming, local: Windows' folders of settings. settings, data: those of Linux, for settings and for data. passed: what the sparsest client passes on of the environment
-    to a server.
+    roaming, local: Windows' folders of settings. settings, data: those of Linux, for settings and for data. passed:
+    what the sparsest client passes on of the environment to a server.
     """
 
     system: str

@@ -55,6 +55,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--prefix", metavar="TEXT", help="Before the names of the tools, for a client that adds none, such as evolvable_."
 )
 @click.option("--trust", is_flag=True, help="Let the client run all tools of it unasked (Qwen Code); yours to say.")
+@click.option("--hooks", is_flag=True, help="Write the client's hooks too, so that a prompt gets the skill that fits.")
 def connect_command(
     state: CommandContext,
     client: str,
@@ -64,6 +65,7 @@ def connect_command(
     env: tuple[str, ...],
     prefix: str | None,
     trust: bool,
+    hooks: bool,
 ) -> Output[ClientConnection]:
     """Connect a client to the server.
 
@@ -83,7 +85,7 @@ def connect_command(
             f"{ascii(client[:60])} is none of the clients that are known: {known}. Nothing was written; paste the "
             "entry, in the form that its own documentation shows, into its configuration."
         )
-    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust)
+    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks)
     return Output(result, lambda _: _show_connection(result, dry_run))
 
 
@@ -95,7 +97,8 @@ def disconnect_command(
 ) -> Output[ClientConnection]:
     """Take the server out of a client.
 
-    Only its entry goes from the client's configuration; the library stays. A copy of the file is kept beside it.
+    Only its entry goes from the client's configuration, and the hooks that `connect --hooks` wrote. The library stays.
+    A copy of the file is kept beside it.
     """
     result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
     return Output(result, lambda _: _show_connection(result, dry_run))
@@ -130,6 +133,9 @@ def _show_connection(result: ClientConnection, dry_run: bool) -> None:
         say(f"{'By' if result.written else 'It would be done by'}: {result.by}")
     if result.backup:
         say(f"The file as it was: {result.backup}")
+    if result.hooks:
+        change = "taken out of" if result.done in ("disconnected", "absent") else "written into"
+        say(f"Its hooks {'would be' if dry_run else 'are'} {change} {result.hooks}")
     if dry_run and result.diff:
         say("")
         show_diff(result.diff)

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 if TYPE_CHECKING:
     from evolvable_server.clients.attendance import why_unattended
     from evolvable_server.clients.config_files import read_configuration
+    from evolvable_server.clients.hook_files import has_hooks
     from evolvable_server.clients.memory_files import (
         TITLES,
         MemoryCopy,
@@ -69,6 +70,7 @@ else:
         {
             "attendance": "why_unattended",
             "config_files": "read_configuration",
+            "hook_files": "has_hooks",
             "memory_files": (
                 "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
                 "read_enabled_copies refresh_memory_files strip_block"
@@ -115,6 +117,7 @@ __all__ = [
     "enable_copies",
     "entry_forms",
     "entry_home",
+    "has_hooks",
     "has_hosts",
     "installed_clients",
     "is_ours",

@@ -54,8 +54,9 @@ class Client:
 
     file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
     servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
-    strict: it reads no comments. listed: its entry has the form that `usual_entry` reads. called: how the names begin by which it introduces itself to a server.
-    checks: what shows that it works, in a scope, else that of a user's; notes: what to know, in a scope.
+    strict: it reads no comments. listed: its entry has the form that `usual_entry` reads. called: how the names begin
+    by which it introduces itself to a server. checks: what shows that it works, in a scope, else that of a user's;
+    notes: what to know, in a scope.
     folders: returns the folders of resources that it reads in a scope, which `checkout` writes; None: it reads none.
     environment: variables of a new entry where the start names none, such as the group of tools for a client that sends
     all of them with each request, and a prefix for one that adds none; what a person changes of them later stays.
