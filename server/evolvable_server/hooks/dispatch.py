@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from evolvable_server.app import ListedFolders, make_caller, scopes_seen
 from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
-from evolvable_server.hooks.payload_forms import context_answer
+from evolvable_server.hooks.named_sessions import name_session
+from evolvable_server.hooks.payload_forms import OPENCODE, context_answer
 from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
 from evolvable_store import Head, Identity, Principal, enqueue, file_name, format_time, read_regular, write_private
@@ -423,6 +424,8 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
         with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
             who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
             one = replace(who, session=None, connection=client_connection())
+            if payload.get("client") == OPENCODE and payload.get("hook_event_name") == "UserPromptSubmit":
+                name_session(config.home, one.connection, _text(payload.get("session_id")))
             answer = HookDispatcher(config, library, one).answer(payload)
     except TryAgain:  # it could not even be opened
         if config.hooks:

@@ -148,11 +148,14 @@ CALLS = 1_000
 class CallSessions:
     """The sessions of one server's clients. Safe from any thread."""
 
-    def __init__(self, usual: str | None, *, shared: bool = False) -> None:
+    def __init__(
+        self, usual: str | None, *, shared: bool = False, named: Callable[[], str | None] = lambda: None
+    ) -> None:
         """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
-        session is true of no other's call."""
+        session is true of no other's call. named: returns the session that a hook of the client named last in a process
+        of its own; it counts before the usual one."""
         self.shared = shared
-        self._usual = usual
+        self._usual, self._named = usual, named
         self._announced: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -173,7 +176,7 @@ class CallSessions:
             announced,
             _connection(headers),
         )
-        return next((name for name in named if _is_session(name)), self._usual)
+        return next((name for name in named if _is_session(name)), None) or self._named() or self._usual
 
     def heard(self, session: str, tool_use: str = "") -> None:
         """Note that a hook named its session, and for a hook before a tool which call it announces.
