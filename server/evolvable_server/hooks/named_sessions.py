@@ -1,7 +1,7 @@
 """The session that a hook of a client named last, for the server that the same client process started.
 
-A client that gives its servers no name of its session, as OpenCode, says it to its hooks. Hook and server find the client
-above them by themselves, so no caller can speak for another.
+A client that gives its servers no name of its session, as OpenCode, says it to its hooks. Hook and server find the
+client above them by themselves, so no caller can speak for another.
 """
 
 import contextlib
