@@ -11,16 +11,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from model import Model, Say, Seen, Turn, Use
 from place import BODY, TOLD, Place
-from reviewing import SAID, candidates, evolvable
+from reviewing import evolvable
 from talks import CHANGED, Check
 from whole_way_clients import Driver, ServerEnvironment
 
 SERVER = "evolvable"
-PROMPT = f"Fill in the PDF form. {SAID}, before and after."
+PROMPT = "Fill in the PDF form. From now on, always count the pages twice."
 CALLS = ("find", "load", "report", "edit")
 """The calls of the session. The edit is last: a client may end its run where it refuses one."""
 
@@ -113,20 +112,15 @@ def session_of(driver: Driver, place: Place) -> str:
 
 
 def review_check(driver: Driver, place: Place) -> tuple[bool, str]:
-    """Return whether a review of the session becomes a proposal whose evidence is what the person typed."""
+    """Return whether a review of the session asks about it, with what the person typed as evidence."""
     session = session_of(driver, place)
     if not session:
         return False, "no session is listed"
     begun = evolvable(place, "review", session)
-    if begun["state"] != "begun":
-        return False, str(begun)[:600]
-    answer: dict[str, Any] = {"review_id": begun["review_id"], **candidates(begun["packet"]["data"])}
-    path = place.root / "answer.json"
-    path.write_text(json.dumps(answer), encoding="utf-8")
-    evolvable(place, "review", "--answer", str(path))
-    waiting = evolvable(place, "inbox")["proposals"]
-    good = [one["session"] for one in waiting] == [session]
-    return good, str(waiting)[:600]
+    data = (begun["packet"] or {}).get("data") or {}
+    evidence = [(one["origin"], one["text"]) for one in data.get("evidence", [])]
+    named = (data.get("session"), data.get("client")) == (session, driver.name)
+    return named and ("user", PROMPT) in evidence, str(begun)[:900]
 
 
 def undo_check(driver: Driver, place: Place) -> tuple[bool, str]:

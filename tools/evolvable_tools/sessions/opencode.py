@@ -1,6 +1,7 @@
 """The sessions of OpenCode, which lie in one SQLite database of another program: it is read, and never written."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -163,7 +164,7 @@ class OpenCodeFormat(TranscriptFormat):
         elif part.get("synthetic") is True or message.get("role") != "user":
             yield base.copy(text=text)
         else:
-            for piece in typed_once(split_typed(text, base)):
+            for piece in typed_once(split_typed(_as_typed(text), base)):
                 piece.typed = piece.typed and identity not in self._opened
                 self._opened.add(identity)
                 yield piece
@@ -174,6 +175,15 @@ class OpenCodeFormat(TranscriptFormat):
         if state.get("status") in ("completed", "error"):
             failed = state["status"] == "error"
             yield self._result(call, str(state.get("error" if failed else "output") or ""), failed, base)
+
+
+_WORD_OF_A_SHELL = re.compile(r'\A"((?:[^"\\]|\\.)*)"(?=\n|\Z)', re.DOTALL)
+
+
+def _as_typed(text: str) -> str:
+    """Return a prompt as the person wrote it: `opencode run` puts one with blanks into quotation marks."""
+    quoted = _WORD_OF_A_SHELL.match(text)
+    return quoted[1].replace('\\"', '"') + text[quoted.end() :] if quoted else text
 
 
 def _moment(milliseconds: object) -> datetime | None:
