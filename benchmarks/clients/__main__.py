@@ -98,7 +98,7 @@ WAYS: dict[str, tuple[type[ways.Driver], str, str]] = {
     "copilot": (ways.Copilot, "copilot", "`--allow-tool evolvable`"),
     "opencode": (ways.OpenCode, "opencode", ""),
     "qwen": (ways.Qwen, "qwen", "`connect --trust`"),
-    "droid": (ways.Droid, "droid", "`--auto low`"),
+    "droid": (ways.Droid, "droid", "`--auto high`"),
 }
 """Option -> how the client is driven, its name in `connect`, and what lets it do what its default refuses."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ class Driver:
 
     def version(self, place: Place) -> str:
         done = place.run(str(self.binary), "--version", **self.path(place))
-        return next(iter(done.stdout.split("\n")), "").strip()
+        found = re.search(r"\d+\.\d+[\w.-]*\w", done.stdout)
+        return found[0] if found else ""
 
     def options(self, allowed: bool) -> list[str]:
         """Return the options of `connect`."""
@@ -170,4 +172,4 @@ class Droid(Driver):
         return {"FACTORY_API_KEY": "fk-dummy"}
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
-        return ["exec", *(["--auto", "low"] if allowed else []), "-m", "custom:stub", "-o", "json", prompt]
+        return ["exec", *(["--auto", "high"] if allowed else []), "-m", "custom:stub", "-o", "json", prompt]

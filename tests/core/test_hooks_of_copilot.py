@@ -74,7 +74,7 @@ def test_a_skill_that_the_client_writes_is_a_change_of_the_agent(
 
 
 def test_the_hooks_file_that_is_handed_out_has_only_commands_of_events_that_act() -> None:
-    file = json.loads((ROOT / "plugins/evolvable/hooks/copilot.json").read_text("utf-8"))
+    file = json.loads((ROOT / "plugins/agent-plugin/com.github.copilot/hooks/hooks.json").read_text("utf-8"))
     assert file["version"] == 1
     for event, (hook,) in file["hooks"].items():
         assert hook["type"] == "command"
