@@ -1,8 +1,8 @@
 """Write the manifests and hooks of the plugin, for every client from one source: python plugins/manifests.py [--check].
 
 `evolvable` is the plugin of Claude Code and Codex, `agent-plugin` that of clients which read Agent Plugins 1.0, such
-as Copilot CLI. They have the same server and skills. They are two folders because Codex, where it finds a manifest of Agent
-Plugins, leaves out the hooks. Claude Code and Codex call the server for a hook; the others run commands.
+as Copilot CLI. They have the same server and skills. They are two folders because Codex leaves out the hooks where it
+finds a manifest of Agent Plugins. Claude Code and Codex call the server for a hook; the others run commands.
 """
 
 import json
@@ -20,8 +20,8 @@ SCHEMA = "https://agent-plugins.org/schemas/1.0.0"
 ABOUT: Mapping[str, Any] = {
     "name": "evolvable",
     "version": __version__,
-    "description": "One versioned library of skills for every session: finds the one that fits, remembers what was used,"
-    " takes any change back.",
+    "description": "One versioned library of skills for every session: finds the one that fits, remembers what was"
+    " used, takes any change back.",
     "author": {"name": "The Evolvable authors"},
     "license": "Apache-2.0",
     "keywords": ["skills", "mcp", "memory", "version control"],

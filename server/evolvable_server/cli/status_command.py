@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
-from evolvable_server.clients import SHORTEN, crowded_list
+from evolvable_server.clients import SHORTEN, crowded_list, cut_lists
 from evolvable_server.config import read_machine
 from evolvable_server.watch_failures import watch_failures
 from evolvable_store import open_elsewhere
@@ -42,9 +42,13 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
 
 
 def _listing(state: CommandContext, library: Library) -> str:
-    """Return the line on the list in which Claude Code leaves out descriptions, '' where it leaves out none."""
-    crowded = crowded_list(library, read_machine(state.config().project))
-    return f"{crowded.text}; `{SHORTEN}` lists fewer" if crowded else ""
+    """Return the line on the lists in which clients cut descriptions, '' where none does."""
+    machine = read_machine(state.config().project)
+    crowded = crowded_list(library, machine)
+    lines = [f"{crowded.text}; `{SHORTEN}` lists fewer"] if crowded else []
+    use = "`evolvable client collection use NAME --client CLIENT` lists fewer"
+    lines += [f"{one.text}; {use}" for one in cut_lists(library, machine) if one.cut]
+    return ". ".join(lines)
 
 
 def _folder(one: WatchedRoot) -> str:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
         refresh_memory_files,
         strip_block,
     )
+    from evolvable_server.clients.other_lists import (
+        CutList,
+        choose_for_client,
+        cut_lists,
+        is_of_other_client,
+        take_out_of_client,
+    )
     from evolvable_server.clients.paste_forms import entry_forms
     from evolvable_server.clients.registration import (
         ClientConnection,
@@ -75,6 +82,7 @@ else:
                 "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
                 "read_enabled_copies refresh_memory_files strip_block"
             ),
+            "other_lists": "CutList choose_for_client cut_lists is_of_other_client take_out_of_client",
             "paste_forms": "entry_forms",
             "registration": (
                 "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
@@ -94,6 +102,7 @@ __all__ = [
     "ClientConnection",
     "ClientList",
     "ConfigurationEntry",
+    "CutList",
     "HeardCall",
     "ListChange",
     "MeasuredList",
@@ -106,12 +115,14 @@ __all__ = [
     "all_clients",
     "check_lasting",
     "choose_collection",
+    "choose_for_client",
     "chosen_lists",
     "client_lists",
     "configuration_entry",
     "connect",
     "copy_statuses",
     "crowded_list",
+    "cut_lists",
     "disable_copies",
     "disconnect",
     "enable_copies",
@@ -120,6 +131,7 @@ __all__ = [
     "has_hooks",
     "has_hosts",
     "installed_clients",
+    "is_of_other_client",
     "is_ours",
     "list_on_disk",
     "listed_skills",
@@ -135,6 +147,7 @@ __all__ = [
     "strict_json_warnings",
     "strip_block",
     "take_out",
+    "take_out_of_client",
     "unlisted_newcomers",
     "why_unattended",
 ]
