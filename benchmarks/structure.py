@@ -44,7 +44,7 @@ SQL = re.compile(
     r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",
     re.S,
 )
-SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/")
+SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/", "evolvable_teams/postgres/")
 BASELINE = {
     "modules": 546,
     "modules under 40 lines": 57,
