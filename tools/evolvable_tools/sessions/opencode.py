@@ -2,6 +2,7 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,15 +36,9 @@ MAX_LISTED = 1_000
 _TYPES = frozenset(TABLES["types"]["opencode"].split())
 """Types of parts that are known; others are counted and skipped."""
 
-_FAMILY = """WITH RECURSIVE family(id) AS (SELECT ?1 UNION SELECT s.id FROM session s JOIN family f
- ON s.parent_id = f.id LIMIT 1000)"""
-_ROWS = f"""{_FAMILY} SELECT p.session_id, s.directory, p.message_id, m.data, p.id, p.data, p.time_created
- FROM part p JOIN message m ON m.id = p.message_id JOIN session s ON s.id = p.session_id
- WHERE p.session_id IN family ORDER BY p.time_created, p.id"""
-_LATEST = "SELECT id FROM session WHERE parent_id IS NULL ORDER BY time_updated DESC LIMIT 1"
-_LISTED = "SELECT id, time_updated FROM session WHERE parent_id IS NULL ORDER BY time_updated DESC LIMIT ?"
-_STATE = f"""{_FAMILY} SELECT (SELECT max(time_updated) FROM session WHERE id IN family),
- (SELECT coalesce(sum(length(data)), 0) FROM part WHERE session_id IN family)"""
+_QUERIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_ROWS, _STATE = (_QUERIES["family"] + _QUERIES[name] for name in ("rows", "state"))
+_LATEST, _LISTED = _QUERIES["latest"], _QUERIES["listed"]
 
 
 @dataclass(frozen=True, slots=True)
