@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from evolvable_server.environment import NO_ACCOUNT_HOME, client_session, hooks_on, library_home, reviews_on
-from evolvable_server.hooks.payload_forms import usual_event, usual_payload
 
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
+
+USUAL = ("claude-code", "codex")
+"""Clients whose names of events and fields are the usual ones."""
 
 QUEUED = ("Stop", "SessionEnd")
 """Events that only queue a review."""
@@ -39,8 +41,11 @@ def run(arguments: Sequence[str]) -> str:
         return ""
     payload = _payload()
     client = arguments[1] if len(arguments) > 1 else _client(payload)
-    payload = usual_payload(client, payload)
-    event = usual_event(client, arguments[0] if arguments else payload.get("hook_event_name"))
+    event: object = arguments[0] if arguments else payload.get("hook_event_name")
+    if client not in USUAL:
+        from evolvable_server.hooks.payload_forms import usual_event, usual_payload
+
+        payload, event = usual_payload(client, payload), usual_event(client, event)
     payload["event"] = payload["hook_event_name"] = event
     payload["client"] = client
     session = payload.get("session_id")
