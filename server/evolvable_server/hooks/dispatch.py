@@ -249,6 +249,8 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
     if event.tool_name in ("Skill", "skill"):
         binding = places.by_name(event.skill)
+        if binding is None and event.tool_name == "skill":
+            binding = places.by_own_name(event.skill)
         return [binding] if binding is not None else []
     if event.tool_name in ("Read", "read_file", "view", "read"):
         paths = [event.file_path]
