@@ -51,12 +51,33 @@ def test_every_manifest_has_the_version_of_the_package():
     assert said == dict.fromkeys(said, __version__)
 
 
+@pytest.mark.process
+def test_every_file_of_both_plugins_is_the_one_that_is_generated():
+    done = subprocess.run(
+        [sys.executable, "plugins/manifests.py", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_agent_plugin_has_what_its_specification_knows_and_nothing_that_its_readers_report():
+    manifest, servers = read("plugins/agent-plugin/plugin.json"), read("plugins/agent-plugin/mcp.json")
+    known = {"$schema", "name", "version", "description", "author", "homepage", "repository", "license", "keywords"}
+    assert manifest.keys() <= known | {"extensions"}
+    assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]", manifest["name"]) and manifest["version"] == __version__
+    for file, kind in ((manifest, "plugin"), (servers, "mcp")):
+        assert file["$schema"] == f"https://agent-plugins.org/schemas/1.0.0/{kind}.schema.json"
+    (server,) = servers["mcpServers"].values()
+    assert server.keys() == {"type", "command", "args"} and "/" not in server["command"]
+    hooks = read("plugins/agent-plugin/com.github.copilot/hooks/hooks.json")["hooks"]
+    assert all(hook["type"] == "command" for group in hooks.values() for hook in group)
+
+
 def installing() -> dict[str, str]:
     """The line of the plugin's page that installs it, for each client's program."""
     pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/hooks.md", "plugins/evolvable/README.md")]
     found = [re.findall(r"^(\w+) (plugin marketplace add .*)$", page, re.M) for page in pages]
-    assert found[0] == found[1]
-    return {program: f"{program} {line}" for program, line in found[0]}
+    assert set(found[1]) <= set(found[0])
+    return {program: f"{program} {line}" for program, line in found[1]}
 
 
 @pytest.mark.process
