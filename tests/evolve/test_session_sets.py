@@ -23,7 +23,12 @@ from evolvable_tools.verbs import proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, None)
 CASES = {case.name: case for case in labelled_cases()}
-WORDS = ("Save changes before leaving", "Delete the whole folder", "Send the report", "Print two pages")
+WORDS = (
+    "Save all of your changes before you leave",
+    "Delete everything below the folder that was chosen",
+    "Send the yearly report to whoever asked for it",
+    "Print only the pages with a picture on them",
+)
 FORMAL = "Wrong, we always use the formal address in dialogs."
 NEEDS = "a judge needs 3 known good and bad answers, and all sessions together have {}"
 

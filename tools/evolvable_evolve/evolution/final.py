@@ -29,7 +29,7 @@ from evolvable_evolve.evolution.sealed_arms import (
     measure_arms,
     record_measured,
     record_no_test,
-    repeat_slow,
+    repeat_unfinished,
 )
 from evolvable_evolve.evolution.staged_verdict import StagedVerdict
 from evolvable_evolve.evolution.statistics import (
@@ -117,11 +117,11 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
                 requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
             trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
             arms, label = [run.base, program], f"test/alone-{number + 1}"
-            trials = await repeat_slow(run, arms, requests, trials, repeats, runner, label)
+            trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, label)
             measured.add(stage, trials, repeats, canaries)
             if measured.is_over:
                 break
-        ruling, why, veto = measured.ruling(), measured.why(), {}
+        ruling, why, veto = measured.ruling(), f"{measured.why()} {run.sealed.describe_claim()}".strip(), {}
         if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
             veto = await _compare_with_nothing(run, program)
             if veto["gain"] < 0:

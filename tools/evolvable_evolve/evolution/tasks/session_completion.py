@@ -13,7 +13,7 @@ from evolvable_evolve.evolution.task import Split, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import find_leaks
 from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
 from evolvable_evolve.evolution.tasks.session_tasks import SessionTask
-from evolvable_evolve.evolution.tasks.similarity import TextSketch, group_tasks
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, find_kinds
 
 OTHER = "other"
 """The category of tasks whose project no other session has."""
@@ -111,7 +111,7 @@ def choose_categories(taskset: TaskSet, projects: Mapping[str, str]) -> dict[str
 
     What would be alone in `other` joins the largest category. projects: of the new tasks, by id.
     """
-    groups = group_tasks(taskset.tasks, taskset.files)
+    groups = find_kinds(taskset.tasks, taskset.files).groups
     members: dict[str, set[str]] = defaultdict(set)
     for task in taskset.tasks:
         members[projects.get(task.id, task.category)].add(groups[task.id])
