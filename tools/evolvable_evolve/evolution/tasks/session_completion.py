@@ -62,6 +62,30 @@ def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
     return completed
 
 
+_OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.\n\n{}")
+
+
+def complete_from_birth(tasks: Sequence[JudgedTask], known: tuple[int, int]) -> list[JudgedTask]:
+    """Return the tasks with their own answers in other words around, until a judge has enough of both kinds.
+
+    What surrounds an answer makes it neither right nor wrong, so these are known answers too. known: the good and the
+    bad ones that other tasks of the judge have.
+    """
+    counts = {
+        "good": known[0] + sum(len(one.good) for one in tasks),
+        "bad": known[1] + sum(len(one.bad) for one in tasks),
+    }
+    completed = list[JudgedTask]()
+    for one in tasks:
+        own: dict[str, tuple[str, ...]] = {}
+        for side, answers in (("good", one.good), ("bad", one.bad)):
+            forms = [form.format(answer) for form in _OPENERS for answer in answers]
+            more = forms[: max(0, MIN_KNOWN_ANSWERS - counts[side])]
+            own[side], counts[side] = (*answers, *more), counts[side] + len(more)
+        completed.append(replace(one, good=own["good"], bad=own["bad"]))
+    return completed
+
+
 def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[str]:
     """Yield the good answers to prompts that ask for something else: here they are wrong."""
     own, known = TextSketch.of(task.task.prompt), {*task.good, *task.bad}
