@@ -282,8 +282,10 @@ def _assemble(
     alike = read_alike(name, files)
     found = find_kinds(tasks, files, alike)
     groups, sizes, kinds = found.groups, Counter(found.groups.values()), Counter(found.kinds.values())
-    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
-    splits = assign_splits(requests, ratios)
+    splits = _deal(tasks, groups, named, ratios)
+    if not {Split.VAL, Split.TEST} <= set(splits.values()):
+        # Of a few templates each part has some: nothing is claimed of other tasks, and a run can still compare.
+        splits = _deal(tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named, ratios)
     named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
     made = tuple(
         replace(
@@ -298,6 +300,14 @@ def _assemble(
     test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
     whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
     return TaskSet(name, made, dict(files), whole, test, alike)
+
+
+def _deal(
+    tasks: Sequence[Task], groups: Mapping[str, str], named: Mapping[str, Split], ratios: SplitRatios
+) -> dict[str, Split]:
+    """Return the split of each task by its id; tasks of a group are in one, where their lines name none."""
+    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
+    return assign_splits(requests, ratios)
 
 
 def read_alike(name: str, files: Mapping[str, bytes]) -> str:
