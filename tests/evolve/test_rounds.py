@@ -337,6 +337,8 @@ def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_lea
         one["id"] for one in tasks if one["split"] == "train"
     }
     assert not any(one["expected"] in shown for one in tasks)
+    said = [piece["text"] for one in api.shown for piece in one["evidence"] if piece["origin"] == "assistant"]
+    assert len(said) == len(api.shown) and all("missing rule: iso" in text for text in said)
     assert [one.action for one in report.changes] == ["no-op"] * len(report.changes) and report.changes
     assert list_pool(library).trials == [] and proposal_inbox.list_waiting(library) == []
     with pytest.raises(NoSuchRun):

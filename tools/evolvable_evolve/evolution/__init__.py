@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         get_status,
         list_pending,
         list_statuses,
+        planned_trials,
         read_status,
         resume_run,
         stop_run,
@@ -132,6 +133,7 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.statistics import alpha_of_look
     from evolvable_evolve.evolution.task import (
         ModelUsage,
+        RegisteredScorer,
         Rollout,
         Score,
         ScorerSpec,
@@ -168,8 +170,10 @@ if TYPE_CHECKING:
         is_approved,
         list_commands,
         load_taskset,
+        named_scorers,
         needs_commands,
         read_taskset_path,
+        refuse_changed,
         refuse_unapproved,
         refuse_untrusted,
         registered_scorers,
@@ -226,15 +230,17 @@ else:
             "run_context": "QUESTION_TOKENS RunStopped check_runnable executor_kind make_executor",
             "run_control": (
                 "ControlResult PendingQuestions RunStatus SubmittedAnswer decide_held_candidate "
-                "describe_evaluations get_held_candidate get_status list_pending list_statuses read_status "
-                "resume_run stop_run submit_answer"
+                "describe_evaluations get_held_candidate get_status list_pending list_statuses planned_trials "
+                "read_status resume_run stop_run submit_answer"
             ),
             "run_file": "GIVEN read_run_file",
             "run_removal": "RemovedRun finish_removals remove_old_runs remove_run",
             "scorers": "TaskSetScorer",
             "start": "Opportunities StartedRun find_opportunities start_run",
             "statistics": "alpha_of_look",
-            "task": "ModelUsage Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome",
+            "task": (
+                "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
+            ),
             "tasks": (
                 "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck "
                 "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
@@ -243,8 +249,8 @@ else:
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
-                "read_taskset_path refuse_unapproved refuse_untrusted registered_scorers render_alike "
-                "render_splits write_files"
+                "named_scorers read_taskset_path refuse_changed refuse_unapproved refuse_untrusted "
+                "registered_scorers render_alike render_splits write_files"
             ),
             "tasks.reader": "InvalidTaskSet scorer_files",
             "trials": (
@@ -301,6 +307,7 @@ __all__ = [
     "REPAIRS",
     "RayBackend",
     "RayCluster",
+    "RegisteredScorer",
     "RemovedRun",
     "RepairTag",
     "Reservation",
@@ -381,11 +388,13 @@ __all__ = [
     "make_program",
     "monitor_adoptions",
     "named_model",
+    "named_scorers",
     "needs_commands",
     "parse_executor_spec",
     "parse_price",
     "parse_strict_json",
     "parse_trial",
+    "planned_trials",
     "preview_adoption",
     "propose_session_tasks",
     "read_ledger",
@@ -397,6 +406,7 @@ __all__ = [
     "read_taskset_path",
     "record_shown_test",
     "redact_file",
+    "refuse_changed",
     "refuse_unapproved",
     "refuse_untrusted",
     "registered_scorers",
