@@ -145,15 +145,18 @@ if TYPE_CHECKING:
         TrialOutcome,
     )
     from evolvable_evolve.evolution.tasks import (
+        Alike,
         ImportedTable,
         LookTransfer,
         SessionTaskSet,
         TableColumns,
         TaskSetCheck,
+        asks_about_templates,
         check_taskset,
         count_by_category,
         count_by_split,
         draft_from_sessions,
+        find_task_templates,
         look_at,
         propose_session_tasks,
         read_table,
@@ -174,6 +177,7 @@ if TYPE_CHECKING:
         refuse_unapproved,
         refuse_untrusted,
         registered_scorers,
+        render_alike,
         render_splits,
         write_files,
     )
@@ -238,14 +242,15 @@ else:
                 "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
             ),
             "tasks": (
-                "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck check_taskset "
-                "count_by_category count_by_split draft_from_sessions look_at propose_session_tasks "
-                "read_table record_shown_test redact_file try_checks"
+                "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck "
+                "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
+                "find_task_templates look_at propose_session_tasks read_table record_shown_test "
+                "redact_file try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
                 "named_scorers read_taskset_path refuse_changed refuse_unapproved refuse_untrusted "
-                "registered_scorers render_splits write_files"
+                "registered_scorers render_alike render_splits write_files"
             ),
             "tasks.reader": "InvalidTaskSet scorer_files",
             "trials": (
@@ -257,6 +262,7 @@ else:
 
 __all__ = [
     "Adoption",
+    "Alike",
     "AsyncioBackend",
     "Bill",
     "BudgetSpent",
@@ -336,6 +342,7 @@ __all__ = [
     "adopt",
     "alpha_of_look",
     "approve",
+    "asks_about_templates",
     "changed_test_tasks",
     "check_answer",
     "check_named_executor",
@@ -356,6 +363,7 @@ __all__ = [
     "executor_kind",
     "find_opportunities",
     "find_run",
+    "find_task_templates",
     "finish_removals",
     "fold_records",
     "format_mean",
@@ -404,6 +412,7 @@ __all__ = [
     "registered_scorers",
     "remove_old_runs",
     "remove_run",
+    "render_alike",
     "render_splits",
     "resume_run",
     "run_tool_command",

@@ -65,7 +65,7 @@ class RunContext:
 
     merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before every step. intact:
     checked before every measurement; returns why tasks or scorers are not the recorded ones, or ''. sandboxed: whether
-    trials run in a sandbox. plant_canary: stores data in the library that no verb finds.
+    trials run in a sandbox. plant_canary: stores data in the library that no verb finds. judge: of tasks that have one.
     """
 
     folder: RunDirectory
@@ -83,6 +83,7 @@ class RunContext:
     intact: Callable[[], str] = str
     sandboxed: bool = True
     plant_canary: Callable[[bytes], object] = len
+    judge: JudgeScorer | None = None
     _programs: dict[str, Program] = field(default_factory=dict)
 
     @cached_property

@@ -219,7 +219,7 @@ def _warnings_of(
 
 def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
     open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
-    burnt = opened_before(library.store.home, open_ones, taskset.files)
+    burnt = opened_before(library.store.home, taskset, open_ones)
     if not burnt:
         return []
     shown = format_ids(burnt)
@@ -288,7 +288,7 @@ def merged_finalists(
     """
     found: list[tuple[float, str, Program]] = []
     warnings = []
-    if merge and (burnt := opened_before(library.store.home, taskset.of(Split.TEST), taskset.files)):
+    if merge and (burnt := opened_before(library.store.home, taskset, taskset.of(Split.TEST))):
         text = f"The merged program would be tested on tasks that a run opened, {len(burnt)} of its test."
         raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
     for name in merge:

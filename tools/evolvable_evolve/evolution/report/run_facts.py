@@ -320,8 +320,10 @@ def headline(state: RunState, best: str) -> str:
     if not said.get("n"):
         return f"{said['verdict']}: {said['why']}"
     low, high = said["interval"]
+    effective = f" (effective n {said['groups']})" if "groups" in said else ""
+    tested = f"on {said['n']} sealed tasks{effective}"
     return (
-        f"{said['verdict']}: {best} against the base on {said['n']} sealed tasks {100 * said['delta']:+.1f} points"
+        f"{said['verdict']}: {best} against the base {tested} {100 * said['delta']:+.1f} points"
         f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set. {said['why']}"
     )
 

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.tasks.diagnostics import (
         MIN_TASKS,
         TaskSetCheck,
+        TaskTemplate,
+        asks_about_templates,
         check_taskset,
         count_by_category,
         count_by_split,
         count_groups,
+        find_task_templates,
     )
     from evolvable_evolve.evolution.tasks.holdout import (
         HeldOutTest,
@@ -36,12 +39,25 @@ if TYPE_CHECKING:
         refuse_learned_sessions,
         try_checks,
     )
+    from evolvable_evolve.evolution.tasks.similarity import (
+        Alike,
+        TaskKinds,
+        TextSketch,
+        count_effective,
+        describe_claim,
+        find_groups,
+        find_kinds,
+        sketch_set,
+    )
     from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
 else:
     __getattr__ = late_names(
         __name__,
         {
-            "diagnostics": "MIN_TASKS TaskSetCheck check_taskset count_by_category count_by_split count_groups",
+            "diagnostics": (
+                "MIN_TASKS TaskSetCheck TaskTemplate asks_about_templates check_taskset count_by_category "
+                "count_by_split count_groups find_task_templates"
+            ),
             "holdout": "HeldOutTest TestAccessLog TestRunner hold_out_test look_at opened_before redact_file",
             "look_transfer": "LookTransfer record_shown_test",
             "opened_tasks": "OpenedTaskLog",
@@ -49,11 +65,15 @@ else:
             "session_import": (
                 "SessionTaskSet draft_from_sessions propose_session_tasks refuse_learned_sessions try_checks"
             ),
+            "similarity": (
+                "Alike TaskKinds TextSketch count_effective describe_claim find_groups find_kinds sketch_set"
+            ),
             "table_import": "ImportedTable TableColumns read_table",
         },
     )
 
 __all__ = [
+    "Alike",
     "HeldOutTest",
     "ImportedTable",
     "IssueLevel",
@@ -62,14 +82,23 @@ __all__ = [
     "OpenedTaskLog",
     "SessionTaskSet",
     "TableColumns",
+    "TaskKinds",
     "TaskSetCheck",
+    "TaskTemplate",
     "TestAccessLog",
     "TestRunner",
+    "TextSketch",
+    "asks_about_templates",
     "check_taskset",
     "count_by_category",
     "count_by_split",
+    "count_effective",
     "count_groups",
+    "describe_claim",
     "draft_from_sessions",
+    "find_groups",
+    "find_kinds",
+    "find_task_templates",
     "format_ids",
     "hold_out_test",
     "look_at",
@@ -79,5 +108,6 @@ __all__ = [
     "record_shown_test",
     "redact_file",
     "refuse_learned_sessions",
+    "sketch_set",
     "try_checks",
 ]

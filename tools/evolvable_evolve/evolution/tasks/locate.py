@@ -15,6 +15,8 @@ from typing import Any
 
 from evolvable_evolve.evolution.task import RegisteredScorer, Split, SplitRatios, Task, TaskSet, named_files
 from evolvable_evolve.evolution.tasks.reader import (
+    ALIKE,
+    ENVIRONMENT_FILE,
     FOLDER,
     LINES,
     InvalidTaskSet,
@@ -22,7 +24,7 @@ from evolvable_evolve.evolution.tasks.reader import (
     read_taskset,
     task_folders,
 )
-from evolvable_store import Actor, Principal, read_regular
+from evolvable_store import Actor, Principal, find_frontmatter, read_regular
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy import read_folder, read_single
@@ -268,6 +270,18 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
             named = record | {"split": splits[record.get("id", path.split("/")[1])]}
             changed[path] = (json.dumps(named, ensure_ascii=False, indent=1) + "\n").encode()
     return changed
+
+
+def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
+    """Return ENVIRONMENT.md of a task set with what a person said of tasks that read alike."""
+    about = taskset.files.get(ENVIRONMENT_FILE, b"")
+    place = find_frontmatter(about)
+    if place is None:
+        head = f"---\nname: {taskset.name}\ndescription: Tasks of {taskset.name}.\n{ALIKE}: {answer}\n---\n"
+        return {ENVIRONMENT_FILE: head.encode() + about}
+    begin, end = place.start, place.end
+    lines = [line for line in about[begin:end].splitlines(keepends=True) if not line.startswith(f"{ALIKE}:".encode())]
+    return {ENVIRONMENT_FILE: about[:begin] + b"".join(lines) + f"{ALIKE}: {answer}\n".encode() + about[end:]}
 
 
 def _render_line(line: str, splits: Mapping[str, Split]) -> str:
