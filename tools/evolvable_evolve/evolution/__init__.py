@@ -148,6 +148,7 @@ if TYPE_CHECKING:
         SessionTaskSet,
         TableColumns,
         TaskSetCheck,
+        TryTaskList,
         check_taskset,
         count_by_category,
         count_by_split,
@@ -157,6 +158,9 @@ if TYPE_CHECKING:
         read_table,
         record_shown_test,
         redact_file,
+        tasks_of_draft,
+        tasks_of_prompts,
+        tasks_of_table,
         try_checks,
     )
     from evolvable_evolve.evolution.tasks.locate import (
@@ -189,6 +193,8 @@ if TYPE_CHECKING:
         parse_trial,
         to_bill,
     )
+    from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult
+    from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, plan_try, read_try, start_try
 else:
     __getattr__ = late_names(
         __name__,
@@ -232,9 +238,10 @@ else:
             "statistics": "alpha_of_look",
             "task": "ModelUsage Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome",
             "tasks": (
-                "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck check_taskset "
-                "count_by_category count_by_split draft_from_sessions look_at propose_session_tasks "
-                "read_table record_shown_test redact_file try_checks"
+                "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
+                "check_taskset count_by_category count_by_split draft_from_sessions look_at "
+                "propose_session_tasks read_table record_shown_test redact_file tasks_of_draft "
+                "tasks_of_prompts tasks_of_table try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
@@ -246,6 +253,8 @@ else:
                 "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend Reservation "
                 "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
             ),
+            "try_answer": "SkillTrial TaskAnswers TryResult",
+            "try_start": "StartedTry TryPlan plan_try read_try start_try",
         },
     )
 
@@ -309,14 +318,17 @@ __all__ = [
     "Score",
     "ScorerSpec",
     "SessionTaskSet",
+    "SkillTrial",
     "SpendLimit",
     "Split",
     "SplitRatios",
     "StartedMeasurement",
     "StartedRun",
+    "StartedTry",
     "SubmittedAnswer",
     "TableColumns",
     "Task",
+    "TaskAnswers",
     "TaskSet",
     "TaskSetCheck",
     "TaskSetScorer",
@@ -326,6 +338,9 @@ __all__ = [
     "TrialBackend",
     "TrialJob",
     "TrialOutcome",
+    "TryPlan",
+    "TryResult",
+    "TryTaskList",
     "adopt",
     "alpha_of_look",
     "approve",
@@ -378,6 +393,7 @@ __all__ = [
     "parse_price",
     "parse_strict_json",
     "parse_trial",
+    "plan_try",
     "preview_adoption",
     "propose_session_tasks",
     "read_ledger",
@@ -387,6 +403,7 @@ __all__ = [
     "read_status",
     "read_table",
     "read_taskset_path",
+    "read_try",
     "record_shown_test",
     "redact_file",
     "refuse_unapproved",
@@ -401,8 +418,12 @@ __all__ = [
     "shorten",
     "start_measurement",
     "start_run",
+    "start_try",
     "stop_run",
     "submit_answer",
+    "tasks_of_draft",
+    "tasks_of_prompts",
+    "tasks_of_table",
     "to_bill",
     "translate_damage",
     "try_checks",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TryAnswer,
         carried_difference,
         decide_stage,
+        step_up,
     )
     from evolvable_evolve.evolution.statistics.general_claim import GeneralClaim, claim_of_groups
     from evolvable_evolve.evolution.statistics.narrow_claim import (
@@ -73,7 +74,7 @@ else:
             "claim_forecast": "FOUND_GAIN TryForecast forecast_found forecast_rest",
             "claim_stages": (
                 "DEFAULT_STAGES MIN_NET SIDE_ALPHA SPENDING_RULE StageDecision TryAnswer carried_difference "
-                "decide_stage"
+                "decide_stage step_up"
             ),
             "general_claim": "GeneralClaim claim_of_groups",
             "narrow_claim": (
@@ -145,4 +146,5 @@ __all__ = [
     "sign_flip_p_value",
     "smallest_gain",
     "staged_sign_flip",
+    "step_up",
 ]

@@ -36,11 +36,13 @@ _World = tuple[float, tuple[float, float, float, float]]  # the noise, and the s
 
 @dataclass(frozen=True, slots=True)
 class TryForecast:
-    """What is to be expected. clear: the chance of helps or harms. found: the same for a skill that is worth
-    FOUND_GAIN. trials: the mean of all that the comparison takes; most: what it keeps to in 19 of 20 cases at least.
+    """What is to be expected. clear: the chance of helps or harms; any_answer: also of no difference. found: that of
+    helps for a skill that is worth FOUND_GAIN. trials: the mean of all that the comparison takes; most: what it keeps
+    to in 19 of 20 cases at least.
     """
 
     clear: float
+    any_answer: float
     found: float
     trials: float
     most: int
@@ -60,7 +62,7 @@ def forecast_rest(before: Repeats, after: Repeats, stage: int, stages: int, seed
     """Return what is to be expected after so many stages (1 or more), from what they showed."""
     tasks = [task for task in before if before[task] and after.get(task)]
     if not tasks:
-        return TryForecast(0.0, 0.0, 0.0, 0)
+        return TryForecast(0.0, 0.0, 0.0, 0.0, 0)
     rng = random.Random(seed)
     seen = [(_split(before[task]), _split(after[task])) for task in tasks]
     worlds, weights = _fitting_worlds(seen)
@@ -175,7 +177,9 @@ def _summary(
     lengths = sorted(2 * tasks * stage for _, stage in every)
     most = lengths[min(len(lengths) - 1, math.ceil(_KEPT * len(lengths)))] if lengths else 0
     mean = sum(lengths) / len(lengths) if lengths else 0.0
-    return TryForecast(_clear_share(every), _clear_share(found), mean, most)
+    answered = sum(answer is not TryAnswer.CANNOT_TELL for answer, _ in every)
+    any_answer = answered / len(every) if every else 0.0
+    return TryForecast(_clear_share(every), any_answer, _clear_share(found), mean, most)
 
 
 def _clear_share(ended: Sequence[tuple[TryAnswer, int]]) -> float:

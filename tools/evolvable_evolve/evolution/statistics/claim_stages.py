@@ -6,6 +6,7 @@ it adds. By Bonferroni's inequality all stages together then err in at most .05 
 other. Early stages get little: they only end what is plain.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import sqrt
@@ -42,12 +43,18 @@ class TryAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageDecision:
-    """What one stage shows. answer: None where the next stage may still tell. level: what this stage could spend."""
+    """What one stage shows. answer: None where the next stage may still tell. level: what this stage could spend.
+
+    p, p_worse: of the whole comparison, so that `p <= SIDE_ALPHA` says what the stages say: the p-value of the stage
+    over its share of the level.
+    """
 
     answer: TryAnswer | None
     test: LabelTest
     level: float
     stage: int
+    p: float = 1.0
+    p_worse: float = 1.0
 
 
 def stage_level(stage: int, stages: int, alpha: float = SIDE_ALPHA) -> float:
@@ -72,22 +79,26 @@ def _bound(level: float) -> float:
     return NormalDist().inv_cdf(1 - level)
 
 
-def decide_stage(before: Repeats, after: Repeats, stage: int, stages: int, tasks: int) -> StageDecision:
+def decide_stage(
+    before: Repeats, after: Repeats, stage: int, stages: int, tasks: int, alpha: float = SIDE_ALPHA
+) -> StageDecision:
     """Return what the repeats so far show.
 
-    tasks: of the whole comparison; what is claimed of no difference counts for them.
+    tasks: of the whole comparison; what is claimed of no difference counts for them. alpha: what helps and harms may
+    err, less where several comparisons are made at once.
     """
     test, level = label_test(before, after), stage_level(stage, stages)
+    p, p_worse = (min(1.0, one * SIDE_ALPHA / level) for one in (test.p, test.p_worse))
     answer: TryAnswer | None = None
-    if test.p <= level and test.net >= MIN_NET - _CLOSE:
+    if p <= alpha and test.net >= MIN_NET - _CLOSE:
         answer = TryAnswer.HELPS
-    elif test.p_worse <= level and test.net <= _CLOSE - MIN_NET:
+    elif p_worse <= alpha and test.net <= _CLOSE - MIN_NET:
         answer = TryAnswer.HARMS
     elif _is_alike(before, after, test, level, carried_difference(tasks, stages)):
         answer = TryAnswer.NO_DIFFERENCE
     elif stage >= stages:
         answer = TryAnswer.CANNOT_TELL
-    return StageDecision(answer, test, level, stage)
+    return StageDecision(answer, test, level, stage, p, p_worse)
 
 
 def _is_alike(before: Repeats, after: Repeats, test: LabelTest, level: float, most: float) -> bool:
@@ -97,3 +108,12 @@ def _is_alike(before: Repeats, after: Repeats, test: LabelTest, level: float, mo
     shared = [task for task in before if before[task] and after.get(task)]
     variance = sum(1 / len(arm[task]) for arm in (before, after) for task in shared) / (4 * test.tasks**2)
     return abs(test.net) / test.tasks + _bound(level) * sqrt(variance) <= most
+
+
+def step_up(p_values: Sequence[float], alpha: float = SIDE_ALPHA) -> list[bool]:
+    """Return which of these hypotheses Benjamini and Hochberg's rule rejects: of those alpha are wrong on average."""
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    passing = [rank for rank, at in enumerate(order, 1) if p_values[at] <= alpha * rank / len(p_values)]
+    most = max(passing, default=0)
+    rejected = set(order[:most])
+    return [at in rejected for at in range(len(p_values))]

@@ -37,6 +37,16 @@ if TYPE_CHECKING:
         try_checks,
     )
     from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
+    from evolvable_evolve.evolution.tasks.try_tasks import (
+        COMPARED,
+        TryTask,
+        TryTaskList,
+        find_exposed,
+        find_taught,
+        tasks_of_draft,
+        tasks_of_prompts,
+        tasks_of_table,
+    )
 else:
     __getattr__ = late_names(
         __name__,
@@ -50,10 +60,14 @@ else:
                 "SessionTaskSet draft_from_sessions propose_session_tasks refuse_learned_sessions try_checks"
             ),
             "table_import": "ImportedTable TableColumns read_table",
+            "try_tasks": (
+                "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_draft tasks_of_prompts tasks_of_table"
+            ),
         },
     )
 
 __all__ = [
+    "COMPARED",
     "HeldOutTest",
     "ImportedTable",
     "IssueLevel",
@@ -65,11 +79,15 @@ __all__ = [
     "TaskSetCheck",
     "TestAccessLog",
     "TestRunner",
+    "TryTask",
+    "TryTaskList",
     "check_taskset",
     "count_by_category",
     "count_by_split",
     "count_groups",
     "draft_from_sessions",
+    "find_exposed",
+    "find_taught",
     "format_ids",
     "hold_out_test",
     "look_at",
@@ -79,5 +97,8 @@ __all__ = [
     "record_shown_test",
     "redact_file",
     "refuse_learned_sessions",
+    "tasks_of_draft",
+    "tasks_of_prompts",
+    "tasks_of_table",
     "try_checks",
 ]
