@@ -338,7 +338,7 @@ def _joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
     helps, harms = step_up([one.p for one in claims]), step_up([one.p_worse for one in claims])
     joint = []
     for at, one in enumerate(claims):
-        answer = one.answer if one.answer is TryAnswer.NO_DIFFERENCE else TryAnswer.CANNOT_TELL
+        answer: TryAnswer = TryAnswer.CANNOT_TELL if one.answer is not TryAnswer.NO_DIFFERENCE else one.answer
         if helps[at] and one.net >= MIN_NET:
             answer = TryAnswer.HELPS
         elif harms[at] and one.net <= -MIN_NET:
