@@ -28,8 +28,8 @@ Chances = Sequence[tuple[float, float]]
 World = Callable[[random.Random], Chances]
 
 
-def _mended(noise: float) -> World:
-    """Return a world where four of fifteen tasks are mended, and so many results differ by chance."""
+def _fixed(noise: float) -> World:
+    """Return a world where four of fifteen tasks are fixed, and so many results differ by chance."""
 
     def draw(chance: random.Random) -> Chances:
         rest = [float(chance.random() < 0.6) for _ in range(TASKS - round(GAIN * TASKS))]
@@ -78,8 +78,8 @@ def _logistic_effects(tau: float) -> World:
 
 
 WORLDS: dict[str, World] = {
-    "+25 steady": _mended(0.0),
-    "+25, 5 % noise": _mended(0.05),
+    "+25 steady": _fixed(0.0),
+    "+25, 5 % noise": _fixed(0.05),
     "+25 noisy": _shifted,
     "alike, coins": _alike(0.5, 0.5),
     "alike, mixed": _alike(0.0, 1.0),

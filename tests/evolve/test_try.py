@@ -1,4 +1,4 @@
-"""`try`: does this skill help me? Tasks from a table, prompts and sessions; a scripted model behind HTTP; one sentence."""
+"""`try`: does this skill help me? Tasks from a table, prompts and sessions; a scripted model behind HTTP."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ QUESTIONS = (
     "Which page of the atlas shows Tasmania?",
     "What is the fine for a late library book?",
 )
-MENDED = 5
+FIXED = 5
 """The first so many are right with the skill alone; the last is never right, all others always."""
 
 
@@ -85,7 +85,7 @@ class House(ModelApi):
             return chats(word[0] if word else "NONE")
         number = next(at for at, one in enumerate(QUESTIONS) if one in text)
         with_rule = read is not None and RULE in read
-        right = number != len(QUESTIONS) - 1 and (number >= MENDED or with_rule)
+        right = number != len(QUESTIONS) - 1 and (number >= FIXED or with_rule)
         return chats(str(10 * number + 10) if right else "7")
 
 
@@ -137,7 +137,7 @@ def test_a_table_of_fifteen_tasks_comes_to_the_sentence_by_a_model_behind_http(p
     assert result.state == "finished" and result.trials <= 150
     [one] = result.skills
     assert one.sentence.startswith(
-        "With house 14 of 15, without 9 of 15, 2 of 2 times each: it helps on these tasks (mended 5 of 15, spoiled 0)."
+        "With house 14 of 15, without 9 of 15, 2 of 2 times each: it helps on these tasks (fixed 5 of 15, broke 0)."
         " It was read in 15 of 15."
     )
     assert "For tasks like these in general: cannot tell (5 better, 0 worse)" in one.sentence
@@ -186,7 +186,7 @@ def test_prompts_that_nothing_checks_are_compared_by_a_judge_in_both_orders(plac
         there = TryPlace(place.root, place.library, api)
         result = there.drive(there.begin(listed=tasks_of_prompts(QUESTIONS), judge="local"))
     [one] = result.skills
-    assert one.on_these.compared and (one.on_these.mended, one.on_these.spoiled) == (15, 0)
+    assert one.on_these.compared and (one.on_these.fixed, one.on_these.broken) == (15, 0)
     assert "The judge preferred the answer with house in 15 of 15 tasks, without it in 0: it helps" in one.sentence
 
 

@@ -58,7 +58,7 @@ def test_a_steady_executor_is_judged_by_its_repeats():
     before, after = repeats(0, 0, 0, *[1] * 9, times=5), repeats(*[1] * 12, times=5)
     found = label_test(before, after)
     assert found.p == pytest.approx(252.0**-3)
-    assert (found.steady, found.net, found.mended, found.spoiled) == (True, 3.0, 3, 0)
+    assert (found.steady, found.net, found.fixed, found.broken) == (True, 3.0, 3, 0)
     assert decide_stage(before, after, 5, 5, 12).answer is TryAnswer.HELPS
     assert decide_stage(after, before, 5, 5, 12).answer is TryAnswer.HARMS
 

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Mapping
-from difflib import SequenceMatcher
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -81,15 +80,16 @@ def try_command(
         refs = [skill] if skill is not None else _own_skills(library, caller)
         judge = given["judge"] or next(iter(means.answering("judge")), "")
         listed = _gather(state, library, source, prompts, judge)
-        listed = _leave_out(listed, given["leave_out"])
-        plan, listed = plan_try(library, caller, refs, listed, spec, given["repeats"])
+        listed = _approve_part(state, listed, _leave_out(listed, given["leave_out"]))
+        plan, left = plan_try(library, caller, refs, listed, spec, given["repeats"])
+        listed = _approve_part(state, listed, left)
         if given["only_plan"]:
             return Output(plan, show_plan)
         if not state.json:
             show_plan(plan)
             say(f"The tasks are done by {_executor_name(spec)}.")
         if is_person() and not limits:
-            listed = _choose(listed)
+            listed = _approve_part(state, listed, _choose(listed))
         ask_about_commands(state, listed.taskset)
         if not limits:
             confirm("Begin?")
@@ -98,6 +98,15 @@ def try_command(
     drive_here(state, begun.run)
     result = read_try(state.config().home, begun.run)
     return Output(result, show_try)
+
+
+def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) -> TryTaskList:
+    """Return a part of tasks; where a person approved the commands of the whole, those of the part are approved too."""
+    if not whole.tasks or not evolution.list_commands(part.taskset):
+        return part
+    if part.files != whole.files and evolution.is_approved(state.config().home, whole.taskset):
+        evolution.approve(state.config().home, part.taskset, via="terminal")
+    return part
 
 
 def _own_skills(library: Library, caller: Caller) -> list[Ref]:
@@ -190,7 +199,7 @@ def show_plan(plan: TryPlan) -> None:
     arms = "with and without" if len(plan.skills) == 1 else f"under {len(plan.skills)} skills and without"
     say(
         f"Each {arms}, up to {plan.repeats} times: about {plan.likely} trials, {plan.most} at most.",
-        f"A skill that mends one task in four is found in {plan.found:.0%} of cases. No difference is said of more than"
+        f"A skill that fixes one task in four is found in {plan.found:.0%} of cases. No difference is said of more than"
         f" {ceil(100 * plan.difference)} points.",
     )
     say(_costs_text(plan))
@@ -237,21 +246,14 @@ def _show_answers(one: SkillTrial) -> None:
     changed = [its for its in one.answers if _change(its)]
     for its in sorted(changed, key=lambda one: -abs(_change(one)))[:_SHOWN_ANSWERS]:
         say(f"{its.task} ({its.score_without:.2f} without, {its.score_with:.2f} with): {its.prompt[:80]}")
-        say(f"  {word_difference(its.without, its.with_skill)[:400]}")
+        say(f"  {_word_difference(its.without, its.with_skill)[:400]}")
 
 
 def _change(its: TaskAnswers) -> float:
     return 0.0 if its.score_with is None or its.score_without is None else its.score_with - its.score_without
 
 
-def word_difference(before: str, after: str) -> str:
+def _word_difference(before: str, after: str) -> str:
     """Return two texts as one: [-words of the first alone-] and {+words of the second alone+}."""
-    old, new = before.split(), after.split()
-    parts = []
-    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            parts.append(" ".join(old[a:b]))
-            continue
-        parts += [f"[-{' '.join(old[a:b])}-]"] if b > a else []
-        parts += [f"{{+{' '.join(new[c:d])}+}}"] if d > c else []
-    return " ".join(parts)
+    forms = {"=": "{}", "-": "[-{}-]", "+": "{{+{}+}}"}
+    return " ".join(forms[kind].format(text) for kind, text in evolution.word_changes(before, after))

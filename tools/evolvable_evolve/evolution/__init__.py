@@ -158,6 +158,7 @@ if TYPE_CHECKING:
         read_table,
         record_shown_test,
         redact_file,
+        tasks_of_answers,
         tasks_of_draft,
         tasks_of_prompts,
         tasks_of_table,
@@ -193,7 +194,7 @@ if TYPE_CHECKING:
         parse_trial,
         to_bill,
     )
-    from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult
+    from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
     from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, plan_try, read_try, start_try
 else:
     __getattr__ = late_names(
@@ -240,7 +241,7 @@ else:
             "tasks": (
                 "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
                 "check_taskset count_by_category count_by_split draft_from_sessions look_at "
-                "propose_session_tasks read_table record_shown_test redact_file tasks_of_draft "
+                "propose_session_tasks read_table record_shown_test redact_file tasks_of_answers tasks_of_draft "
                 "tasks_of_prompts tasks_of_table try_checks"
             ),
             "tasks.locate": (
@@ -253,7 +254,7 @@ else:
                 "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend Reservation "
                 "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
             ),
-            "try_answer": "SkillTrial TaskAnswers TryResult",
+            "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
             "try_start": "StartedTry TryPlan plan_try read_try start_try",
         },
     )
@@ -421,6 +422,7 @@ __all__ = [
     "start_try",
     "stop_run",
     "submit_answer",
+    "tasks_of_answers",
     "tasks_of_draft",
     "tasks_of_prompts",
     "tasks_of_table",
@@ -428,6 +430,7 @@ __all__ = [
     "translate_damage",
     "try_checks",
     "unadopt",
+    "word_changes",
     "write_below",
     "write_files",
     "write_report",

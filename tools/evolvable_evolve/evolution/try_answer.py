@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
 from math import ceil
 from typing import Any
 
@@ -24,8 +25,8 @@ class ClaimOnTasks:
     repeats: int
     passed_with: float
     passed_without: float
-    mended: int
-    spoiled: int
+    fixed: int
+    broken: int
     net: float
     p: float
     p_worse: float
@@ -96,13 +97,13 @@ def _on_these(one: SkillTrial) -> str:
     if one.why and its.answer is TryAnswer.CANNOT_TELL:
         return f"{one.skill}: cannot tell. {one.why}"
     if its.compared:
-        seen = f"The judge preferred the answer with {one.skill} in {its.mended} of {its.tasks} tasks"
-        return f"{seen}, without it in {its.spoiled}: {_verdict(its)}{_p_text(its)}."
+        seen = f"The judge preferred the answer with {one.skill} in {its.fixed} of {its.tasks} tasks"
+        return f"{seen}, without it in {its.broken}: {_verdict(its)}{_p_text(its)}."
     times = f"{its.repeats} of {its.repeats} times each"
     if its.steady:
         with_, without = (f"{_number(one)} of {its.tasks}" for one in (its.passed_with, its.passed_without))
-        mended = f"mended {its.mended} of {its.tasks}, spoiled {its.spoiled}"
-        return f"With {one.skill} {with_}, without {without}, {times}: {_verdict(its)} ({mended})."
+        fixed = f"fixed {its.fixed} of {its.tasks}, broke {its.broken}"
+        return f"With {one.skill} {with_}, without {without}, {times}: {_verdict(its)} ({fixed})."
     runs = its.tasks * its.repeats
     with_, without = (_number(one * its.repeats) for one in (its.passed_with, its.passed_without))
     head = f"With {one.skill} {with_} of {runs} runs of {its.tasks} tasks, without {without} of {runs}"
@@ -154,6 +155,19 @@ def _like_these(its: GeneralClaim) -> str:
         number = f"{low}" if low == high else f"{low} to {high}"
         more = f"; {number} more tasks would in 4 of 5 cases"
     return f"For tasks like these in general: cannot tell {seen}{more}."
+
+
+def word_changes(before: str, after: str) -> list[tuple[str, str]]:
+    """Return two texts as one, in pieces: what both have (`=`), the first alone (`-`), and the second alone (`+`)."""
+    old, new = before.split(), after.split()
+    pieces = []
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            pieces.append(("=", " ".join(old[a:b])))
+            continue
+        pieces += [("-", " ".join(old[a:b]))] if b > a else []
+        pieces += [("+", " ".join(new[c:d]))] if d > c else []
+    return pieces
 
 
 def skills_to_json(skills: Sequence[SkillTrial]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """What a comparison on given tasks will come to: the rule itself is run on drawn repeats.
 
 Nothing of a comparison is assumed to be known but what was seen of it. Every draw takes a world that fits: how often a
-result differs from one run to the next, which share of the tasks passes anyway, is mended, and is spoiled. It draws the
+result differs from one run to the next, which share of the tasks passes anyway, is fixed, and is broken. It draws the
 repeats that are missing and asks `decide_stage`, the code that decides the real ones.
 """
 
@@ -24,8 +24,8 @@ FOUND_GAIN = 0.25
 # A value that stands here several times counts so often.
 _NOISE = (*(0.0,) * 9, 0.01, 0.04, 0.04, 0.08, 0.15, 0.25, 0.35, 0.45)
 _PASSING = (0.15, 0.35, 0.5, 0.65, 0.85)
-_MENDED = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.65, 0.85)
-_SPOILED = (0.0, 0.0, 0.0, 0.05, 0.15, 0.4)
+_FIXED = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.65, 0.85)
+_BROKEN = (0.0, 0.0, 0.0, 0.05, 0.15, 0.4)
 _LATENT = ((0, 0), (0, 1), (1, 0), (1, 1))
 _TINY = 1e-12
 _KEPT = 0.97
@@ -85,9 +85,9 @@ def _found(
     """Return how comparisons of a skill that gains so much end, one for each noise."""
     ended = []
     for noise in noises:
-        # Noise hides a part of what is mended: the gain is that of the results.
-        mended = min(tasks, round(gain * tasks / (1 - 2 * noise)))
-        kinds = [*[(0, 1)] * mended, *(rng.choice(((0, 0), (1, 1))) for _ in range(tasks - mended))]
+        # Noise hides a part of what is fixed: the gain is that of the results.
+        fixed = min(tasks, round(gain * tasks / (1 - 2 * noise)))
+        kinds = [*[(0, 1)] * fixed, *(rng.choice(((0, 0), (1, 1))) for _ in range(tasks - fixed))]
         ended.append(_finish(rng, kinds, noise, ({}, {}), 0, stages))
     return ended
 
@@ -124,10 +124,10 @@ def _fitting_worlds(
 @lru_cache(maxsize=1)
 def _worlds() -> list[_World]:
     found = []
-    for noise, passing, mended, spoiled in product(_NOISE, _PASSING, _MENDED, _SPOILED):
-        rest = 1 - mended - spoiled
+    for noise, passing, fixed, broken in product(_NOISE, _PASSING, _FIXED, _BROKEN):
+        rest = 1 - fixed - broken
         if rest >= 0:
-            found.append((noise, (rest * (1 - passing), mended, spoiled, rest * passing)))
+            found.append((noise, (rest * (1 - passing), fixed, broken, rest * passing)))
     return found
 
 

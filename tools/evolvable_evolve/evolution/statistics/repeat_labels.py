@@ -27,7 +27,7 @@ class LabelTest:
     """Both p-values of the net gain over these tasks.
 
     net: the gains of all tasks, each the difference of its means, summed: in tasks' worth. steady: all repeats of
-    every task agree under either arm. mended, spoiled: tasks that came out better and worse.
+    every task agree under either arm. fixed, broken: tasks that came out better and worse.
     """
 
     tasks: int
@@ -35,8 +35,8 @@ class LabelTest:
     p: float
     p_worse: float
     steady: bool
-    mended: int
-    spoiled: int
+    fixed: int
+    broken: int
 
 
 def label_test(before: Repeats, after: Repeats) -> LabelTest:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TryTaskList,
         find_exposed,
         find_taught,
+        tasks_of_answers,
         tasks_of_draft,
         tasks_of_prompts,
         tasks_of_table,
@@ -61,7 +62,8 @@ else:
             ),
             "table_import": "ImportedTable TableColumns read_table",
             "try_tasks": (
-                "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_draft tasks_of_prompts tasks_of_table"
+                "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_answers tasks_of_draft "
+                "tasks_of_prompts tasks_of_table"
             ),
         },
     )
@@ -97,6 +99,7 @@ __all__ = [
     "record_shown_test",
     "redact_file",
     "refuse_learned_sessions",
+    "tasks_of_answers",
     "tasks_of_draft",
     "tasks_of_prompts",
     "tasks_of_table",

@@ -98,10 +98,27 @@ def tasks_of_table(path: Path) -> TryTaskList:
         )
     category, identity = by_name.get("category", ""), by_name.get("id", "")
     _, files, _ = read_table(path, TableColumns(question, answer, category, identity, "numeric_strict"), TRY_NAME)
-    records = [json.loads(line) for line in _lines(files)]
-    if not all(_is_number(str(one["expected"])) for one in records):
-        records = [{**one, "scorer": "exact"} for one in records]
-    return _listed(f"{path.name}", records, files)
+    return _listed(path.name, _with_scorer([json.loads(line) for line in _lines(files)]), files)
+
+
+def tasks_of_answers(prompts: Sequence[str], expected: Sequence[str]) -> TryTaskList:
+    """Return tasks with an expected answer each. Raises InvalidArgument where there are not as many."""
+    if len(prompts) != len(expected):
+        raise InvalidArgument(f"{len(prompts)} prompts have {len(expected)} expected answers.", "Give one for each.")
+    given = tasks_of_prompts(prompts)
+    answers = dict(zip((one.strip() for one in prompts), expected, strict=True))
+    records = [
+        {"id": one["id"], "prompt": one["prompt"], "expected": answers[one["prompt"]], "scorer": "numeric_strict"}
+        for one in map(json.loads, _lines(given.files))
+    ]
+    return _listed("prompts with expected answers", _with_scorer(records), {})
+
+
+def _with_scorer(records: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return records whose answers are compared as numbers, or as texts where one is no number."""
+    if all(_is_number(str(one["expected"])) for one in records):
+        return records
+    return [{**one, "scorer": "exact"} for one in records]
 
 
 def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
