@@ -191,10 +191,7 @@ class TryGate(RunStartGate):
     """Asks a person before a trial of a skill begins."""
 
     key = "try"
-    unconfirmed = (
-        "a trial executes commands and may spend money: a person starts it. Nothing was started; at a terminal"
-        " `evolvable try SKILL` does it."
-    )
+    unconfirmed = "a trial executes commands and may spend money: a person starts it. Nothing was started."
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call begins a trial of a skill."""
