@@ -168,6 +168,7 @@ def test_of_a_long_document_the_beginning_is_rendered_and_the_rest_is_text(page:
     assert all(f"line {number}<" in document or f"**line {number}**" in document for number in range(24_000))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["a" * 60_000, "[" * 60_000, "\n" * 60_000, "a\r\n" * 30_000, "\u202e" * 20_000])
 def test_at_most_50_000_characters_are_rendered_and_none_is_lost(text: str) -> None:
     rendered, rest = render_markdown(text, lambda _: None)

@@ -180,9 +180,13 @@ def _connected(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[Co
     """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(config.project)
     for client in all_clients().values():
+        seen = set[Path]()  # in the home folder, the file of the project is that of the user
         for scope in SCOPES:
             try:
                 entry = configuration_entry(machine, client, scope)
+                if entry.path in seen:
+                    continue
+                seen.add(entry.path)
                 if disconnect(entry, dry_run=True).done == "disconnected":
                     yield entry, os.path.realpath(entry_home(entry))
             except InvalidArgument:

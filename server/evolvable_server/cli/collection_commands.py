@@ -209,7 +209,8 @@ def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> N
         for one in skills
     ]
     show_table(["skill", "characters", "opened"], rows, names=("skill",), spare=("opened",))
-    say(f"\n{sum(one.size or 0 for one in skills):,} of {BUDGET:,} characters.")
+    sizes = [one.size for one in skills if one.size is not None]
+    say(f"\n{sum(sizes) + max(0, len(sizes) - 1):,} of {BUDGET:,} characters.")  # a line end between two
     if found.gone:
         say(f"Removed from the library: {some(list(found.gone), MAX_NAMED)}.")
 

@@ -389,7 +389,8 @@ def _show(result: SetupResult, verbose: bool) -> None:
     show_near_duplicates(result.doubles)
     say(*result.taken)
     if "lose" in result.listing:
-        say(f"{result.listing}; `{SHORTEN}` lists fewer.")
+        fewer = f"; `{SHORTEN}` lists fewer" if "shorten" in result.offered else ""
+        say(f"{result.listing}{fewer}.")
     for check in result.checks:
         _show_check(check, result.task)
     warn(*(f"{one.what} {one.next}".strip() for one in result.problems))

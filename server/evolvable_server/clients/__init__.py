@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         listed_skills,
         measure_list,
         project_list,
+        room_of_projects,
         take_out,
         unlisted_newcomers,
     )
@@ -79,7 +80,7 @@ else:
             "registry": "CODEX HeardCall VSCODE WAITS_SECONDS add_client_log all_clients has_hosts read_client_log",
             "skill_list": (
                 "ClientList ListChange MeasuredList SHORTEN choose_collection chosen_lists client_lists "
-                "crowded_list list_on_disk listed_skills measure_list project_list take_out "
+                "crowded_list list_on_disk listed_skills measure_list project_list room_of_projects take_out "
                 "unlisted_newcomers"
             ),
         },
@@ -124,6 +125,7 @@ __all__ = [
     "read_configuration",
     "read_enabled_copies",
     "refresh_memory_files",
+    "room_of_projects",
     "run_client",
     "server_start",
     "strict_json_warnings",

@@ -163,6 +163,17 @@ def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
     return None
 
 
+def room_of_projects(library: Library, machine: Machine) -> int:
+    """Return the characters that a project's own skills add to the list of every project, in the fullest project."""
+    sizes = [0]
+    for where in client_lists(library.folders(), machine):
+        shown = read_overrides(*where.below, where.settings)
+        own = [folder for folder in where.folders if where.project and folder.scope != USER_SCOPE]
+        skills = [skill for folder in own for skill in read_skills(library, folder)]
+        sizes.append(sum(one.size + 1 for one in skills if shown.get(one.name, Shown.WHOLE) is Shown.WHOLE))
+    return max(sizes)
+
+
 def list_on_disk(machine: Machine) -> MeasuredList:
     """Return the list of every project as its folder is now, whether the library watches that or not."""
     home = (machine.claude or machine.user / ".claude").absolute()

@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         get_status,
         list_pending,
         list_statuses,
+        planned_trials,
         read_status,
         resume_run,
         stop_run,
@@ -229,8 +230,8 @@ else:
             "run_context": "QUESTION_TOKENS RunStopped check_runnable executor_kind make_executor",
             "run_control": (
                 "ControlResult PendingQuestions RunStatus SubmittedAnswer decide_held_candidate "
-                "describe_evaluations get_held_candidate get_status list_pending list_statuses read_status "
-                "resume_run stop_run submit_answer"
+                "describe_evaluations get_held_candidate get_status list_pending list_statuses planned_trials "
+                "read_status resume_run stop_run submit_answer"
             ),
             "run_file": "GIVEN read_run_file",
             "run_removal": "RemovedRun finish_removals remove_old_runs remove_run",
@@ -395,6 +396,7 @@ __all__ = [
     "parse_strict_json",
     "parse_trial",
     "plan_try",
+    "planned_trials",
     "preview_adoption",
     "propose_session_tasks",
     "read_ledger",

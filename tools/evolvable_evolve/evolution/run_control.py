@@ -2,8 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, check
 from evolvable_evolve.evolution.prospects import estimate_chance
 from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools import Caller
+from evolvable_tools import Caller, count
 
 MAX_EVENTS = 200
 """Events in one answer."""
@@ -134,7 +136,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         now,
         state.phase,
         state.label,
-        _status_line(state, now),
+        _status_line(state, now, minutes_of_work(record["at"] for record in records)),
         state.iteration,
         [packet.id for packet in state.pending] if now == "waiting" else [],
         [_frontier_entry(one) for one in state.members],
@@ -243,7 +245,29 @@ def _frontier_entry(one: RunCandidate) -> dict[str, Any]:
     return {"name": one.name, "mean": one.mean, "delta": one.delta, "summary": one.summary, "program": one.digest[:12]}
 
 
-def _status_line(state: RunState, now: str) -> str:
+LONGEST_PAUSE_SECONDS = 600
+"""What counts at most as work between two records: a stopped run, and one that waits for an answer, do not work."""
+
+
+def minutes_of_work(moments: Iterable[str]) -> float:
+    """Return how long a run worked in minutes, by the moments of its records."""
+    at = [datetime.fromisoformat(moment) for moment in moments]
+    pauses = ((after - before).total_seconds() for before, after in pairwise(at))
+    return sum(min(max(pause, 0.0), LONGEST_PAUSE_SECONDS) for pause in pauses) / 60
+
+
+def describe_effort(done: int, planned: int, minutes: float, *, goes_on: bool) -> str:
+    """Return how many of the planned trials are done, how long that took, and how long the rest takes."""
+    trials = f"{done:,} of {planned:,} planned trials" if planned else count(done, "trial")
+    left = (planned - done) * minutes / done if done and goes_on and planned > done else 0
+    return f"{trials}, {_minutes(minutes)}{f' (about {_minutes(left)} left)' if left else ''}"
+
+
+def _minutes(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes >= 9.5 else f"{minutes:.1f} min"
+
+
+def _status_line(state: RunState, now: str, minutes: float) -> str:
     bill, best = state.bill, state.candidates.get(state.best)
     money = f"${bill.cost:.4f}" if bill.cost or not bill.unpriced else "unmetered"
     parts = [f"{state.run} [{state.label}] {now}"]
@@ -261,7 +285,9 @@ def _status_line(state: RunState, now: str) -> str:
         parts.append(state.stopped.rstrip("."))
     if (chance := estimate_chance(state)) is not None:
         parts.append(f"at most {chance:.0%} chance left")
-    parts.append(f"{bill.trials} evaluations, {bill.tokens:,} tokens, {money}")
+    planned = planned_trials(state.preflight.get("estimate", {}))
+    effort = describe_effort(bill.trials, planned, minutes, goes_on=now == "running" and not state.verdict)
+    parts.append(f"{effort}, {bill.tokens:,} tokens, {money}")
     if now == "waiting":
         seen = [f"a person to see {one['name']}" for one in state.held_candidates]
         parts.append(f"waits for {', '.join([*(packet.id for packet in state.pending), *seen])}")
@@ -270,6 +296,12 @@ def _status_line(state: RunState, now: str) -> str:
 
 _EVENTS: dict[str, str] = json.loads(Path(__file__).with_name("run_events.json").read_text("utf-8"))
 """Records in words, by their types; those of other types are too small to be told."""
+
+
+def planned_trials(estimate: Mapping[str, Any]) -> int:
+    """Return how many trials a run plans for, 0 where it has not estimated them yet."""
+    low, high = estimate.get("evaluations", (0, 0))
+    return int(estimate.get("likely") or high or low)
 
 
 def describe_evaluations(estimate: Mapping[str, Any]) -> str:
