@@ -24,8 +24,10 @@ from evolvable_evolve.evolution import (
     read_try,
     start_try,
     tasks_of_prompts,
+    tasks_of_set,
     tasks_of_table,
 )
+from evolvable_evolve.evolution.tasks.reader import read_taskset
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
@@ -34,6 +36,7 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.llm.endpoint import ModelEndpoint, NamedModels
 
+ABOUT = b"---\nname: forms\ndescription: Tasks.\n---\n"
 PERSON, HOUSE = Caller(Actor.HUMAN), Ref.parse("skill:house")
 RULE = "Amounts of this house are rounded up to the next ten, also those of older forms."
 QUESTIONS = (
@@ -277,3 +280,19 @@ def test_fifteen_labelled_sessions_come_to_a_verdict_by_their_own_checks(tmp_pat
     ran = machine("try", "house", "--max-calls", 150, stdin="y\n" * 4)
     assert "15 tasks from sessions, each with its check" in ran.out, ran.out + ran.err
     assert "With house 15 of 15, without 7 of 15, 2 of 2 times each: it helps on these tasks" in ran.out
+
+
+def test_train_and_validation_of_a_task_set_are_tried_and_nothing_of_its_test():
+    lines = [
+        json.dumps(
+            {"id": f"{split}-{at}", "prompt": f"{QUESTIONS[at]} {split}", "expected": "1", "split": split}
+            | ({"files": f"work/{split}"} if split == "test" else {})
+        )
+        for split in ("train", "val", "test")
+        for at in range(3)
+    ]
+    files = {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": "\n".join(lines).encode(), "work/test/secret.txt": b"sealed"}
+    listed = tasks_of_set(read_taskset("forms", files))
+
+    assert [one.id for one in listed.tasks] == [f"{split}-{at}" for split in ("train", "val") for at in range(3)]
+    assert "sealed" not in str(listed.files) and "test-" not in str(listed.files)

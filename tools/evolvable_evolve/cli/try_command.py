@@ -49,7 +49,12 @@ _LIMITS = ("cost", "tokens", "calls")
 
 @command("try")
 @click.argument("skill", type=REF, required=False, metavar="SKILL")
-@click.option("--from", "source", default="", help="sessions, a table (.csv, .tsv, .jsonl), or - for prompts by stdin.")
+@click.option(
+    "--from",
+    "source",
+    default="",
+    help="sessions, FILE.csv (.tsv, .jsonl), environment:NAME, or -: prompts by stdin.",
+)
 @click.option("--prompt", "prompts", multiple=True, help="A task without an expected answer; repeatable.")
 @click.option("--executor", default="", help="Who does the tasks: claude:MODEL, codex:MODEL, ..., or a name.")
 @click.option("--judge", default="", help="Who compares answers that nothing checks.")
@@ -79,7 +84,7 @@ def try_command(
     with state.library() as (library, caller):
         refs = [skill] if skill is not None else _own_skills(library, caller)
         judge = given["judge"] or next(iter(means.answering("judge")), "")
-        listed = _gather(state, library, source, prompts, judge)
+        listed = _gather(state, library, caller, refs, source, prompts, judge)
         listed = _approve_part(state, listed, _leave_out(listed, given["leave_out"]))
         plan, left = plan_try(library, caller, refs, listed, spec, given["repeats"])
         listed = _approve_part(state, listed, left)
@@ -142,12 +147,25 @@ def _executor_name(spec: Mapping[str, Any]) -> str:
     return str(spec.get("name") or (f"{kind}:{model}" if model else kind))
 
 
-def _gather(state: CommandContext, library: Library, source: str, prompts: tuple[str, ...], judge: str) -> TryTaskList:
+def _gather(
+    state: CommandContext,
+    library: Library,
+    caller: Caller,
+    refs: list[Ref],
+    source: str,
+    prompts: tuple[str, ...],
+    judge: str,
+) -> TryTaskList:
     """Return the tasks that the options name; by default those of finished sessions."""
     if prompts:
         return evolution.tasks_of_prompts(prompts)
     if source == "-":
         return evolution.tasks_of_prompts(sys.stdin.read().splitlines())
+    if source.startswith(f"{Kind.ENVIRONMENT}:"):
+        ref = Ref.parse(source)
+        listed = evolution.tasks_of_set(evolution.load_taskset(library, caller, ref)[0])
+        searched = evolution.find_searched(library.store.home, ref, refs)
+        return listed.without({one.id: searched[one.id] for one in listed.tasks if one.id in searched})
     if source and source != _SESSIONS:
         return evolution.tasks_of_table(Path(source))
     places = read_machine(state.config().project).transcripts

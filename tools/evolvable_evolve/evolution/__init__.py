@@ -162,6 +162,7 @@ if TYPE_CHECKING:
         tasks_of_answers,
         tasks_of_draft,
         tasks_of_prompts,
+        tasks_of_set,
         tasks_of_table,
         try_checks,
     )
@@ -196,7 +197,7 @@ if TYPE_CHECKING:
         to_bill,
     )
     from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
-    from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, plan_try, read_try, start_try
+    from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, find_searched, plan_try, read_try, start_try
 else:
     __getattr__ = late_names(
         __name__,
@@ -243,7 +244,7 @@ else:
                 "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
                 "check_taskset count_by_category count_by_split draft_from_sessions look_at "
                 "propose_session_tasks read_table record_shown_test redact_file tasks_of_answers tasks_of_draft "
-                "tasks_of_prompts tasks_of_table try_checks"
+                "tasks_of_prompts tasks_of_set tasks_of_table try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
@@ -256,7 +257,7 @@ else:
                 "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
             ),
             "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
-            "try_start": "StartedTry TryPlan plan_try read_try start_try",
+            "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",
         },
     )
 
@@ -366,6 +367,7 @@ __all__ = [
     "executor_kind",
     "find_opportunities",
     "find_run",
+    "find_searched",
     "finish_removals",
     "fold_records",
     "format_mean",
@@ -427,6 +429,7 @@ __all__ = [
     "tasks_of_answers",
     "tasks_of_draft",
     "tasks_of_prompts",
+    "tasks_of_set",
     "tasks_of_table",
     "to_bill",
     "translate_damage",

@@ -103,6 +103,17 @@ def plan_try(
     return _with_costs(plan, library.store.home, executor), listed
 
 
+def find_searched(home: Path, task_set: Ref, refs: Sequence[Ref]) -> dict[str, str]:
+    """Return the tasks of a set that an adopted search for these resources used, with the reason to leave them out."""
+    own, found = {ref.name for ref in refs}, dict[str, str]()
+    for _, state in iter_run_states(home):
+        named = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
+        live = bool(state.adoption) and not state.adoption.get("undone")
+        if live and named.name == task_set.name and own & {Ref.parse(one[0]).name for one in state.adoption["changes"]}:
+            found |= dict.fromkeys(state.tasks, "taught: a search learned the skill from it")
+    return found
+
+
 def _too_few(tasks: Sequence[TryTask], listed: TryTaskList) -> InvalidArgument:
     reasons: dict[str, int] = {}
     for why in listed.left_out.values():

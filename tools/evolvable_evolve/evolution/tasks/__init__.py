@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         tasks_of_answers,
         tasks_of_draft,
         tasks_of_prompts,
+        tasks_of_set,
         tasks_of_table,
     )
 else:
@@ -63,7 +64,7 @@ else:
             "table_import": "ImportedTable TableColumns read_table",
             "try_tasks": (
                 "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_answers tasks_of_draft "
-                "tasks_of_prompts tasks_of_table"
+                "tasks_of_prompts tasks_of_set tasks_of_table"
             ),
         },
     )
@@ -102,6 +103,7 @@ __all__ = [
     "tasks_of_answers",
     "tasks_of_draft",
     "tasks_of_prompts",
+    "tasks_of_set",
     "tasks_of_table",
     "try_checks",
 ]

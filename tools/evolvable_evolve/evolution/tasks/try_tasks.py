@@ -13,6 +13,7 @@ from typing import Any
 
 from evolvable_evolve.evolution.candidates import LeakCorpus, Program
 from evolvable_evolve.evolution.task import Split, Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.tasks.holdout import hold_out_test
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
 from evolvable_evolve.evolution.tasks.session_import import SESSION_SOURCE, SessionDraft, sessions_behind_proposals
 from evolvable_evolve.evolution.tasks.table_import import TableColumns, read_table, table_header
@@ -146,6 +147,16 @@ def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
     listed = _listed("sessions", records, draft.files)
     needs = [] if judged else [task.id for task in _tasks(listed) if task.scorer.type == "judge"]
     return listed.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))
+
+
+def tasks_of_set(taskset: TaskSet) -> TryTaskList:
+    """Return train and validation of a task set; nothing of its sealed test is read. Raises InvalidArgument."""
+    if LINES not in taskset.files:
+        raise InvalidArgument(f"{taskset.name} has a folder for each task.", f"Tasks are taken from {LINES} alone.")
+    open_tasks, _ = hold_out_test(taskset)
+    known = {task.id for task in (*open_tasks.train, *open_tasks.val)}
+    records = [one for one in map(json.loads, _lines(taskset.files)) if one["id"] in known]
+    return _listed(f"train and validation of {taskset.name}", records, open_tasks.files)
 
 
 def _tasks(listed: TryTaskList) -> Sequence[Task]:
