@@ -54,8 +54,10 @@ SKILLS = {
 }
 
 SCENES = {
+    "home": "/",
     "inbox": "/inbox",
-    "resource": "/resource/skill:pdf-forms",
+    "library": "/library",
+    "resource": "/resource/skill:pdf-forms?to=2",
     "search": "/search?task=fill+in+the+fields+of+a+PDF+form",
 }
 """Picture -> the page that it shows."""

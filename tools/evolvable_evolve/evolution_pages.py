@@ -28,6 +28,7 @@ from evolvable_evolve.evolution import (
     stop_run,
     word_changes,
 )
+from evolvable_evolve.learning_overview import draw_learning
 from evolvable_evolve.promoted_runs import draw_promoted
 from evolvable_server.page_kit import PageForm, PageKit, PageParts, PageSite
 from evolvable_store.errors import InvalidArgument
@@ -58,7 +59,8 @@ class EvolutionPages:
             page.PageView("/evolution/{run}/adopt", self._adoption),
         )
         actions = (page.PageAction("evolve adopt", self._adopt), page.PageAction("evolve stop", self._stop))
-        return PageParts(views, actions, ("evolution", "/evolution", "Evolution"), partial(draw_promoted, page))
+        section = ("evolution", "/evolution", "Evolution")
+        return PageParts(views, actions, section, partial(draw_promoted, page), partial(draw_learning, page))
 
     def _evolution(self, site: PageSite, asked: PageForm) -> Any:
         """List the runs of the library."""

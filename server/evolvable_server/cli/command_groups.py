@@ -23,6 +23,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "audit_commands": ("audit",),
     "look_commands": ("show", "diff"),
     "status_command": ("status",),
+    "digest_command": ("digest",),
     "version_commands": ("log", "update", "restore", "remove", "undo"),
     "editor_commands": ("new", "edit"),
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
@@ -43,6 +44,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "scan_command": ("scan",),
     "lifecycle_commands": ("recover", "uninstall"),
+    "upgrade_command": ("upgrade",),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""

@@ -133,6 +133,7 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.statistics import alpha_of_look
     from evolvable_evolve.evolution.task import (
         ModelUsage,
+        RegisteredScorer,
         Rollout,
         Score,
         ScorerSpec,
@@ -172,8 +173,10 @@ if TYPE_CHECKING:
         is_approved,
         list_commands,
         load_taskset,
+        named_scorers,
         needs_commands,
         read_taskset_path,
+        refuse_changed,
         refuse_unapproved,
         refuse_untrusted,
         registered_scorers,
@@ -239,7 +242,9 @@ else:
             "scorers": "TaskSetScorer",
             "start": "Opportunities StartedRun find_opportunities start_run",
             "statistics": "alpha_of_look",
-            "task": "ModelUsage Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome",
+            "task": (
+                "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
+            ),
             "tasks": (
                 "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
                 "check_taskset count_by_category count_by_split draft_from_sessions look_at "
@@ -248,8 +253,8 @@ else:
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
-                "read_taskset_path refuse_unapproved refuse_untrusted registered_scorers render_splits "
-                "write_files"
+                "named_scorers read_taskset_path refuse_changed refuse_unapproved refuse_untrusted "
+                "registered_scorers render_splits write_files"
             ),
             "tasks.reader": "InvalidTaskSet scorer_files",
             "trials": (
@@ -307,6 +312,7 @@ __all__ = [
     "REPAIRS",
     "RayBackend",
     "RayCluster",
+    "RegisteredScorer",
     "RemovedRun",
     "RepairTag",
     "Reservation",
@@ -392,6 +398,7 @@ __all__ = [
     "make_program",
     "monitor_adoptions",
     "named_model",
+    "named_scorers",
     "needs_commands",
     "parse_executor_spec",
     "parse_price",
@@ -411,6 +418,7 @@ __all__ = [
     "read_try",
     "record_shown_test",
     "redact_file",
+    "refuse_changed",
     "refuse_unapproved",
     "refuse_untrusted",
     "registered_scorers",

@@ -25,7 +25,19 @@ MAX_COMMAND = 20_000
 MAX_PARTS = 200
 """Simple commands of a line of which it is told whether they ran."""
 
-COMMAND_TOOLS = frozenset(("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec"))
+COMMAND_TOOLS = frozenset(
+    (
+        "Bash",
+        "shell",
+        "shell_command",
+        "exec_command",
+        "local_shell",
+        "unified_exec",
+        "run_shell_command",
+        "Execute",
+        "bash",
+    )
+)
 """Tools of clients that run a line of shell."""
 
 READERS = frozenset(("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg"))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from evolvable_tools.review.review_request import (
         EVIDENT,
         TYPED,
+        EvidenceSpan,
         ReviewRequest,
         build_request,
         data_for_model,
@@ -65,7 +66,9 @@ else:
                 "BudgetLeft LastReview OverBudget QuestionUsage ReviewBudget ReviewSettings ReviewStatus "
                 "parse_budget reserve review_status settle stricter_budget"
             ),
-            "review_request": "EVIDENT ReviewRequest TYPED build_request data_for_model skill_bodies to_plain",
+            "review_request": (
+                "EVIDENT EvidenceSpan ReviewRequest TYPED build_request data_for_model skill_bodies to_plain"
+            ),
             "review_results": "Compressed Reviewed",
             "rules": "MIN_QUOTE RuleContext flatten_quote",
             "service": "MAX_TOKENS MODES WAITS pause_gc review_session submit_review work_queue",
@@ -82,6 +85,7 @@ __all__ = [
     "CandidateKind",
     "Compressed",
     "EVIDENT",
+    "EvidenceSpan",
     "FOLDER",
     "LastReview",
     "MAX_TOKENS",

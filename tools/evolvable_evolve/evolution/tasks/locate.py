@@ -8,7 +8,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -128,13 +128,20 @@ def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> di
     named: what the person registered, None where nothing is. Raise Refused for a name that is not registered, and for
     a command that would run files of the task set: nobody approved those.
     """
-    commands = named or NamedCommands("scorer")
-    found = {}
+    found = dict[str, RegisteredScorer]()
     for name, task in scorer_names(tasks).items():
         try:
-            words = commands.get(name).words
+            found |= named_scorers([name], named)
         except Refused as error:
             raise Refused(f"Task {task} names the scorer {ascii(name)}. {error}", error.hint) from None
+    return found
+
+
+def named_scorers(names: Iterable[str], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
+    """Return the scorers of these names, as the person registered them. Raise Refused as `registered_scorers`."""
+    commands, found = named or NamedCommands("scorer"), dict[str, RegisteredScorer]()
+    for name in names:
+        words = commands.get(name).words
         if any("{taskset}" in word for word in words):
             text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
             raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
