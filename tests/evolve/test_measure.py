@@ -23,6 +23,7 @@ from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left
 from evolvable_evolve.evolution.statistics.staged_test import stratified_permutation_p_value
 from evolvable_evolve.evolution.task import Split
 from evolvable_evolve.evolution.tasks.reader import read_taskset
+from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
@@ -105,6 +106,10 @@ def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_p
     assert len(sealed.opened_for) >= 1 and state.candidates[state.verdict["candidate"]].name == "c1"
     worse, better = state.verdict["p_worse"], state.verdict["p"]
     assert state.verdict["p_two_sided"] == pytest.approx(min(1.0, 2 * min(worse, better)))
+    words = {"PROMOTE": "helps (+", "HARMFUL": "harms (-", "NOT SUPPORTED": "makes no difference of more than"}
+    answer = verdict_line(state, ())
+    assert answer.startswith(f"forms {words[verdict]}"), answer
+    assert ("Worse in validation: " in answer) == (verdict == "HARMFUL")
 
 
 @pytest.mark.process

@@ -209,9 +209,5 @@ def help_sections() -> dict[str, dict[str, str]]:
 
 
 def first_commands() -> dict[str, str]:
-    """Return the commands that the help shows first -> summary, as far as this installation has them.
-
-    Before there is a command `try`, the help shows what it stands for.
-    """
-    names = [name if name != "try" or name in VERBS else "evolve measure" for name in FIRST]
-    return {name: _summary(name) for name in names if name in VERBS or name in GROUPS}
+    """Return the commands that the help shows first -> summary, as far as this installation has them."""
+    return {name: _summary(name) for name in FIRST if name in VERBS or name in GROUPS}

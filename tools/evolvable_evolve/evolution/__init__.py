@@ -151,6 +151,7 @@ if TYPE_CHECKING:
         SessionTaskSet,
         TableColumns,
         TaskSetCheck,
+        TryTaskList,
         asks_about_templates,
         check_taskset,
         count_by_category,
@@ -162,6 +163,11 @@ if TYPE_CHECKING:
         read_table,
         record_shown_test,
         redact_file,
+        tasks_of_answers,
+        tasks_of_draft,
+        tasks_of_prompts,
+        tasks_of_set,
+        tasks_of_table,
         try_checks,
     )
     from evolvable_evolve.evolution.tasks.locate import (
@@ -197,6 +203,8 @@ if TYPE_CHECKING:
         parse_trial,
         to_bill,
     )
+    from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
+    from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, find_searched, plan_try, read_try, start_try
 else:
     __getattr__ = late_names(
         __name__,
@@ -242,10 +250,10 @@ else:
                 "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
             ),
             "tasks": (
-                "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck "
+                "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
                 "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
-                "find_task_templates look_at propose_session_tasks read_table record_shown_test "
-                "redact_file try_checks"
+                "find_task_templates look_at propose_session_tasks read_table record_shown_test redact_file "
+                "tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
@@ -257,6 +265,8 @@ else:
                 "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend Reservation "
                 "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
             ),
+            "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
+            "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",
         },
     )
 
@@ -322,14 +332,17 @@ __all__ = [
     "Score",
     "ScorerSpec",
     "SessionTaskSet",
+    "SkillTrial",
     "SpendLimit",
     "Split",
     "SplitRatios",
     "StartedMeasurement",
     "StartedRun",
+    "StartedTry",
     "SubmittedAnswer",
     "TableColumns",
     "Task",
+    "TaskAnswers",
     "TaskSet",
     "TaskSetCheck",
     "TaskSetScorer",
@@ -339,6 +352,9 @@ __all__ = [
     "TrialBackend",
     "TrialJob",
     "TrialOutcome",
+    "TryPlan",
+    "TryResult",
+    "TryTaskList",
     "adopt",
     "alpha_of_look",
     "approve",
@@ -364,6 +380,7 @@ __all__ = [
     "find_opportunities",
     "find_run",
     "find_task_templates",
+    "find_searched",
     "finish_removals",
     "fold_records",
     "format_mean",
@@ -394,6 +411,7 @@ __all__ = [
     "parse_price",
     "parse_strict_json",
     "parse_trial",
+    "plan_try",
     "planned_trials",
     "preview_adoption",
     "propose_session_tasks",
@@ -404,6 +422,7 @@ __all__ = [
     "read_status",
     "read_table",
     "read_taskset_path",
+    "read_try",
     "record_shown_test",
     "redact_file",
     "refuse_changed",
@@ -420,12 +439,19 @@ __all__ = [
     "shorten",
     "start_measurement",
     "start_run",
+    "start_try",
     "stop_run",
     "submit_answer",
+    "tasks_of_answers",
+    "tasks_of_draft",
+    "tasks_of_prompts",
+    "tasks_of_set",
+    "tasks_of_table",
     "to_bill",
     "translate_damage",
     "try_checks",
     "unadopt",
+    "word_changes",
     "write_below",
     "write_files",
     "write_report",

@@ -50,6 +50,18 @@ if TYPE_CHECKING:
         sketch_set,
     )
     from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
+    from evolvable_evolve.evolution.tasks.try_tasks import (
+        COMPARED,
+        TryTask,
+        TryTaskList,
+        find_exposed,
+        find_taught,
+        tasks_of_answers,
+        tasks_of_draft,
+        tasks_of_prompts,
+        tasks_of_set,
+        tasks_of_table,
+    )
 else:
     __getattr__ = late_names(
         __name__,
@@ -69,11 +81,16 @@ else:
                 "Alike TaskKinds TextSketch count_effective describe_claim find_groups find_kinds sketch_set"
             ),
             "table_import": "ImportedTable TableColumns read_table",
+            "try_tasks": (
+                "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_answers tasks_of_draft "
+                "tasks_of_prompts tasks_of_set tasks_of_table"
+            ),
         },
     )
 
 __all__ = [
     "Alike",
+    "COMPARED",
     "HeldOutTest",
     "ImportedTable",
     "IssueLevel",
@@ -89,6 +106,8 @@ __all__ = [
     "TestRunner",
     "TextSketch",
     "asks_about_templates",
+    "TryTask",
+    "TryTaskList",
     "check_taskset",
     "count_by_category",
     "count_by_split",
@@ -99,6 +118,8 @@ __all__ = [
     "find_groups",
     "find_kinds",
     "find_task_templates",
+    "find_exposed",
+    "find_taught",
     "format_ids",
     "hold_out_test",
     "look_at",
@@ -109,5 +130,10 @@ __all__ = [
     "redact_file",
     "refuse_learned_sessions",
     "sketch_set",
+    "tasks_of_answers",
+    "tasks_of_draft",
+    "tasks_of_prompts",
+    "tasks_of_set",
+    "tasks_of_table",
     "try_checks",
 ]

@@ -319,21 +319,22 @@ class IntegrityGuard:
     """Says why nothing that is measured now is worth anything, or ''.
 
     files: those that the executor's command may run, as they are to be; place: where it has those whose path is not
-    absolute. ref: the version of the environment. It may be asked as often as something ends.
+    absolute. ref: the version of the environment, None for tasks that the run keeps itself. It may be asked as often as
+    something ends.
     """
 
     def __init__(
         self,
         library: Library,
         caller: Caller,
-        ref: Ref,
+        ref: Ref | None,
         files: Mapping[str, bytes],
         place: Path,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._ref, self._clock = library.store, ref, clock
         # Its versions stay readable, also when somebody removes it from the library meanwhile.
-        self._head = library.store.head(ref.at(None), caller.scopes)
+        self._head = library.store.head(ref.at(None), caller.scopes) if ref is not None else None
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._first, self._looked = self._stored(), clock()
@@ -368,5 +369,7 @@ class IntegrityGuard:
         return False
 
     def _stored(self) -> dict[str, bytes]:
+        if self._head is None or self._ref is None:
+            return {}
         files = self._store.files(self._head, self._ref.version)
         return {path: hashlib.sha256(file.data).digest() for path, file in files.items()}
