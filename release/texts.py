@@ -121,8 +121,8 @@ def _upgrade(identity: Identity, version: str) -> str:
     if not identity.published:
         return ""
     return (
-        "From the package index, `evolvable upgrade VERSION` takes that version, and no other. This page belongs to"
-        f" {version}.\n"
+        "From the package index, `evolvable care upgrade VERSION` takes that version, and no other. This page belongs"
+        f" to {version}.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Upgrade an installation to a later version and back, as a person does it: with `evolvable upgrade`, from wheels."""
+"""Upgrade an installation to a later version and back, as a person does: `evolvable care upgrade`, from wheels."""
 
 import os
 import re

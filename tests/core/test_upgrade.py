@@ -1,4 +1,4 @@
-"""`evolvable upgrade` replaces the program only by one that is ours, and says what it would run before it does."""
+"""`evolvable care upgrade` replaces the program only by one that is ours, and says what it would run before it does."""
 
 import json
 import sys

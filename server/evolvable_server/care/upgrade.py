@@ -117,7 +117,7 @@ def _read_source(source: str) -> tuple[str, str]:
         if (name := index_name()) is None:
             raise UpgradeRefused(
                 f"This version names no package index, so nothing installs {source} by its number.",
-                "Name a wheel, or a clone: git pull, then `evolvable upgrade FOLDER`.",
+                "Name a wheel, or a clone: git pull, then `evolvable care upgrade FOLDER`.",
             )
         return source, f"{name}=={source}"
     raise InvalidArgument(

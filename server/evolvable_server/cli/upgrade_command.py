@@ -68,6 +68,6 @@ def _show(done: Upgraded, former: str | None) -> None:
         say(f"The new version does not open the library: {done.library}")
     say("Windows that are open run the old version until you restart them.")
     origin = f", which came from {former}" if former else ""
-    say(f"To go back: `evolvable upgrade SOURCE` with {done.before}{origin}.")
+    say(f"To go back: `evolvable care upgrade SOURCE` with {done.before}{origin}.")
     if done.backup:
         say(f"If it then refuses the library: `evolvable backup restore {done.backup}`.")

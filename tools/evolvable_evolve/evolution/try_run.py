@@ -12,7 +12,7 @@ from evolvable_evolve.evolution.acceptance import ExecutorFailing
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.sealed_arms import repeat_slow
+from evolvable_evolve.evolution.sealed_arms import repeat_unfinished
 from evolvable_evolve.evolution.statistics import (
     DEFAULT_STAGES,
     MIN_NET,
@@ -126,7 +126,7 @@ async def _run_stage(run: RunContext, arms: Sequence[_Arm], stage: int) -> list[
     programs = [run.base, *(arm.program for arm in arms)]
     requests: list[TrialRequest] = [(program, task, stage - 1) for task in run.val for program in programs]
     trials = await run.measure(requests, f"try/{stage}")
-    trials = await repeat_slow(run, programs, requests, trials, _ALONE, run.trials, f"try/alone-{stage}")
+    trials = await repeat_unfinished(run, programs, requests, trials, _ALONE, run.trials, f"try/alone-{stage}")
     missing = [at for at, one in enumerate(trials) if not one.outcome.counts]
     if missing:
         again = await run.measure([requests[at] for at in missing], f"try/again-{stage}")
