@@ -272,7 +272,7 @@ def test_a_diff_is_coloured_on_a_terminal(machine):
         "read_commands",
         "version_commands",
         "folder_commands",
-        "doctor",
+        "doctor_command",
         "maintenance",
         "archive_commands",
     ],

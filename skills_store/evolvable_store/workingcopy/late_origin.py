@@ -48,32 +48,34 @@ def record_maker(
 
 
 class RecentImports:
-    """The imports of one folder that nobody answers for, while git may still turn out to have brought them."""
+    """The imports of one folder that nobody answers for, while git may still turn out to have brought them.
+
+    imported: by directory when that was, and as which version.
+    """
 
     def __init__(
         self, store: Store, folder: WatchedFolder, status: StatusReader, plan: SyncPlan, gate: HoldPolicy | None
     ) -> None:
         self._store, self._folder, self._status, self._plan, self._gate = store, folder, status, plan, gate
-        self._imported: dict[str, tuple[float, int]] = {}
+        self.imported: dict[str, tuple[float, int]] = {}
 
     @property
     def directories(self) -> set[str]:
         """The directories that `judge` asks about."""
-        return set(self._imported)
+        return set(self.imported)
 
-    def note(self, directory: str, version: int, principal: Principal) -> None:
-        """Remember an import as this version, where nobody answers for it and the directory is in a repository."""
-        if principal is Principal.UNKNOWN and self._plan.origins.repositories(self._folder.path / directory):
-            self._imported[directory] = (time.time(), version)
+    def note(self, directory: str, version: int) -> None:
+        """Remember an import that nobody answers for, of a directory in a repository."""
+        self.imported[directory] = (time.time(), version)
 
     def judge(self) -> list[HeldContent]:
         """Record git as the maker where it moved the index or HEAD since; return what is held for that."""
         origins, found = self._plan.origins, []
-        for directory, (at, version) in list(self._imported.items()):
+        for directory, (at, version) in list(self.imported.items()):
             moved = origins.moved_since(directory, at)
             if time.time() - at <= MOVED_SECONDS or moved and origins.activity(directory):
                 continue
-            del self._imported[directory]
+            del self.imported[directory]
             held = self._record_git(directory, version) if moved else None
             found += [held] if held else []
         return found

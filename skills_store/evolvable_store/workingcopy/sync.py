@@ -143,7 +143,7 @@ class WorkingCopy:
                 if wanted is None:
                     self._recover(sync)
                     is_new = self._plan.begin()
-                    sync.held += self.recent_imports.judge()
+                    sync.held += self.recent_imports.judge() if self.recent_imports.imported else []
                     wanted = self._wanted(directories, sync)
                 self._plan.is_new = is_new
                 self._plan.held = self._held_files.of_folder(self.folder)
@@ -354,7 +354,9 @@ class WorkingCopy:
             assert written.version is not None
             who = edit.identity.principal
             sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
-            self.recent_imports.note(edit.look.directory, written.version, who)
+            place = self.folder.path / edit.look.directory
+            if who is Principal.UNKNOWN and self._plan.origins.repositories(place):
+                self.recent_imports.note(edit.look.directory, written.version)
             if edit.ref.name != edit.look.name:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
 
