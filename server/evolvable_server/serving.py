@@ -25,6 +25,7 @@ from evolvable_server.app import (
     make_caller,
     marks_agents,
 )
+from evolvable_server.auto_switch import read_switch
 from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
@@ -312,6 +313,17 @@ class Serving:
 
         learn_ended_sessions(self._config, self.library, self._closed.is_set)
 
+    def _review(self) -> None:
+        """Start the reviews that are due since the last start, where the person switched automatic reviews on."""
+        if not read_switch(self._home).projects or self._closed.wait(LEARN_SECONDS):
+            return
+        from evolvable_server.auto_review import start_if_due  # few switched them on
+
+        try:
+            start_if_due(self._config)
+        except OSError as error:
+            log.warning("Sessions were not reviewed: %s", error)
+
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
@@ -330,6 +342,7 @@ class Serving:
             threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             self._hints.start()
             threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
+            threading.Thread(target=self._review, name="evolvable-review", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

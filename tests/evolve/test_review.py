@@ -304,8 +304,21 @@ def test_an_unsettled_outcome_teaches_no_skill(library, tmp_path):
     late = Labelled("late", BY_NAME["pnpm"].events[:3], frozenset())
     library.store.clock.now = START
     begun = review(library, late, tmp_path)
-    done = submit(library, begun, generates(begun, "we use pnpm here, not npm"))
+    done = submit(library, begun, generates(begun, "Install the dependencies of the front end"))
     assert refusals(done) == ["not_settled"]
+
+
+def test_a_correction_of_the_last_turn_becomes_an_edit_and_one_that_is_taken_back_does_not(library, tmp_path):
+    library.store.clock.now = START
+    wrong = "No, wrong. Always generate migrations with alembic revision"
+    events = (Say("Add a column to the orders table."), Say("I wrote it.", agent=True), Say(f"{wrong}."))
+    begun = review(library, Labelled("last-turn", events, frozenset()), tmp_path)
+    assert [one.ref for one in submit(library, begun, generates(begun, wrong)).proposals] == ["skill:db-migrations"]
+
+    proposal_inbox.reject(library, proposal_inbox.list_waiting(library)[0].proposal_id, "not yet")
+    back = (*events, Say("I did.", agent=True), Say("No, that was wrong of me: revert that."))
+    begun = review(library, Labelled("taken-back", back, frozenset()), tmp_path)
+    assert refusals(submit(library, begun, generates(begun, wrong))) == ["not_settled"]
 
 
 def test_what_waits_or_was_rejected_is_not_proposed_again_without_new_evidence(library, tmp_path):

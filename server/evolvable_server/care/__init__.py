@@ -18,6 +18,14 @@ if TYPE_CHECKING:
         format_of,
         import_source,
     )
+    from evolvable_server.care.auto_reviews import (
+        AutoStatus,
+        auto_line,
+        auto_status,
+        budget_words,
+        switch_off,
+        switch_on,
+    )
     from evolvable_server.care.client_connections import (
         ClientCheck,
         ClientState,
@@ -40,6 +48,7 @@ else:
         __name__,
         {
             "archives": "ExportResult FORMATS ImportResult back_up export format_of import_source",
+            "auto_reviews": "AutoStatus auto_line auto_status budget_words switch_off switch_on",
             "client_connections": (
                 "ClientCheck ClientState FoundClient check_connections connect_client find_clients "
                 "install_plugin is_own_plugin sample_task titles"
@@ -53,6 +62,7 @@ else:
     )
 
 __all__ = [
+    "AutoStatus",
     "ClientCheck",
     "ClientState",
     "Connected",
@@ -62,7 +72,10 @@ __all__ = [
     "Health",
     "ImportResult",
     "Uninstalled",
+    "auto_line",
+    "auto_status",
     "back_up",
+    "budget_words",
     "check_connections",
     "connect_client",
     "describe_changes",
@@ -80,6 +93,8 @@ __all__ = [
     "read_record",
     "sample_task",
     "setup_offers",
+    "switch_off",
+    "switch_on",
     "take_record",
     "titles",
     "write_record",

@@ -42,7 +42,7 @@ from evolvable_tools.review import Compressed
 
 if TYPE_CHECKING:
     from evolvable_tools import Caller, Library
-    from evolvable_tools.review import AssetFiles, BudgetLeft, LastReview, Reviewed, ReviewSettings, ReviewStatus
+    from evolvable_tools.review import AssetFiles, LastReview, Reviewed, ReviewSettings, ReviewStatus
     from evolvable_tools.sessions import SessionPage
 
 # Start time: only `review` and `compress` need the reviewer.
@@ -96,19 +96,38 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
 
 
 @command("review")
-@click.argument("session", required=False, metavar="[SESSION]")
+@click.argument("words", nargs=-1, metavar="[SESSION | auto on | auto off]")
 @click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
 @click.option("--answer", type=click.File("rb"), help="Hand in the answer to a review request: JSON with review_id.")
 @click.option("--status", is_flag=True, help="What waits, what the last review came to, what budget is left.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
+@click.option("--budget", metavar="LIMITS", help="With `auto on`: of a day, such as tokens=300000,money=2.")
+@click.option("--skill", "skills", metavar="REF", multiple=True, help="With `auto`: make its lessons at once.")
 def review_command(
-    state: CommandContext, session: str | None, queue: bool, answer: click.File | None, status: bool, limit: int
+    state: CommandContext,
+    words: tuple[str, ...],
+    queue: bool,
+    answer: click.File | None,
+    status: bool,
+    limit: int,
+    budget: str | None,
+    skills: tuple[str, ...],
 ) -> Output[Any]:
     """Learn from finished sessions.
 
     SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. `evolvable role model
     role reviewer` names the reviewer model; without one, a review request is written for an agent to answer.
+
+    `auto on` has each session of this project reviewed after its end: by the reviewer model, else by the client that
+    held it, within a daily budget. `auto off` takes that back, and `auto` shows it.
     """
+    if words[:1] == ("auto",) and len(words) <= 2:
+        from evolvable_server.cli.auto_commands import run_auto
+
+        return run_auto(state, words[1] if len(words) == 2 else "show", budget, skills)
+    if len(words) > 1 or budget is not None or skills:
+        raise click.UsageError("Name one session. --budget and --skill go with `auto on`.")
+    session = words[0] if words else None
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.model_setup import review_settings
@@ -211,6 +230,8 @@ def _counts(numbers: Mapping[str, int]) -> str:
 
 
 def _show_status(found: "ReviewStatus") -> None:
+    from evolvable_server.care import budget_words  # start time, as above
+
     who = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[tuple[Cell, Cell]] = [
@@ -222,7 +243,7 @@ def _show_status(found: "ReviewStatus") -> None:
         ),
         (("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")),
         (("last", "bold"), _last(found.last)),
-        (("left today", "bold"), _left(found.left)),
+        (("left today", "bold"), budget_words(found.left)),
     ]
     show_fields(rows)
 
@@ -240,12 +261,6 @@ def _last(last: "LastReview | None") -> str:
     shown = f" It showed {_counts(last.signals)}." if last.signals else ""
     refused = "".join(f" Refused: {one}" for one in last.refused[:3])
     return f"{local_time(last.at)}, session {last.session}: {said}{shown}{refused}"
-
-
-def _left(left: "BudgetLeft") -> str:
-    money = "" if left.money is None or left.of_money is None else f", {left.money:.2f} of {left.of_money:.2f} in money"
-    tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
-    return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"
 
 
 MOST = 64 << 20

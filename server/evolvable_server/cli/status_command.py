@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolvable_server.auto_switch import read_switch
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
 from evolvable_server.clients import SHORTEN, crowded_list
@@ -37,6 +38,7 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
             problems=problems,
             near_duplicates=take_pairs(library),
             listing=_listing(state, library),
+            reviews=_reviews(state, library),
         )
     return Output(found, _show_status)
 
@@ -45,6 +47,16 @@ def _listing(state: CommandContext, library: Library) -> str:
     """Return the line on the list in which Claude Code leaves out descriptions, '' where it leaves out none."""
     crowded = crowded_list(library, read_machine(state.config().project))
     return f"{crowded.text}; `{SHORTEN}` lists fewer" if crowded else ""
+
+
+def _reviews(state: CommandContext, library: Library) -> str:
+    """Return the line on automatic reviews, '' where they are off."""
+    config = state.config()
+    if not read_switch(config.home).projects:
+        return ""
+    from evolvable_server.care import auto_line  # few switched them on
+
+    return auto_line(config, library)
 
 
 def _folder(one: WatchedRoot) -> str:
@@ -131,6 +143,7 @@ def _show_status(found: LibraryStatus) -> None:
     rows += _rows("listed", [found.listing] if found.listing else [])
     if found.windows:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
+    rows += _rows("reviews", [found.reviews] if found.reviews else [])
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])

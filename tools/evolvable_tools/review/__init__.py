@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ReviewBudget,
         ReviewSettings,
         ReviewStatus,
+        budget_left,
         parse_budget,
         reserve,
         review_status,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         MODES,
         WAITS,
         pause_gc,
+        reclaim_abandoned,
         review_session,
         submit_review,
         work_queue,
@@ -63,12 +65,12 @@ else:
             "context_compression": "AssetFiles FOLDER compress_history",
             "review_config": (
                 "BudgetLeft LastReview OverBudget QuestionUsage ReviewBudget ReviewSettings ReviewStatus "
-                "parse_budget reserve review_status settle stricter_budget"
+                "budget_left parse_budget reserve review_status settle stricter_budget"
             ),
             "review_request": "EVIDENT ReviewRequest TYPED build_request data_for_model skill_bodies to_plain",
             "review_results": "Compressed Reviewed",
             "rules": "MIN_QUOTE RuleContext flatten_quote",
-            "service": "MAX_TOKENS MODES WAITS pause_gc review_session submit_review work_queue",
+            "service": "MAX_TOKENS MODES WAITS pause_gc reclaim_abandoned review_session submit_review work_queue",
             "session_signals": "SessionSignal session_steps signals",
         },
     )
@@ -102,6 +104,7 @@ __all__ = [
     "TYPED",
     "WAITS",
     "admit",
+    "budget_left",
     "build_request",
     "compress_history",
     "data_for_model",
@@ -110,6 +113,7 @@ __all__ = [
     "parse_budget",
     "parse_candidate",
     "pause_gc",
+    "reclaim_abandoned",
     "reserve",
     "review_session",
     "review_status",

@@ -57,6 +57,9 @@ _WORTH: Mapping[str, int] = CODES["worth"]
 _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
+SAYS_HOW = frozenset({"correction", "user_statement"})
+"""Signals of words by which a person says how work is to be done."""
+
 EVIDENT = LEARNABLE | {"commit"}
 """Signals whose spans are evidence, beside what a person typed."""
 
@@ -89,6 +92,7 @@ def select_evidence(
         for index in signal.spans:
             reasons[index].append(signal.code)
     settled = settled_turns(session, found, now)
+    contradicted = {signal.turn - 1 for signal in found if signal.code == "correction"}
     chosen: list[EvidenceSpan] = []
     room = MAX_CHARS
     for span in sorted(session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)):
@@ -100,7 +104,9 @@ def select_evidence(
             room -= len(text)
             why = tuple(dict.fromkeys(codes)) or ("said_by_user",)
             about = (f"s{span.index}", session.session_id, span.turn, span.origin)
-            chosen.append(EvidenceSpan(*about, why, text, span.turn in settled))
+            # A correction says how work is done, whatever became of that work; unless the next one takes it back.
+            says = span.typed and not SAYS_HOW.isdisjoint(codes) and span.turn not in contradicted
+            chosen.append(EvidenceSpan(*about, why, text, span.turn in settled or says))
     return tuple(sorted(chosen, key=lambda one: int(one.id[1:])))
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,9 +37,9 @@ from evolvable_store.errors import (
     NotFound,
     TryAgain,
 )
-from evolvable_store.storage import Review, Reviews, ReviewState
+from evolvable_store.storage import Proposal, Review, Reviews, ReviewState
 from evolvable_tools import verbs
-from evolvable_tools.approvals import ApprovalPolicy
+from evolvable_tools.approvals import ApprovalPolicy, load_scan
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
@@ -51,7 +51,7 @@ from evolvable_tools.review.review_config import OverBudget, QuestionUsage, Revi
 from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.review_results import ProposedChange, RefusedCandidate, Reviewed
 from evolvable_tools.review.rules import RuleContext
-from evolvable_tools.review.session_signals import REVIEWER
+from evolvable_tools.review.session_signals import REVIEWER, signals
 from evolvable_tools.sessions import Session, read_session
 
 _turn = threading.Lock()
@@ -369,17 +369,29 @@ class _ReviewWork:
 
         Raises TryAgain: the review is called up once more, and makes what is left.
         """
-        if ApprovalPolicy.AUTO not in self.settings.policies.values():
+        if ApprovalPolicy.AUTO not in self.settings.policies.values() and not self.settings.auto_refs:
             return
-        made, how = Caller(Actor.REVIEW, review.session), "made by the policy memory=auto"
+        made = Caller(Actor.REVIEW, review.session)
         for identity in ids:
-            if self.settings.policy(self.library.store.backend.proposals.get(identity).kind) is ApprovalPolicy.AUTO:
+            if how := self.made_by(self.library.store.backend.proposals.get(identity)):
                 try:
                     verbs.approve_together(self.library, made, [identity], "", how, by_policy=True)
                 except TryAgain:
                     raise
                 except EvolvableError:
                     continue
+
+    def made_by(self, proposal: Proposal) -> str:
+        """Return by which setting of the person a proposal is made without a question, '' where they are asked.
+
+        A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
+        """
+        if self.settings.policy(proposal.kind) is ApprovalPolicy.AUTO:
+            return "made by the policy memory=auto"
+        named = str(proposal.ref) in self.settings.auto_refs and proposal.base
+        if not named or self.library.lock is not None or load_scan(proposal.findings).asks:
+            return ""
+        return f"made by `learn review auto --skill {proposal.ref}`"
 
     def done(self, review: Review) -> Reviewed:
         """Return the result of a review that is done."""
@@ -415,48 +427,89 @@ def _counts(packet: ReviewRequest) -> dict[str, int]:
 
 
 SHORTEST = timedelta(minutes=1)
-"""A session that took less is reviewed only on request."""
+"""A session that took less is reviewed only on request, unless the person corrected it."""
+
+TELLING = frozenset({"correction", "user_statement", "asked_for_skill"})
+"""Signals of what a person said: they are worth a review however short the session was."""
 
 FEWEST_TURNS = 2
 
 
+Chooser = Callable[[QueuedSession], tuple[Caller, ReviewSettings] | None]
+"""Returns who reviews a session and how, None for one that is left alone."""
+
+
 def work_queue(
-    library: Library, caller: Caller, settings: ReviewSettings, home: Path, limit: int = 50
+    library: Library,
+    caller: Caller,
+    settings: ReviewSettings | None,
+    home: Path,
+    limit: int = 50,
+    *,
+    choose: Chooser | None = None,
 ) -> Iterator[Reviewed]:
     """Review the sessions that wait, the oldest first, and yields what became of each.
 
     One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
-    further one is tried. One whose transcript cannot be read now waits again too, and the next one is tried. Only what
-    will never be a transcript is struck off. Nothing happens while another process works the queue.
+    further one is tried; a failed answer is counted in its entry. One whose transcript cannot be read now waits again
+    too, and the next one is tried. Only what will never be a transcript is struck off. Nothing happens while another
+    process works the queue. choose: for automatic reviews, in place of `settings`: which sessions, and how.
     """
-    if not settings.on or not (home / "reviews").is_dir():
+    if (settings is not None and not settings.on) or not (home / "reviews").is_dir():
         return
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
             reclaim(home, 0)  # the process that took it held this lock, and is gone
-            for _ in range(min(limit, len(waiting_sessions(home)))):
-                entry = take_session(home)
-                if entry is None:
+            for waiting in waiting_sessions(home)[:limit]:
+                how = choose(waiting) if choose is not None else (caller, settings) if settings is not None else None
+                if how is None or (entry := take_session(home, waiting.session)) is None:
+                    continue
+                result, blocks = _work_entry(_ReviewWork(library, *how), home, entry)
+                yield result
+                if blocks:
                     return
-                try:
-                    yield _reviewed(_ReviewWork(library, caller, settings), entry)
-                except Invalid as error:
-                    finish_session(entry)  # what is no transcript will not become one
-                    yield Reviewed(None, entry.session, "done", error.text)
-                except (EvolvableError, OSError) as error:
-                    give_back(home, entry)
-                    text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
-                    yield Reviewed(None, entry.session, "waits", text)
-                    if isinstance(error, ProviderError | OverBudget | LibraryError):  # so would the next one
-                        return
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        give_back(home, entry)
-                    raise
-                else:
-                    finish_session(entry)
     except Timeout:
         return
+
+
+def reclaim_abandoned(home: Path) -> int:
+    """Give back what a process took from the queue and did not finish, as it was killed; return how many.
+
+    Nothing happens while a process works the queue.
+    """
+    try:
+        if not any((home / "reviews" / "taken").iterdir()):
+            return 0
+        with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
+            return reclaim(home, 0)
+    except (FileNotFoundError, Timeout):
+        return 0
+
+
+def _work_entry(work: _ReviewWork, home: Path, entry: QueuedSession) -> tuple[Reviewed, bool]:
+    """Review one session that was taken from the queue; return what became of it, and whether the next would wait too.
+
+    Whatever happens, its entry is finished or given back.
+    """
+    try:
+        result = _reviewed(work, entry)
+        if result.state == ReviewState.BEGUN and work.settings.thinker is not None:
+            raise ProviderError("Two answers of the reviewer could not be used.", result.why)
+        finish_session(entry)
+        return result, False
+    except Invalid as error:
+        finish_session(entry)  # what is no transcript will not become one
+        return Reviewed(None, entry.session, "done", error.text), False
+    except (EvolvableError, OSError) as error:
+        text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
+        give_back(home, entry, text if isinstance(error, ProviderError) else "")
+        return Reviewed(None, entry.session, "waits", text), isinstance(
+            error, ProviderError | OverBudget | LibraryError
+        )
+    except BaseException:
+        with contextlib.suppress(OSError):
+            give_back(home, entry)
+        raise
 
 
 def _reviewed(work: _ReviewWork, entry: QueuedSession) -> Reviewed:
@@ -472,4 +525,6 @@ def too_small(session: Session) -> str:
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]
-    return "It took less than a minute." if times and max(times) - min(times) < SHORTEST else ""
+    if not times or max(times) - min(times) >= SHORTEST or any(one.code in TELLING for one in signals(session)):
+        return ""
+    return "It took less than a minute, and nobody corrected it."

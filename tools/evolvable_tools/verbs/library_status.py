@@ -79,7 +79,8 @@ class LibraryStatus:
     first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
     held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
     near_duplicates: a line for each pair of near duplicates found since the last look. listing: how full a client's
-    list of skills is, '' where every skill keeps its description there.
+    list of skills is, '' where every skill keeps its description there. reviews: where automatic reviews are on, and
+    what they may still take today, '' where they are off.
     """
 
     home: str
@@ -101,6 +102,7 @@ class LibraryStatus:
     put_back: list[str] = field(default_factory=list)
     near_duplicates: list[str] = field(default_factory=list)
     listing: str = ""
+    reviews: str = ""
 
 
 def library_status(
@@ -111,10 +113,11 @@ def library_status(
     problems: Sequence[str] = (),
     near_duplicates: Sequence[str] = (),
     listing: str = "",
+    reviews: str = "",
 ) -> LibraryStatus:
     """Return what a person wants to know first. problems: what the caller saw around the library, the worst first.
 
-    folders, windows, near_duplicates, listing: see LibraryStatus.
+    folders, windows, near_duplicates, listing, reviews: see LibraryStatus.
     """
     store = library.store
     now = store.now()
@@ -146,6 +149,7 @@ def library_status(
         [_put_back_line(one) for one in waiting if is_put_back(one)],
         list(near_duplicates),
         listing,
+        reviews,
     )
 
 
