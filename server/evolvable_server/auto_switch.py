@@ -74,6 +74,20 @@ def write_switch(home: "str | os.PathLike[str]", switch: AutoSwitch) -> None:
     write_private(place, json.dumps(kept, indent=2) + "\n")
 
 
+def was_declined(home: "str | os.PathLike[str]", lesson: int) -> bool:
+    """Return whether the person was asked about a lesson in a client and did not say yes."""
+    return os.path.lexists(os.path.join(home, "reviews", "declined", str(lesson)))
+
+
+def note_declined(home: "str | os.PathLike[str]", lessons: Iterable[int]) -> None:
+    """Note that no client asks about these lessons again, and no hook names them. Raise OSError."""
+    folder = os.path.join(home, "reviews", "declined")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for lesson in lessons:
+        with open(os.path.join(folder, str(lesson)), "w", encoding="ascii"):
+            pass
+
+
 def start_if_on(home: "str | os.PathLike[str]", folder: object) -> bool:
     """Start the process that reviews ended sessions, where the switch is on for a folder; return whether it started.
 

@@ -34,6 +34,7 @@ from evolvable_server.learning_consent import consent
 from evolvable_server.mcp import (
     ClientLog,
     FastStart,
+    LessonGate,
     Notifier,
     SkillsExtension,
     add_approvals,
@@ -224,6 +225,7 @@ class Serving:
         add_notifications(self.server, self._notifier)
         confirms = config.person.confirm == "session"
         add_approvals(self.server, self.library, client, sessions, confirms=confirms)
+        self.server.gates.append(LessonGate(self.library, client, sessions))
         self._add_groups(config, client, sessions)
         add_logs(self.server, self.client_log)
         add_client_log(self.server, config.home)

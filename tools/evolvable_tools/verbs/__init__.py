@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evolvable_tools.verbs.duplicate_hints import DuplicateHints, take_pairs
     from evolvable_tools.verbs.edit import Updated, remove_resource, restore_resource, update_resource
     from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
+    from evolvable_tools.verbs.lessons import WaitingLesson, lessons_line, short_line, waiting_lessons
     from evolvable_tools.verbs.load import (
         MAX_TEXT,
         OUTCOMES,
@@ -216,6 +217,7 @@ else:
             "duplicate_hints": "DuplicateHints take_pairs",
             "edit": "Updated remove_resource restore_resource update_resource",
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
+            "lessons": "WaitingLesson lessons_line short_line waiting_lessons",
             "load": (
                 "EvidenceSummary Loaded MAX_TEXT OUTCOMES get_resource load_delegate load_skill note_load "
                 "report_outcome use_delegate"
@@ -342,6 +344,7 @@ __all__ = [
     "UnseenChange",
     "Updated",
     "VERBS",
+    "WaitingLesson",
     "WaitingProposal",
     "add_fact",
     "add_table",
@@ -384,6 +387,7 @@ __all__ = [
     "index_for",
     "is_expired",
     "is_users",
+    "lessons_line",
     "list_collections",
     "list_page",
     "list_prompts",
@@ -438,6 +442,7 @@ __all__ = [
     "scan_resources",
     "seen_versions",
     "set_policy",
+    "short_line",
     "show_operation",
     "show_proposal",
     "show_resource",
@@ -449,6 +454,7 @@ __all__ = [
     "update_resource",
     "use_delegate",
     "verb_at",
+    "waiting_lessons",
     "withdraw_skills",
     "withdraw_tool",
     "withdraw_trust",
