@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -306,6 +307,30 @@ def test_an_unsettled_outcome_teaches_no_skill(library, tmp_path):
     begun = review(library, late, tmp_path)
     done = submit(library, begun, generates(begun, "Install the dependencies of the front end"))
     assert refusals(done) == ["not_settled"]
+
+
+def test_a_lesson_goes_where_it_belongs_and_is_small(library, tmp_path):
+    library.store.clock.now = START
+    events = (Say("Make the migration."), Say("Done.", agent=True), Say("No. In this project we always use alembic."))
+    begun = review(library, Labelled("places", events, frozenset()), tmp_path)
+    cited = [cite(begun, "In this project we always use alembic")]
+    liking = [{"op": "text", "old": "1. Write", "new": "The user prefers alembic.\n1. Write"}]
+    steps = "".join(f"\nUse alembic for step {number}." for number in range(6))
+    long = [{"op": "add-guard", "old": "1. Write the migration file.", "new": steps}]
+    of_project = {"kind": "memory-fact", "claim": "Uses alembic.", "text": "This project always uses alembic."}
+    done = service.submit_review(
+        library,
+        replace(AGENT, scopes=("shop", "user")),
+        ReviewSettings(REDACTOR),
+        begun.review_id,
+        [
+            {**generates(begun, "In this project we always use alembic"), "edits": liking},
+            {**generates(begun, "In this project we always use alembic"), "edits": long},
+            {**of_project, "target": "memory:MEMORY", "evidence": cited},
+        ],
+    )
+    assert [one.ref for one in done.proposals] == ["memory:shop/MEMORY"]
+    assert refusals(done) == ["wrong_place", "bounds"]
 
 
 def test_a_correction_of_the_last_turn_becomes_an_edit_and_one_that_is_taken_back_does_not(library, tmp_path):

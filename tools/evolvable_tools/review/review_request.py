@@ -24,6 +24,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.outcomes import unquoted_text
 from evolvable_tools.redaction import Redactor
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
+from evolvable_tools.review.lesson_rules import MAX_LINES
 from evolvable_tools.review.session_signals import CODES, LEARNABLE, SessionSignal, signals
 from evolvable_tools.sessions import UNTRUSTED, Origin, Session, Span
 from evolvable_tools.verbs import find_skill
@@ -218,7 +219,7 @@ class ReviewRequest:
         return cls(**{**said, **{name: _unpacked(said[name]) for name in ("foreign", "echoed")}})
 
 
-_LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES}
+_LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES, "MAX_LINES": MAX_LINES}
 INSTRUCTIONS = Path(__file__).with_name("instructions.txt").read_text("utf-8").strip().format(**_LIMITS)
 """Instructions for the model. They are the same for every session, so that they are cached."""
 
