@@ -517,7 +517,7 @@ STAGES = [
     (Reviews, "answered"),
     (service, "admit"),
     (Reviews, "finish"),
-    (service._ReviewWork, "make_at_once"),
+    (service.ReviewWork, "make_at_once"),
 ]
 
 
@@ -539,7 +539,7 @@ def test_a_review_that_is_killed_in_any_stage_goes_on_and_nothing_is_doubled_or_
 def test_a_fact_that_was_not_made_before_the_kill_is_made_when_the_review_goes_on(library, tmp_path, monkeypatch):
     auto = {"policies": parse_policies("memory=auto")}
     begun = review(library, BY_NAME["short-commits"], tmp_path)
-    with killed_in(monkeypatch, service._ReviewWork, "make_at_once"):
+    with killed_in(monkeypatch, service.ReviewWork, "make_at_once"):
         submit(library, begun, prefers(begun), **auto)
     assert len(proposal_inbox.list_waiting(library)) == 1
     done = [review(library, BY_NAME["short-commits"], tmp_path, **auto) for _ in range(2)]

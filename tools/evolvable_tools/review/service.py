@@ -1,7 +1,7 @@
-"""The verbs of a review: review a session, submit a model's answer, and work the queue that hooks fill.
+"""The verbs of a review: review a session, and submit a model's answer.
 
 Each step is stored before the next begins. A killed review resumes where it was: it asks no paid question again, and
-writes proposals and result together. One process at a time works the queue, each session once.
+writes proposals and result together.
 """
 
 import contextlib
@@ -10,33 +10,23 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from evolvable_store import (
     Actor,
-    QueuedSession,
-    finish_session,
     format_time,
-    give_back,
-    reclaim,
-    take_session,
-    waiting_sessions,
 )
 from evolvable_store.errors import (
     EvolvableError,
-    Invalid,
     InvalidArgument,
-    LibraryError,
-    LibraryReadOnly,
     NotFound,
     TryAgain,
 )
+from evolvable_store.resource import Kind
 from evolvable_store.storage import Proposal, Review, Reviews, ReviewState
 from evolvable_tools import verbs
 from evolvable_tools.approvals import ApprovalPolicy, load_scan
@@ -44,14 +34,14 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
 from evolvable_tools.outcomes import record_uses
-from evolvable_tools.review import review_request
+from evolvable_tools.review import memory_upkeep, review_request
 from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
 from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
 from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.review_results import ProposedChange, RefusedCandidate, Reviewed
 from evolvable_tools.review.rules import RuleContext
-from evolvable_tools.review.session_signals import REVIEWER, signals
+from evolvable_tools.review.session_signals import REVIEWER
 from evolvable_tools.sessions import Session, read_session
 
 _turn = threading.Lock()
@@ -121,7 +111,7 @@ def review_session(
     if len(given) > 1:
         hint = "Pass transcript_path, transcript or session, one of them."
         raise InvalidArgument("Several sessions were named.", hint)
-    work = _ReviewWork(library, caller, settings)
+    work = ReviewWork(library, caller, settings)
     if not given:
         waiting = [one for one in work.reviews.newest(500) if one.state is not ReviewState.DONE]
         if not waiting:
@@ -153,7 +143,7 @@ def submit_review(
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
-    work = _ReviewWork(library, caller, settings)
+    work = ReviewWork(library, caller, settings)
     review = work.reviews.get(review_id)
     answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
     if review.state is ReviewState.BEGUN:
@@ -195,7 +185,7 @@ def ask_model(
 
 
 @dataclass(frozen=True, slots=True)
-class _ReviewWork:
+class ReviewWork:
     """The steps of reviews in one library, for one caller."""
 
     library: Library
@@ -232,6 +222,7 @@ class _ReviewWork:
             self.reviews.forget(format_time(now - WAITS))
             about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
             review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
+            memory_upkeep.count_use(self.library, self.caller, session)
         return self.resume(review, mode)
 
     def resume(self, review: Review, mode: str) -> Reviewed:
@@ -322,15 +313,19 @@ class _ReviewWork:
         off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
         admitted = [one for one in admitted if one not in off]
         refused += [_refused_by_policy(one) for one in off]
+        drafts = [one.draft for one in admitted]
+        if self.settings.policy(Kind.MEMORY) is not ApprovalPolicy.OFF:
+            expires = format_time(self.library.store.clock() + WAITS)
+            drafts += memory_upkeep.unused_drafts(self.library, self.caller, expires)
         kept = {
             "why": redactor.redact("" if admitted else _why_none(answer, refused))[0],
             "signals": _counts(packet),
-            "claims": [[str(one.draft.ref), one.draft.reason] for one in admitted],
+            "claims": [[str(draft.ref), draft.reason] for draft in drafts],
             "refused": [asdict(one) for one in sorted(refused, key=lambda one: one.number)],
             "cost": answer.get("cost") or {},
             "redacted": packet.redactions,
         }
-        drafts, result = [one.draft for one in admitted], json.dumps(kept, ensure_ascii=False)
+        result = json.dumps(kept, ensure_ascii=False)
         ids, ours = self.reviews.finish(review, self.library.store.now(), drafts, result)
         if ours:
             self.make_at_once(review, ids)
@@ -386,6 +381,8 @@ class _ReviewWork:
 
         A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
         """
+        if json.loads(proposal.grounds or "{}").get("what") == memory_upkeep.UNUSED:
+            return ""
         if self.settings.policy(proposal.kind) is ApprovalPolicy.AUTO:
             return "made by the policy memory=auto"
         named = str(proposal.ref) in self.settings.auto_refs and proposal.base
@@ -424,107 +421,3 @@ def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) ->
 
 def _counts(packet: ReviewRequest) -> dict[str, int]:
     return dict(Counter(signal.code for signal in packet.signals))
-
-
-SHORTEST = timedelta(minutes=1)
-"""A session that took less is reviewed only on request, unless the person corrected it."""
-
-TELLING = frozenset({"correction", "user_statement", "asked_for_skill"})
-"""Signals of what a person said: they are worth a review however short the session was."""
-
-FEWEST_TURNS = 2
-
-
-Chooser = Callable[[QueuedSession], tuple[Caller, ReviewSettings] | None]
-"""Returns who reviews a session and how, None for one that is left alone."""
-
-
-def work_queue(
-    library: Library,
-    caller: Caller,
-    settings: ReviewSettings | None,
-    home: Path,
-    limit: int = 50,
-    *,
-    choose: Chooser | None = None,
-) -> Iterator[Reviewed]:
-    """Review the sessions that wait, the oldest first, and yields what became of each.
-
-    One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
-    further one is tried; a failed answer is counted in its entry. One whose transcript cannot be read now waits again
-    too, and the next one is tried. Only what will never be a transcript is struck off. Nothing happens while another
-    process works the queue. choose: for automatic reviews, in place of `settings`: which sessions, and how.
-    """
-    if (settings is not None and not settings.on) or not (home / "reviews").is_dir():
-        return
-    try:
-        with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
-            reclaim(home, 0)  # the process that took it held this lock, and is gone
-            for waiting in waiting_sessions(home)[:limit]:
-                how = choose(waiting) if choose is not None else (caller, settings) if settings is not None else None
-                if how is None or (entry := take_session(home, waiting.session)) is None:
-                    continue
-                result, blocks = _work_entry(_ReviewWork(library, *how), home, entry)
-                yield result
-                if blocks:
-                    return
-    except Timeout:
-        return
-
-
-def reclaim_abandoned(home: Path) -> int:
-    """Give back what a process took from the queue and did not finish, as it was killed; return how many.
-
-    Nothing happens while a process works the queue.
-    """
-    try:
-        if not any((home / "reviews" / "taken").iterdir()):
-            return 0
-        with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
-            return reclaim(home, 0)
-    except (FileNotFoundError, Timeout):
-        return 0
-
-
-def _work_entry(work: _ReviewWork, home: Path, entry: QueuedSession) -> tuple[Reviewed, bool]:
-    """Review one session that was taken from the queue; return what became of it, and whether the next would wait too.
-
-    Whatever happens, its entry is finished or given back.
-    """
-    try:
-        result = _reviewed(work, entry)
-        if result.state == ReviewState.BEGUN and work.settings.thinker is not None:
-            raise ProviderError("Two answers of the reviewer could not be used.", result.why)
-        finish_session(entry)
-        return result, False
-    except Invalid as error:
-        finish_session(entry)  # what is no transcript will not become one
-        return Reviewed(None, entry.session, "done", error.text), False
-    except (EvolvableError, OSError) as error:
-        text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
-        give_back(home, entry, text if isinstance(error, ProviderError) else "")
-        return Reviewed(None, entry.session, "waits", text), isinstance(
-            error, ProviderError | OverBudget | LibraryError
-        )
-    except BaseException:
-        with contextlib.suppress(OSError):
-            give_back(home, entry)
-        raise
-
-
-def _reviewed(work: _ReviewWork, entry: QueuedSession) -> Reviewed:
-    if work.library.store.read_only:  # nothing of it could be kept
-        raise LibraryReadOnly(f"{work.library.store.home} cannot be written.", "The review waits until it can.")
-    session = work.read(Path(entry.transcript))
-    why = too_small(session)
-    return Reviewed(None, entry.session, "done", why) if why else work.review(session, "auto")
-
-
-def too_small(session: Session) -> str:
-    """Return why a session is not worth a review of its own, '' when it is."""
-    if session.turns < FEWEST_TURNS:
-        return f"It has fewer than {FEWEST_TURNS} messages of a person."
-    times = [span.at for span in session.spans if span.at is not None]
-    if not times or max(times) - min(times) >= SHORTEST or any(one.code in TELLING for one in signals(session)):
-        return ""
-    return "It took less than a minute, and nobody corrected it."

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         content_terms,
         memories_for_clients,
         parse_facts,
+        retire_facts,
         same_fact,
         says_already,
     )
@@ -223,7 +224,9 @@ else:
                 "report_outcome use_delegate"
             ),
             "lookup_test": "AMONG LookupTest measure_lookup",
-            "memory_facts": "add_fact briefing content_terms memories_for_clients parse_facts same_fact says_already",
+            "memory_facts": (
+                "add_fact briefing content_terms memories_for_clients parse_facts retire_facts same_fact says_already"
+            ),
             "overview": (
                 "ContentComparison NOTHING OperationOverview ResourceOverview diff_resources diff_versions "
                 "diff_working_copies show_operation show_resource"
@@ -433,6 +436,7 @@ __all__ = [
     "resource_history",
     "restore_resource",
     "resume_purges",
+    "retire_facts",
     "revert_or_propose",
     "run_spec",
     "runnable_tool",
