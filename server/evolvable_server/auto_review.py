@@ -8,92 +8,34 @@ and the start of a server are the moments at which such a process starts.
 import contextlib
 import functools
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from evolvable_server import plugins
 from evolvable_server.app import ListedFolders, approvals_lock, make_caller, marks_agents, scopes_seen
-from evolvable_server.auto_switch import AutoSwitch, read_switch, start_worker
+from evolvable_server.auto_queue import due_sessions, is_due, reviewer_name
+from evolvable_server.auto_switch import read_switch
 from evolvable_server.config import MARKS, Config, read_config
 from evolvable_server.model_setup import Redaction, approval_policies, review_settings
 from evolvable_server.person_config import registered_homes
-from evolvable_store import Identity, Principal, QueuedSession, waiting_sessions
+from evolvable_store import Identity, Principal, QueuedSession
 from evolvable_store.errors import EvolvableError
 from evolvable_tools import ApprovalLevel, Caller, Library
 from evolvable_tools.review import (
     Reviewed,
     ReviewSettings,
     parse_budget,
-    reclaim_abandoned,
     stricter_budget,
     work_queue,
 )
-
-HEADLESS = {"claude-code": "claude", "codex": "codex"}
-"""Client -> the command by which it answers without a person: both a program and a reviewer of that name."""
-
-TRIES = 2
-"""Reviews of one session that fail before it is left to the person."""
-
-TRY_AGAIN_SECONDS = 600.0
-"""How long a failed review rests: what ends in the same minute would meet the same trouble."""
-
-QUIET = timedelta(minutes=30)
-"""After so long without an event a session counts as ended: a client that is killed tells no end."""
 
 NICE = 15
 """How much is added to the niceness of the process, and so to that of the client that it asks."""
 
 _NOT_MARKS = ("CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SSE_PORT")
 """Variables of a client's own children that are no marks, and that a client of ours shall not inherit either."""
-
-
-def reviewer_name(config: Config, entry: QueuedSession) -> str:
-    """Return who reviews a session: whom the person named, else the client that held it; '' where neither can."""
-    if config.review not in ("handoff", "off"):
-        return config.review
-    name = HEADLESS.get(entry.client, "")
-    return name if name and shutil.which(name) else ""
-
-
-def has_ended(entry: QueuedSession, now: datetime) -> bool:
-    """Return whether a session is over: its client said so, or nothing was heard of it for a while."""
-    if entry.event == "SessionEnd":
-        return True
-    try:
-        return now - datetime.fromisoformat(entry.at) >= QUIET
-    except (ValueError, TypeError):
-        return True
-
-
-def is_due(entry: QueuedSession, switch: AutoSwitch, now: datetime) -> bool:
-    """Return whether a session is to be reviewed now, by any reviewer."""
-    if not switch.covers(entry.cwd) or entry.tries >= TRIES or not has_ended(entry, now):
-        return False
-    return not entry.tries or entry.seconds_waiting() >= TRY_AGAIN_SECONDS
-
-
-def due_sessions(config: Config) -> list[QueuedSession]:
-    """Return the sessions that an automatic review can be made of now."""
-    if config.review == "off":
-        return []
-    switch, now = read_switch(config.home), datetime.now(UTC)
-    if not switch.projects:
-        return []
-    reclaim_abandoned(config.home)
-    found = (entry for entry in waiting_sessions(config.home) if is_due(entry, switch, now))
-    return [entry for entry in found if reviewer_name(config, entry)]
-
-
-def start_if_due(config: Config) -> bool:
-    """Start the process of reviews where something waits for it; return whether it started. Raise OSError."""
-    if not due_sessions(config):
-        return False
-    start_worker(config.home, os.environ)
-    return True
 
 
 def own_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -319,7 +319,7 @@ class Serving:
         """Start the reviews that are due since the last start, where the person switched automatic reviews on."""
         if not read_switch(self._home).projects or self._closed.wait(LEARN_SECONDS):
             return
-        from evolvable_server.auto_review import start_if_due  # few switched them on
+        from evolvable_server.auto_queue import start_if_due  # few switched them on
 
         try:
             start_if_due(self._config)

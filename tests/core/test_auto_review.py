@@ -17,7 +17,8 @@ from library_trouble import busy
 from processes import poll
 from samples import teach
 
-from evolvable_server.auto_review import due_sessions, review_due
+from evolvable_server.auto_queue import due_sessions
+from evolvable_server.auto_review import review_due
 from evolvable_server.config import MARKS, Config, read_config
 from evolvable_store.review_queue import enqueue, take_session, waiting_sessions
 from evolvable_store.storage import connection

@@ -124,5 +124,5 @@ async def test_the_line_names_three_lessons_and_says_what_each_does(place):
     )
     with Library.open(place.home) as library:
         line = lessons_line(waiting_lessons(library))
-    assert line.startswith("2 lessons wait: db-migrations (correct: Migrations are generated b [31mby alembic /b), ")
+    assert line.startswith("2 lessons wait: db-migrations (correct: Migrations are generated b [31mby alembic /b ), ")
     assert line.endswith("…)") and "db-migrations (add: The migration is applied" in line and len(line) < 200

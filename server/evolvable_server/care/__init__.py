@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         auto_line,
         auto_status,
         budget_words,
-        review_news,
         switch_off,
         switch_on,
     )
@@ -49,7 +48,7 @@ else:
         __name__,
         {
             "archives": "ExportResult FORMATS ImportResult back_up export format_of import_source",
-            "auto_reviews": "AutoStatus auto_line auto_status budget_words review_news switch_off switch_on",
+            "auto_reviews": "AutoStatus auto_line auto_status budget_words switch_off switch_on",
             "client_connections": (
                 "ClientCheck ClientState FoundClient check_connections connect_client find_clients "
                 "install_plugin is_own_plugin sample_task titles"
@@ -92,7 +91,6 @@ __all__ = [
     "plan_account_removal",
     "plan_removal",
     "read_record",
-    "review_news",
     "sample_task",
     "setup_offers",
     "switch_off",

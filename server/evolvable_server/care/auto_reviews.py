@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evolvable_server.auto_review import TRIES, reviewer_name
-from evolvable_server.auto_switch import AutoSwitch, read_switch, was_declined, write_switch
+from evolvable_server.auto_queue import TRIES, reviewer_name
+from evolvable_server.auto_switch import AutoSwitch, read_switch, write_switch
 from evolvable_server.config import Config
 from evolvable_server.model_setup import budget_limits
 from evolvable_store import waiting_sessions
 from evolvable_tools import Library, count
 from evolvable_tools.review import BudgetLeft, budget_left, parse_budget, stricter_budget
-from evolvable_tools.verbs import lessons_line, waiting_lessons
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,3 @@ def auto_line(config: Config, library: Library) -> str:
     here = "automatic here" if found.here else f"automatic in {count(len(found.projects), 'project')}, not here"
     failed = f"; {count(len(found.failed), 'review')} failed: evolvable learn review auto" if found.failed else ""
     return f"{here}; left today: {budget_words(found.left)}{failed}"
-
-
-def review_news(config: Config, library: Library) -> str:
-    """Return what automatic reviews have to tell a person as a session begins, in one line; '' for nothing."""
-    lessons = [one for one in waiting_lessons(library) if not was_declined(config.home, one.proposal_id)]
-    found = auto_status(config, library)
-    parts = [lessons_line(lessons)]
-    if found.failed:
-        parts.append(f"{count(len(found.failed), 'review')} failed (evolvable learn review auto)")
-    if found.nobody:
-        parts.append(f'{count(len(found.nobody), "session")} to review: say "Review the last session"')
-    return "; ".join(filter(None, parts))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from evolvable_server import plugins
-from evolvable_server.auto_review import HEADLESS
+from evolvable_server.auto_queue import HEADLESS
 from evolvable_server.auto_switch import read_switch
 from evolvable_server.care.auto_reviews import switch_on
 from evolvable_server.care.client_connections import find_clients

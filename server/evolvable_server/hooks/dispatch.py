@@ -377,7 +377,7 @@ class HookDispatcher:
         """Return what automatic reviews have to tell the person, once in a session; '' where they are off."""
         if caller.session is None or not read_switch(self._config.home).covers(event.cwd):
             return ""
-        from evolvable_server.care import review_news  # few switched automatic reviews on
+        from evolvable_server.auto_queue import review_news  # few switched automatic reviews on
 
         news = review_news(self._config, self._library)
         return news if news and self._offered.claim(caller.session, NEWS, "") else ""

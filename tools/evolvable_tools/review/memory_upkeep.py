@@ -1,8 +1,8 @@
 """The upkeep of memories by use: which lines sessions needed, and the proposal to take out those that none did.
 
 A line counts as needed in a session that has a third of its words, or a name of it, in what the person typed or the
-agent did. The counts lie in a file of the library's folder, on this machine. Nothing is taken out without a decision, and
-what goes stays in the archive beside the memory, from which it comes back when it is said again.
+agent did. The counts lie in a file of the library's folder, on this machine. Nothing is taken out without a decision.
+What goes stays in the archive beside the memory, from which it comes back when it is said again.
 """
 
 import contextlib
