@@ -14,6 +14,7 @@ import argparse
 import ast
 import collections
 import contextlib
+import functools
 import graphlib
 import io
 import re
@@ -44,7 +45,7 @@ SQL = re.compile(
     r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",
     re.S,
 )
-SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/")
+SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/", "evolvable_teams/postgres/")
 BASELINE = {
     "modules": 546,
     "modules under 40 lines": 57,
@@ -78,20 +79,21 @@ class Module:
     text: str
     tree: ast.Module
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The name that it is imported by; that of the package for an `__init__`."""
         package = next(ROOT / package for package in PACKAGES if self.path.is_relative_to(ROOT / package))
         parts = self.path.relative_to(package.parent).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    @property
+    @functools.cached_property
     def place(self) -> str:
         return self.path.relative_to(ROOT).as_posix()
 
 
+@functools.cache
 def modules() -> list[Module]:
-    """Every module of the product; the seed skills' scripts are resources and do not count."""
+    """Every module of the product, read once; the seed skills' scripts are resources and do not count."""
     found = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import account_place
+import collection_turn
 import pytest
 from embedding_place import exported, missing_package
 from filelock import FileLock
@@ -19,6 +20,11 @@ from process_guard import ProcessGuard
 from turns import Turns
 
 from evolvable_server import plugins
+
+# Some machines switch this off. Then each process of a run would rewrite the assertions of all test modules, and
+# compile what it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 account_place.install()
 pytest_plugins = ["store_fixtures", "library_fixtures", "place_fixtures"]
@@ -54,7 +60,20 @@ ON_POSTGRES = ("test_transaction",)
 SLOW_THERE = ("at_once", "whole_or_not_at_all", "any_text_of_an_operation")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if isinstance(collector, pytest.Directory) and (turns := collector.config.stash.get(TURNS, None)):
+        report.result = collection_turn.turned(report.result, turns.number, turns.workers)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if TURNS in config.stash:
+        collection_turn.restore(items)
     kept: dict[str, str] = {}
     for item in items:
         fixtures, module = getattr(item, "fixturenames", ()), item.path.stem

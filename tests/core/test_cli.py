@@ -1061,7 +1061,8 @@ def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compil
     monkeypatch.setattr(library_health, "COMPILED", compiled)
 
     assert pdf("doctor", "--json").json["program"]["compiled"] is compiled
-    assert said in pdf("doctor").out
+    assert said in pdf("doctor", "--verbose").out
+    assert ("install a C compiler" in pdf("doctor").out) is not compiled
 
 
 @pytest.mark.process

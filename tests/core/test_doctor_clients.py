@@ -65,7 +65,7 @@ for line in sys.stdin:
 def test_a_connected_client_is_started_and_timed_and_said_never_to_have_called(run: CommandLine) -> None:
     run("connect", "codex")
 
-    said = run("doctor")
+    said = run("doctor", "--verbose")
 
     assert "Codex (user): evolvable in" in said.out and "starts in" in said.out and "never called" in said.out
     assert "All is well." in said.out

@@ -163,7 +163,7 @@ def test_what_is_broken_is_said_by_the_command_and_by_the_doctor_and_left_as_it_
     assert "What Claude Code reads of the memories is behind." in problems
     assert any("AGENTS.override.md instead of AGENTS.md" in one for one in problems)
     line("memory", "on")
-    assert "current" in line("doctor", code=None).out
+    assert "current" in line("doctor", "--verbose", code=None).out
 
 
 async def called(client, **arguments):

@@ -1,6 +1,7 @@
 """The schema's steps: many processes at once, a kill in the middle, newer and foreign files."""
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -79,11 +80,40 @@ def test_eight_processes_that_open_an_older_library_at_once_bring_it_up_to_date(
         assert_sound(store)
 
 
+def declared(home: Path) -> list[str]:
+    """Returns the statements that make what is in the file, in the order of its making, and its steps' names."""
+    with closing(sqlite3.connect(f"{(home / FILE).as_uri()}?mode=rw", uri=True)) as db:
+        made = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'").fetchall()
+        steps = db.execute("SELECT migration_set || ' ' || name FROM _sqlite_migrations ORDER BY id").fetchall()
+        return [text for (text,) in made + steps]
+
+
+def whole_script(statements: list[str]) -> str:
+    steps = ", ".join(f"('{name}')" for name in migrations.NAMES)
+    return "\n".join(
+        [
+            "-- What all steps make of an empty file; a new library has it at once. Written by a test, never by hand:",
+            "-- EVOLVABLE_UPDATE_GOLDEN=1 python -m pytest tests/core/test_migrations.py",
+            *(f"{statement};" for statement in statements if statement.startswith("CREATE ")),
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)",
+            "SELECT 'evolvable', column1, strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now')",
+            f"FROM (VALUES {steps});",
+            "",
+        ]
+    )
+
+
 def test_an_older_library_gets_the_schema_of_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    older(tmp_path / "old", 1, monkeypatch)
-    for home in (tmp_path / "old", tmp_path / "new"):
-        Store.open(home, create=True).close()
-    assert schema(tmp_path / "old") == schema(tmp_path / "new")
+    """To accept a step that was added, run it with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    older(old, 1, monkeypatch)
+    Store.open(old).close()
+    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+        script = Path(migrations.__file__).with_name("schema") / migrations.WHOLE
+        script.write_text(whole_script(declared(old)), encoding="utf-8")
+    Store.open(new, create=True).close()
+    assert declared(old) == declared(new)
+    assert schema(old) == schema(new)
 
 
 @pytest.mark.process

@@ -325,7 +325,7 @@ def test_a_shorter_list_is_not_offered_to_a_client_that_could_not_find_the_rest(
 
 def test_status_has_one_line_on_the_list_where_a_description_is_lost_and_none_elsewhere(run: CommandLine) -> None:
     run("setup", "--yes", "--connect", "claude-code")
-    assert "Claude Code" not in run("status").out and run("status", "--json").json["listing"] == ""
+    assert "listed " not in run("status").out and run("status", "--json").json["listing"] == ""
     many(run)
     run("sync")
     [line] = [line for line in run("status").out.splitlines() if line.startswith("listed ")]
@@ -335,6 +335,30 @@ def test_status_has_one_line_on_the_list_where_a_description_is_lost_and_none_el
     assert "listed " not in run("status").out
     run("collection", "stop")
     assert "lose their description" in run("status").out
+
+
+def test_a_shorter_list_leaves_room_for_the_skills_of_a_project(run: CommandLine) -> None:
+    """The client lists them beside those of every project, and gives them no room of their own."""
+    many(run)
+    run.save(run.project / ".claude/skills", "deploy-shop", skill_text("deploy-shop", f"Deploys the shop. {LONG}"))
+    (run.project / ".git").mkdir()
+    run("init", run.project / ".claude/skills")
+    taken = run("setup", "--yes", "--connect", "claude-code", "--take", "shorten")
+
+    assert "all keep their description" in words(taken.out)
+    assert "lose" not in words(taken.out) and run("status", "--json").json["listing"] == ""
+    shown = run("client", "collection", "list").out
+    assert "without description" not in shown and "in the project " in words(shown)
+
+
+def test_a_client_whose_file_is_the_user_s_and_the_project_s_is_checked_once(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.user)
+    done = run("setup", "--yes", "--connect", "all").out
+
+    assert done.count("Codex works") == 1
+    assert run("uninstall", "--dry-run").out.count("Codex: the entry") == 1
 
 
 # A newcomer

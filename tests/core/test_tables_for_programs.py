@@ -68,7 +68,7 @@ def test_who_made_a_change_stays_at_80_columns(run, words):
 @pytest.mark.process
 def test_undo_alone_offers_the_last_operation_of_the_person(run):
     talk = run.talk("undo")
-    talk.until("Your last operation is 2, ")
+    talk.until("Your last change is operation 2, ")
     talk.until("shorter: skill:pdf@2")
     talk.until("Take back operation 2? [y/N]: ")
     talk.type("n\n")
@@ -102,6 +102,30 @@ def test_undo_alone_offers_what_the_person_saved_in_an_editor(run):
 
     assert "edited in" in shown and "skill:notes@2" in shown
     assert "Old." in run("get", "notes").out
+
+
+@posix
+@pytest.mark.process
+def test_undo_alone_names_what_an_agent_changed_later(run):
+    talk = run.talk("undo")
+    talk.until("Others changed something later, and it stays:")
+    talk.until("operation 3 by agent (Claude Code): skill:pdf@3")
+    talk.until("Take back operation 2? [y/N]: ")
+    talk.type("\n")
+    talk.end()
+
+
+@posix
+@pytest.mark.process
+def test_undo_alone_offers_no_import_and_names_its_number(run):
+    (run.root / "other").mkdir()
+    other = CommandLine(run.root / "other")
+    other.save(other.user / ".claude/skills", "notes", skill_text("notes"))
+    other("init", other.user / ".claude/skills")
+    shown = other.talk("undo").end()
+
+    assert "You made no change that could be taken back." in shown and "evolvable undo 1" in shown
+    assert (other.user / ".claude/skills/notes/SKILL.md").is_file()
 
 
 def test_undo_alone_in_a_script_is_wrong_usage(run):

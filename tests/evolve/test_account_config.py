@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
-from evolvable_evolve.agent_allowance import ags_allowance
+from evolvable_evolve.agent_runs import ags_allowance
 from evolvable_server.config import read_config
 from evolvable_server.model_setup import approval_policies, budget_limits, commands_of_role
 

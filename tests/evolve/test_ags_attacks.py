@@ -26,7 +26,8 @@ from evolvable_evolve.ags.plan import ItemState, PlanChange, PlanItem, PlanRules
 from evolvable_evolve.ags.planner import SCHEMA
 from evolvable_evolve.ags.round_source import AgsSource
 from evolvable_evolve.ags.start import AgsRequest, Allowance, start_ags
-from evolvable_evolve.ags.workers import collect_files, worker_tools
+from evolvable_evolve.ags.worker_files import collect_files
+from evolvable_evolve.ags.workers import worker_tools
 from evolvable_evolve.evolution.run_config import SpendLimit
 from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score
 from evolvable_evolve.evolution.trials.trial import TrialAttempt

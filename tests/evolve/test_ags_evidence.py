@@ -51,12 +51,20 @@ def place(tmp_path):
         yield AgsPlace(library, host_of())
 
 
-def driven(place, ledgers=(), **settings):
-    folder = place.begin(agents=[SORTER], **settings)
+CHECKED = plan_then_end(
+    item("good", agent=SORTER, check="sorted"),
+    item("late", agent=SORTER, check="sorted"),
+    item("own", agent=SORTER, check="sorted"),
+    item("spoiled", agent=SORTER, check="sorted"),
+)
+
+
+def driven(place, ledgers=(), plan=CHECKED, work=working, passes=lambda _: True, **settings):
+    folder = place.begin(agents=[SORTER], checks={"sorted": {}}, **settings)
     for ledger in ledgers:
         with pytest.raises(Killed):
-            place.drive(folder, scripted(PLAN), CountedBackend(working), ledger=ledger, evidence=True)
-    place.drive(folder, scripted(PLAN), CountedBackend(working), evidence=True)
+            place.drive(folder, scripted(plan), CountedBackend(work, passes=passes), ledger=ledger, evidence=True)
+    place.drive(folder, scripted(plan), CountedBackend(work, passes=passes), evidence=True)
     return folder
 
 
@@ -70,7 +78,7 @@ def rows(place, folder):
 
 
 WHOLE = {
-    "good": (None, Grade.VERIFIED, 0),
+    "good": (Outcome.SUCCEEDED, Grade.VERIFIED, 0),
     "late": (Outcome.FAILED, Grade.VERIFIED, 1),
     "own": (Outcome.FAILED, Grade.REPORTED, 1),
 }
@@ -84,7 +92,7 @@ def test_what_the_driver_saw_fail_is_verified_and_what_a_worker_says_is_only_rep
     assert not [*place.library.store.backend.observations.faults()]
     found = stats(place.library, PERSON)
     agents = {(one.agent, one.task_type): (one.q, one.share.n) for one in found.agents}
-    assert agents == {(SORTER, "agents"): (0.0, 1)}, "an item has no main agent"
+    assert agents == {(SORTER, "agents"): (0.5, 2)}, "an item has no main agent"
     sorting = place.library.store.head(Ref.parse("skill:sorting")).id
     attempts = place.library.evidence.list_attempts([sorting])
     assert sorted((one.outcome, one.verified) for one in attempts) == [("failed", False), ("failed", True)]
@@ -110,7 +118,7 @@ def test_a_run_that_is_killed_after_any_record_leaves_the_same_evidence_once(pla
 
 
 def test_a_round_without_a_name_reads_the_failed_items_of_the_persons_runs_once(place):
-    folder = driven(place)
+    folder = driven(place, plan=PLAN)
     settings = ReviewSettings(Redactor())
 
     report = run_round(place.library, PERSON, settings, WholeSource.of(place.library, settings))
@@ -120,3 +128,76 @@ def test_a_round_without_a_name_reads_the_failed_items_of_the_persons_runs_once(
     assert again.episodes == 0
     named = run_round(place.library, PERSON, settings, AgsSource.of(place.library, folder.id))
     assert named.episodes == 0, "the good item has no end that counts, and the others were read"
+
+
+def test_a_run_without_checks_counts_neither_way(place):
+    folder = driven(place, plan=PLAN)
+
+    assert {outcome for outcome, _, _ in rows(place, folder).values()} == {None}
+    assert not stats(place.library, PERSON).agents
+
+
+def test_thirty_items_of_which_twenty_four_pass_their_check_are_a_rate_of_point_eight(place):
+    names = [f"i{number}" for number in range(30)]
+    passing = set(names[:24])
+
+    driven(
+        place,
+        plan=plan_then_end(*(item(name, agent=SORTER, check="sorted") for name in names)),
+        work=done,
+        passes=lambda job: job.task.id in passing,
+    )
+
+    [found] = stats(place.library, PERSON).agents
+    assert (found.agent, found.share.n, found.share.successes) == (SORTER, 30, 24)
+    assert found.share.low < 0.8 < found.share.high
+
+
+def test_a_round_learns_from_items_that_passed_their_check(place):
+    driven(place)
+    settings = ReviewSettings(Redactor())
+
+    report = run_round(place.library, PERSON, settings, WholeSource.of(place.library, settings))
+
+    assert (report.episodes, report.successes) == (3, 1)
+
+
+def test_what_an_item_that_passed_its_check_needed_worked_too_and_nothing_else_did(place):
+    plan = plan_then_end(
+        item("first", agent=SORTER),
+        item("second", "first", agent=SORTER),
+        item("last", "second", agent=SORTER, check="sorted"),
+        item("aside", agent=SORTER),
+        item("wrong", "aside", agent=SORTER, check="sorted"),
+    )
+
+    folder = driven(place, plan=plan, work=done, passes=lambda job: job.task.id == "last")
+
+    ends = {name: outcome for name, (outcome, _, _) in rows(place, folder).items()}
+    worked = dict.fromkeys(("first", "second", "last"), Outcome.SUCCEEDED)
+    assert ends == {**worked, "aside": None, "wrong": Outcome.FAILED}
+
+
+def test_a_check_in_trouble_says_nothing_of_the_item(place):
+    folder = driven(place, plan=plan_then_end(item("good", agent=SORTER, check="sorted")), passes=lambda _: None)
+
+    assert rows(place, folder) == {"good": (None, Grade.VERIFIED, 0)}
+
+
+def test_the_planner_hears_why_a_check_failed_and_names_only_checks_that_were_offered(place):
+    asked = []
+
+    def plan(data):
+        asked.append(data)
+        if data["round"] == 1:
+            return {"note": "", "items": [item("good", agent=SORTER, check="other")]}
+        if data["round"] == 2:
+            return {"note": "", "items": [item("good", agent=SORTER, check="sorted"), item("aside", agent=SORTER)]}
+        return {"note": "", "result": "none"}
+
+    driven(place, plan=plan, work=done, passes=lambda _: False)
+
+    assert [data["checks"] for data in asked] == [["sorted"]] * 3
+    assert "names the check 'other', which was not offered" in asked[1]["messages"][0]["text"]
+    assert [one["kind"] for one in asked[2]["messages"]] == ["error", "result"]
+    assert asked[2]["messages"][0]["summary"].startswith("The check says that it is wrong: no list")

@@ -46,6 +46,7 @@ def test_a_question_waits_is_answered_from_elsewhere_and_is_asked_only_once(tmp_
 
     assert (status.state, status.pending) == ("waiting", [packet["question_id"]])
     assert packet["question_id"] in status.line and "[simulated]" in status.line
+    assert " planned trials, " in status.line and " min, " in status.line
     drives(tmp_path)
     assert [one["question_id"] for one in run_control.list_pending(tmp_path).packets] == [packet["question_id"]]
     with pytest.raises(WrongAnswer, match="another schema"):

@@ -43,6 +43,9 @@ def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_need
 
     assert (status["state"], status["ended"]) == ("finished", "done"), status
     assert status["result"] in text and [one["agent"] for one in status["items"]] == ["agent:clerk@1"] * 3
+    assert [one.get("passed") for one in status["items"]] == [True, True, None], status["items"]
+    [rate] = machine("stats", "--json").json["agents"]
+    assert (rate["agent"], rate["share"]["successes"], rate["share"]["n"]) == ("agent:clerk", 2, 2)
     assert (status["spent"]["calls"], status["spent"]["tokens"]) == (5, 330)
     with Library.open(machine.home) as library:
         plan = library.store.file(library.store.head(Ref.parse(status["plan"])), "plan.md").data.decode()
@@ -155,3 +158,31 @@ def test_over_http_a_token_that_may_only_read_starts_and_answers_nothing():
     assert needed == {"start": {Permission.WRITE}, "status": {Permission.READ}} | dict.fromkeys(
         ("answer", "stop"), {Permission.WRITE}
     )
+
+
+@pytest.mark.process
+def test_an_agent_that_is_run_does_its_task_and_without_one_says_that_nothing_ran(tmp_path):
+    machine = AgsMachine(tmp_path)
+    asked = json.dumps({"task": "Write to Ada.", "executor": "worker"})
+
+    ran = machine("rspl", "run", "agent:clerk", "--input", asked, "--json").json
+
+    assert (ran["ref"], ran["version"], ran["value"]["state"]) == ("agent:clerk", 1, "done")
+    assert ran["text"] == "task saw ; You are the clerk."
+    assert [one["path"] for one in ran["value"]["files"]] == ["task.txt"]
+    shown = machine("rspl", "run", "agent:clerk")
+    assert "did not run, because no task is given" in shown.err and "You are the clerk." in shown.out
+    refused = machine("rspl", "run", "agent:clerk", "--input", '{"task": "Write."}', code=1)
+    assert "did not run: no executor is named" in refused.err
+
+
+@pytest.mark.process
+def test_an_agents_shell_runs_an_agent_within_what_the_person_allows_to_callers(tmp_path):
+    machine = AgsMachine(tmp_path, more='[budgets.ags]\nexecutors = ["worker"]\ncalls = 20\n')
+    machine.person = False
+
+    ran = machine("rspl", "run", "agent:clerk", "--input", '{"task": "Write."}', "--json").json
+    other = machine("rspl", "run", "agent:clerk", "--input", '{"task": "W.", "executor": "claude:opus"}', code=1)
+
+    assert ran["value"]["state"] == "done" and "an agent wrote it" in ran["text"]
+    assert "not allowed to callers" in other.err

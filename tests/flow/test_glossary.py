@@ -18,6 +18,7 @@ SHARED_NAMES = 12
 
 @pytest.fixture(scope="module")
 def modules() -> list[structure.Module]:
+    """Reading them takes seconds, so the tests that need them are no part of the fast tier."""
     return structure.modules()
 
 
@@ -29,10 +30,12 @@ def names(text: str | None) -> list[str]:
     return re.findall(r"`(\w+)`", text or "")
 
 
+@pytest.mark.process
 def test_each_class_name_of_the_product_has_one_meaning(modules):
     assert structure.repeated(structure.public_classes(modules)) == {}
 
 
+@pytest.mark.process
 def test_few_modules_share_a_name_and_none_three_times(modules):
     pairs = ((one.path.stem, one.place) for one in modules if one.path.stem not in structure.SHARED_NAMES)
     shared = structure.repeated(pairs)
@@ -40,10 +43,12 @@ def test_few_modules_share_a_name_and_none_three_times(modules):
     assert [places for places in shared.values() if len(places) > 2] == []
 
 
+@pytest.mark.process
 def test_no_module_imports_one_that_imports_it_for_types_or_inside_of_a_function_either(modules):
     assert structure.circular_imports(structure.imports(modules)) == []
 
 
+@pytest.mark.process
 def test_the_core_imports_no_annex_and_no_annex_another(modules):
     assert structure.annex_imports(structure.imports(modules)) == []
 
@@ -74,6 +79,7 @@ def test_imports_for_types_and_inside_of_functions_count_as_others_do():
     ]
 
 
+@pytest.mark.process
 def test_each_class_that_a_glossary_heading_names_exists(modules):
     classes = {name for name, _ in structure.public_classes(modules)}
     named = [name for heading in headings() for name in names(heading["classes"])]

@@ -196,6 +196,7 @@ def key_writers(tree: ast.AST) -> Iterator[str]:
             yield from {one.name for one in node.names if node.module == "httpx2"} & SENDERS
 
 
+@pytest.mark.process
 def test_one_module_writes_keys_into_headers_and_makes_clients() -> None:
     found = {name: set(key_writers(tree)) for name, tree in sources()}
 

@@ -1,6 +1,7 @@
 """Private names of other packages: docs/architecture.md lists all of them, and each is what the code needs."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -11,17 +12,22 @@ from pathlib import Path
 import h11
 import pydantic
 import pytest
+import structure
 from mcp.server import MCPServer
 from mcp.server.session import ServerSession
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [path for top in ("server", "tools", "skills_store") for path in (ROOT / top).rglob("*.py")]
 DOTTED = re.compile(r"[a-z]\w*(\.\w+)*\._[a-z]\w*(\.\w+)*", re.ASCII)
 
 
-def private_imports(path: Path) -> Iterator[str]:
-    """Yields the modules and names with an underscore that a file takes from installed packages."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@functools.cache
+def all_private_imports() -> frozenset[str]:
+    return frozenset(name for module in structure.modules() for name in private_imports(module.tree))
+
+
+def private_imports(tree: ast.Module) -> Iterator[str]:
+    """Yields the modules and names with an underscore that a module takes from installed packages."""
+    for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{one.name}" for one in node.names]
@@ -46,15 +52,16 @@ def listed() -> set[str]:
     return {name for name in names if not any(part[:1].isupper() for part in name.split("._")[0].split("."))}
 
 
+@pytest.mark.process
 def test_the_table_of_private_names_has_every_import_of_one() -> None:
-    found = {name for path in SOURCES if "seed/skills" not in path.as_posix() for name in private_imports(path)}
-    assert found == listed()
+    assert all_private_imports() == listed()
 
 
+@pytest.mark.process
 def test_ray_is_used_by_its_public_names_alone() -> None:
     bridge = (ROOT / "tools/evolvable_evolve/evolution/trials/ray_bridge.py").read_text(encoding="utf-8")
     assert not re.findall(r"ray\._(?!_)\w+|_temp_dir|core\.generated", bridge)
-    assert not [name for path in SOURCES for name in private_imports(path) if name.startswith("ray.")]
+    assert not [name for name in all_private_imports() if name.startswith("ray.")]
 
 
 def test_the_server_of_the_sdk_has_a_low_level_server_and_a_tool_manager() -> None:

@@ -69,8 +69,10 @@ def test_every_step_of_the_tutorial_comes_true_after_setup(own, home):
     assert printed["find"][0].startswith("skill:minutes-style@1")
     assert printed["find"][1].strip() == "Nothing in the library fits this task."
     assert "+- Name the next meeting in the last line." in printed["edit"][-1]
-    assert printed["update"][0].startswith("skill:minutes-style is now version 3")
-    assert printed["undo"][0].startswith("restored: skill:minutes-style@4")
+    assert "skill:minutes-style is now version 3" in printed["update"][0]
+    assert "your agent (Claude Code) changed line" in " ".join(printed["update"][1].split())
+    assert "agent (Claude Code)" in printed["undo"][1]
+    assert "restored: skill:minutes-style@4" in printed["undo"][0]
     assert "in at most 60 characters" in printed["undo"][-1]
     assert "skill:minutes-style is now version 5" in printed["inbox"][-1]
 

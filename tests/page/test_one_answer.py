@@ -97,6 +97,16 @@ def test_the_terminal_prints_a_match_on_a_line_and_its_reasons_only_when_asked(f
 
 
 @pytest.mark.process
+def test_an_unlikely_choice_is_a_question_to_the_person_without_what_has_no_chance(filled: CommandLine) -> None:
+    shown = filled.on_screen("find", "nettoyer ce tableau", columns=80)
+    question, *matches = shown.splitlines()
+
+    assert question.startswith("Does one of these fit?") and matches[0].startswith("skill:")
+    assert not any("  0%  " in line for line in matches)
+    assert any(line.startswith("Read the first: evolvable show skill:") for line in matches)
+
+
+@pytest.mark.process
 def test_where_none_fits_the_terminal_names_the_nearest_and_nothing_else(filled: CommandLine) -> None:
     told = filled("find", "paint a table for the garden with oil", code=3)
 

@@ -21,7 +21,7 @@ from evolvable_evolve.contracts import contract_of
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
 from evolvable_evolve.evolution.run_config import HostContext, SpendLimit
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, TrialOutcome
+from evolvable_evolve.evolution.task import ModelUsage, RegisteredScorer, Rollout, Score, TrialOutcome
 from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, RunBudget
 from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialBackend, TrialJob
 from evolvable_evolve.sandbox.probe import SandboxChoice
@@ -64,9 +64,10 @@ def _save(library: Library, caller: Caller, ref: Ref, files: Mapping[str, str]) 
     edit.update_resource(library, caller, ref, "for a run", files=files, expected_version=now, create=there is None)
 
 
-def item(name: str, *needs: str, agent: str = CLERK, subtask: str = "") -> dict[str, Any]:
+def item(name: str, *needs: str, agent: str = CLERK, subtask: str = "", check: str = "") -> dict[str, Any]:
     """Return an item as a planner writes it."""
-    return {"id": name, "subtask": subtask or f"Do {name}.", "agent": agent, "needs": list(needs)}
+    checked = {"check": check} if check else {}
+    return {"id": name, "subtask": subtask or f"Do {name}.", "agent": agent, "needs": list(needs), **checked}
 
 
 def plan_then_end(*items: Mapping[str, Any]) -> Planning:
@@ -98,11 +99,13 @@ def done(job: TrialJob) -> Rollout:
 class CountedBackend:
     """A trial backend whose jobs take counted seconds: nothing is waited for. seconds: of a job, by default one.
 
+    passes: what the check of a job says, where its item has one; None for a check in trouble.
     started, ended: the ids of tasks in order, with the time. most: how many ran at a time.
     """
 
     work: Working = done
     seconds: Callable[[TrialJob], float] = lambda _: 1.0
+    passes: Callable[[TrialJob], bool | None] = lambda _: True
     now: float = 0.0
     most: int = 0
     started: list[tuple[str, float]] = field(default_factory=list)
@@ -127,7 +130,7 @@ class CountedBackend:
             return []
         self.now, _, ticket, job = heapq.heappop(self._running)
         self.ended.append((job.task.id, self.now))
-        return [(ticket, _attempt(self.work(job)))]
+        return [(ticket, _attempt(job, self.work(job), self.passes))]
 
     async def cancel(self, tickets: Collection[str]) -> None:
         self._running = [one for one in self._running if one[2] not in tickets]
@@ -137,9 +140,13 @@ class CountedBackend:
         self._running = []
 
 
-def _attempt(rollout: Rollout) -> TrialAttempt:
-    lost = rollout.outcome is TrialOutcome.INFRA_ERROR
-    return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail, lost=lost)
+def _attempt(job: TrialJob, rollout: Rollout, passes: Callable[[TrialJob], bool | None]) -> TrialAttempt:
+    lost, score = rollout.outcome is TrialOutcome.INFRA_ERROR, None
+    if job.task.scorer.type == "command" and rollout.outcome is None:
+        passed = passes(job)
+        said = {"trouble": "it did not start"} if passed is None else {"passed": passed, "text": "no list"}
+        score = Score(1.0, evidence=json.dumps({"files": {}, "left_out": [], "check": said}))
+    return TrialAttempt(rollout.outcome, rollout, score, detail=rollout.detail, lost=lost)
 
 
 class Killed(BaseException):
@@ -212,6 +219,7 @@ class AgsPlace:
             budget = RunBudget(SpendLimit(**settings["limit"]))
             budget.replay(spending_records(opened.records))
             named = {name: settings[name] for name in ("agents", "memory")}
+            named["checks"] = {name: RegisteredScorer(name, ("true",), "") for name in settings.get("checks", ())}
             workers = Workers(self.library, PERSON, self.host, folder, settings["executor"], **named)
             heads = [self.library.store.head(Ref.parse(ref)) for ref in settings["agents"]]
             most = settings["concurrency"]

@@ -115,15 +115,16 @@ def open_library(home: str, gate: str) -> None:
 
 
 def die_in_migration(home: str) -> None:
-    """Kill itself when the last step has made its tables, before anything is committed."""
-    *before, last = migrations.STEPS
+    """Kill itself when all tables are made, at once or by the last step, before anything is committed."""
+    last = {connection.read_script(name) for name in (f"{migrations.NAMES[-1]}.sql", migrations.WHOLE)}
+    run_script = connection.run_script
 
-    def deadly(db: Any) -> None:
-        last(db)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def deadly(db: Any, script: str) -> None:
+        run_script(db, script)
+        if script in last:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    deadly.__name__ = last.__name__
-    migrations.STEPS = (*before, deadly)  # type: ignore[assignment]
+    connection.run_script = deadly
     Store.open(Path(home), create=True)
 
 

@@ -11,6 +11,7 @@ class Turns:
     """The turns of one process among `workers`, called gw0, gw1 and so on, by locks in a folder that they share."""
 
     def __init__(self, folder: Path, worker: str, workers: int) -> None:
+        self.number, self.workers = int(worker.removeprefix("gw")), workers
         self._door = FileLock(folder / "door")
         self._rooms = {f"gw{number}": FileLock(folder / f"gw{number}") for number in range(workers)}
         self._own = self._rooms[worker]

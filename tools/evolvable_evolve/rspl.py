@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evolvable_evolve.agent_runs import AgentHost, last_item
 from evolvable_evolve.evolution import (
     CommandHost,
     Rollout,
@@ -90,13 +91,21 @@ def check_operator(name: str, ref: Ref) -> None:
         raise Refused(f"{name} is refused for {ref}: {reason}.", "docs/operators.md says what there is for each kind.")
 
 
+NOTHING_RAN = "The agent did not run, because no task is given: this is its document."
+"""What is said of an agent that is run without a task."""
+
+
 @dataclass(frozen=True)
 class RunHost:
-    """What resources run with. environment: of this process. scorers: the commands that a person registered."""
+    """What resources run with.
+
+    environment: of this process. scorers: the commands that a person registered. agents: what runs an agent.
+    """
 
     environment: Mapping[str, str]
     choice: SandboxChoice = field(default_factory=SandboxChoice)
     scorers: NamedCommands | None = None
+    agents: AgentHost | None = None
 
     def sandbox(self, what: str) -> Sandbox:
         """Return the sandbox of this machine. Raise Refused where none works: nothing is run without."""
@@ -111,7 +120,8 @@ class RunHost:
 class ResourceRun:
     """What a run gave. text: the output, or the document. value: the output as JSON, where it is JSON.
 
-    score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a use.
+    score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a use. note: why
+    nothing ran, '' where something did or where there is nothing to run.
     """
 
     ref: str
@@ -122,6 +132,7 @@ class ResourceRun:
     score: float | None = None
     use_id: str = ""
     seconds: float = 0.0
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,17 +165,39 @@ async def run_resource(
 ) -> ResourceRun:
     """Run a resource with this input, and return what it gave.
 
-    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; the document of a
-    skill, an agent or a memory is returned. Raise Refused, InvalidArgument, NoSuchResource, ToolFailed, ScorerError.
+    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; an agent does a task
+    in a run of its own; the document of a skill or a memory is returned, and of an agent without a task. Raise Refused,
+    InvalidArgument, NoSuchResource, ToolFailed, ScorerError.
     """
     if ref.kind is Kind.TOOL:
         return await run_tool(library, caller, ref, given, host)
     if ref.kind is Kind.ENVIRONMENT:
         return await _score(library, caller, ref, given, host)
+    if ref.kind is Kind.AGENT and given:
+        return await _work(library, caller, ref, given, host)
     if given and ref.kind is not Kind.PROMPT:
         raise InvalidArgument(f"{ref} takes no input.", "It is a document to read.")
     read = _filled if ref.kind is Kind.PROMPT else _read
     return await asyncio.to_thread(read, library, caller, ref, given)
+
+
+async def _work(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+    """Have an agent do a task, and return what it says of it. value: the run, and the state of its one item."""
+    task, executor = given.get("task"), given.get("executor", "")
+    if not isinstance(task, str) or not isinstance(executor, str) or set(given) - {"task", "executor"}:
+        raise InvalidArgument(f"{ref} takes a task, and an executor.", 'Such as {"task": "Write to Ada."}.')
+    if ref.version or host.agents is None:
+        raise InvalidArgument(f"{ref} does not run.", "An agent runs in its newest version that is trusted.")
+    began = time.monotonic()
+    status = await host.agents.run(library, caller, ref, task, executor)
+    item = last_item(status)
+    worked = Ref.parse(item.get("agent", str(ref)))
+    text = status.result or item.get("summary", "") or status.why or "There is no result."
+    if caller.actor is not Actor.HUMAN:
+        text = enclose(text, f"result of {worked}", "an agent wrote it")
+    value = {"run": status.run, "state": item.get("state", "open"), "files": item.get("files", [])}
+    seconds = round(time.monotonic() - began, 3)
+    return ResourceRun(str(worked.at(None)), worked.version or 0, Kind.AGENT, text, value, seconds=seconds)
 
 
 def _filled(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]) -> ResourceRun:
@@ -183,7 +216,8 @@ def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> R
     text = loaded.text or ""
     if loaded.marked and caller.actor is not Actor.HUMAN:
         text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
-    return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "")
+    note = NOTHING_RAN if ref.kind is Kind.AGENT else ""
+    return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "", note=note)
 
 
 async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:

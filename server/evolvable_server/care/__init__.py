@@ -1,7 +1,8 @@
 """Look after an installation: its setup, what doctor reports, archives and backups, uninstalling.
 
 Begin with `examine`, the report of doctor (`Health`), and `export` and `back_up`. `find_clients`, `setup_offers` and
-`take_record` are what `setup` asks about. The command line and the page call the same functions.
+`take_record` are what `setup` asks about; `read_standing` is what `status`, `folders` and `doctor` have in common. The
+command line and the page call the same functions.
 """
 
 from evolvable_store import late_names
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from evolvable_server.care.doctor import Health, describe_sandbox, examine
     from evolvable_server.care.offers import find_offers, setup_offers
     from evolvable_server.care.setup_record import describe_changes, read_record, take_record, write_record
+    from evolvable_server.care.standing import Standing, Topic, read_standing
     from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
+    from evolvable_server.care.upgrade import ask_new_program, plan_upgrade, replace_program
 else:
     __getattr__ = late_names(
         __name__,
@@ -57,7 +60,9 @@ else:
             "doctor": "Health describe_sandbox examine",
             "offers": "find_offers setup_offers",
             "setup_record": "describe_changes read_record take_record write_record",
+            "standing": "Standing Topic read_standing",
             "uninstall": "Uninstalled plan_account_removal plan_removal",
+            "upgrade": "ask_new_program plan_upgrade replace_program",
         },
     )
 
@@ -70,8 +75,11 @@ __all__ = [
     "FORMATS",
     "FoundClient",
     "Health",
+    "Standing",
+    "Topic",
     "ImportResult",
     "Uninstalled",
+    "ask_new_program",
     "auto_line",
     "auto_status",
     "back_up",
@@ -90,7 +98,10 @@ __all__ = [
     "is_own_plugin",
     "plan_account_removal",
     "plan_removal",
+    "plan_upgrade",
     "read_record",
+    "read_standing",
+    "replace_program",
     "sample_task",
     "setup_offers",
     "switch_off",

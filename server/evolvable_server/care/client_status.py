@@ -23,7 +23,7 @@ from evolvable_server.clients import (
     read_configuration,
     strict_json_warnings,
 )
-from evolvable_server.clients.client import PROJECT, SCOPES, Client
+from evolvable_server.clients.client import PROJECT, SCOPES, Client, usual_entry
 from evolvable_server.config import SELF_CHECK, Config, Machine, read_config
 from evolvable_server.environment import HOME
 from evolvable_store import holds_library
@@ -274,10 +274,12 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
 def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[ClientEntry]:
     """Yield the entries of ours in all clients; what is wrong with their files goes to `problems`."""
     for client in all_clients().values():
+        seen = set[Path]()  # in the home folder, the file of the project is that of the user
         for scope in SCOPES:
             path = client.file(machine, scope)
-            if path is None:
+            if path is None or path in seen:
                 continue
+            seen.add(path)
             try:
                 found = read_configuration(path)
             except EvolvableError as error:
@@ -298,7 +300,7 @@ def _local(values: Mapping[str, Any], project: Path) -> Any:
 def _ours(client: Client, scope: str, path: Path, table: Any) -> Iterator[ClientEntry]:
     for name, values in table.items() if isinstance(table, dict) else ():
         if isinstance(values, dict) and is_ours(values):
-            yield ClientEntry(client, scope, path, name, values)
+            yield ClientEntry(client, scope, path, name, usual_entry(values))
 
 
 def _bad_path(entry: ClientEntry) -> Iterator[HealthProblem]:

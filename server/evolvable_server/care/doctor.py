@@ -16,6 +16,7 @@ from evolvable_server.app import ListedFolders, approvals_lock
 from evolvable_server.care.client_status import Connected, check_clients
 from evolvable_server.care.effective_settings import Setting, effective_settings
 from evolvable_server.care.model_health import model_problems
+from evolvable_server.care.standing import StandingLine, read_standing
 from evolvable_server.clients import (
     MemoryCopy,
     chosen_lists,
@@ -59,13 +60,14 @@ class Health(LibraryHealth):
     """All that was seen, of the library and around it.
 
     sandbox: what trials run in, and why nothing better. clients: those that are connected. memory: what they read of
-    the memories. settings: those that decide who may do what, with their sources.
+    the memories. settings: those that decide who may do what, with their sources. standing: what `status` says too.
     """
 
     sandbox: str = ""
     clients: list[Connected] = field(default_factory=list)
     memory: list[MemoryCopy] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
+    standing: list[StandingLine] = field(default_factory=list)
 
 
 def examine(config: Config, step: Step, home: Path | None = None) -> Health:
@@ -309,6 +311,7 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     health.notes += [*clients.notes, *notes, *(note for _, about in parts for note in about)]
     if holds_library(config.home):
         with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
+            health.standing = list(read_standing(library, config).lines)
             _check_decisions(health, config, machine, library)
     health.notes += _trash(config.home)
     health.notes += _unattended(config)

@@ -10,7 +10,7 @@ from evolvable_server.auto_switch import read_switch
 from evolvable_server.care.auto_reviews import switch_on
 from evolvable_server.care.client_connections import find_clients
 from evolvable_server.client_folders import read_client_homes
-from evolvable_server.clients import MeasuredList, choose_collection, crowded_list
+from evolvable_server.clients import MeasuredList, choose_collection, crowded_list, room_of_projects
 from evolvable_server.config import Config, read_machine
 from evolvable_server.learning_consent import consent, is_shared, set_consent
 from evolvable_server.plugins import SetupOffer
@@ -19,7 +19,15 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library, Progress, count
 from evolvable_tools.outcomes import MAX_TASK
-from evolvable_tools.verbs import add_to_collection, describe_listing, fitting_skills, list_collections, measure_listing
+from evolvable_tools.verbs import (
+    BUDGET,
+    ListedSkill,
+    add_to_collection,
+    describe_listing,
+    fitting_skills,
+    list_collections,
+    measure_listing,
+)
 
 COLLECTION = "everyday"
 """What the collection of a shortened list is called, with a number behind it where there is one of the name."""
@@ -49,25 +57,29 @@ def _shorten(config: Config, library: Library) -> list[SetupOffer]:
     crowded = crowded_list(library, read_machine(config.project))
     if crowded is None:
         return []
-    kept = len(fitting_skills(crowded.skills))
+    machine = read_machine(config.project)
+    # A project that needs more than half of the list does not empty it everywhere else.
+    beside = 0 if crowded.where.project else min(room_of_projects(library, machine), BUDGET // 2)
+    kept = fitting_skills(crowded.skills, beside)
+    free = f"; {beside:,} characters stay free for a project's own skills" if beside else ""
     order = "opened most" if any(skill.uses for skill in crowded.skills) else "first by name, as none was opened yet"
     text = (
-        f"{crowded.text}. A collection lists {kept} of them with description, those {order};"
-        f" find_skill finds the other {len(crowded.skills) - kept}, and you can still call them by name."
+        f"{crowded.text}. A collection lists {len(kept)} of them with description, those {order}{free};"
+        f" find_skill finds the other {len(crowded.skills) - len(kept)}, and you can still call them by name."
         " Take it back: evolvable client collection stop"
     )
-    machine = read_machine(config.project)
     found = find_clients(config, machine, read_client_homes(config))
     connected = any(one.name == "claude-code" and one.is_connected for one in found)
     obstacle = "" if connected else "Claude Code is not connected, and would not find what it does not list"
-    return [SetupOffer("shorten", text, partial(_shorten_list, crowded), obstacle)]
+    return [SetupOffer("shorten", text, partial(_shorten_list, crowded, kept), obstacle)]
 
 
-def _shorten_list(crowded: MeasuredList, library: Library, caller: Caller, progress: Progress) -> list[str]:
+def _shorten_list(
+    crowded: MeasuredList, chosen: Sequence[ListedSkill], library: Library, caller: Caller, progress: Progress
+) -> list[str]:
     known = {one.name for one in list_collections(library)}
     names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in range(2, len(known) + 3))]
     name = next(one for one in names if one not in known)
-    chosen = fitting_skills(crowded.skills)
     add_to_collection(library, caller, name, [Ref.parse(skill.ref) for skill in chosen])
     choose_collection(library, caller, crowded.where, name)
     listing = measure_listing(chosen, {})

@@ -14,8 +14,10 @@ from evolvable_server.clients import (
     disable_copies,
     disconnect,
     entry_home,
+    is_of_other_client,
     read_enabled_copies,
     take_out,
+    take_out_of_client,
 )
 from evolvable_server.clients.client import SCOPES
 from evolvable_server.config import Config, read_machine
@@ -116,7 +118,7 @@ class Removal:
             disconnect(entry)
         disable_copies(self.home, list(self.copies))
         for choice in _choices(self.home):
-            take_out(choice)
+            (take_out_of_client if is_of_other_client(choice) else take_out)(choice)
             with Store.open(self.home) as store:
                 store.backend.collections.forget(choice.settings)
         if self.watched:
@@ -180,9 +182,13 @@ def _connected(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[Co
     """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(config.project)
     for client in all_clients().values():
+        seen = set[Path]()  # in the home folder, the file of the project is that of the user
         for scope in SCOPES:
             try:
                 entry = configuration_entry(machine, client, scope)
+                if entry.path in seen:
+                    continue
+                seen.add(entry.path)
                 if disconnect(entry, dry_run=True).done == "disconnected":
                     yield entry, os.path.realpath(entry_home(entry))
             except InvalidArgument:

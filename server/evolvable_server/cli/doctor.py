@@ -1,24 +1,26 @@
 """The command doctor, which reports what is wrong with the installation."""
 
+from collections.abc import Iterator
+
 import click
 
-from evolvable_server.care import Connected, Health, describe_sandbox, examine
+from evolvable_server.care import Connected, Health, Topic, describe_sandbox, examine
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
-from evolvable_server.cli.maintenance import show_near_duplicates
-from evolvable_server.cli.terminal import count, local_time, progress, safe, say, show_fields, styled
+from evolvable_server.cli.maintenance import show_near_duplicates, show_problems
+from evolvable_server.cli.terminal import count, local_time, progress, say, say_labelled, show_fields
 
 _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, then Evolvable again"
 
 
 @command("doctor")
-@click.option("--verbose", is_flag=True, help="Show every warning about what is in the library.")
+@click.option("--verbose", is_flag=True, help="Show every check, every setting and every warning.")
 def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     """Look for what is wrong.
 
-    Shows the program, its SQLite, the library, the folders and the clients that are connected, and says what is wrong
-    with them. A server that a client is told to start is started once, and timed. Exit code 4: something is wrong.
-    `evolvable care fsck` checks every byte.
+    Checks the program, its SQLite, the library, the folders and the clients that are connected. What is well is one
+    line; what is wrong is said each with what to do. A server that a client is told to start is started once, and
+    timed. Exit code 4: something is wrong. `evolvable care fsck` checks every byte.
     """
     config = state.config()
     health = examine(config, progress, state.home)
@@ -28,20 +30,57 @@ def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
 
 
 def _show_health(health: Health, verbose: bool) -> None:
+    if verbose:
+        _show_all(health)
+    else:
+        say_labelled("Well: ", f"{', '.join(_well(health))}.", "bold green")
+        show_fields([((one.topic, "bold"), one.text) for one in health.standing if not one.well])
+    show_near_duplicates(health.doubles)
+    notes = [f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored]
+    notes += [f"Note: {note}" for note in [*health.notes, *([] if verbose else _more_notes(health))]]
+    say(*[""] * bool(notes or health.problems), *notes)
+    show_problems(health.problems)
+    say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
+
+
+def _show_all(health: Health) -> None:
     sandbox = [("sandbox", health.sandbox)] if health.sandbox else []
     rows = [*_program_rows(health), *sandbox, *_library_rows(health)]
     rows += [("client", _client(one)) for one in health.clients]
+    rows += [(str(one.topic), one.text) for one in health.standing if one.topic is not Topic.FOLDER]
     rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
     show_fields([((name, "bold"), text) for name, text in rows])
-    for remark in health.warnings if verbose else ():
+    for remark in health.warnings:
         say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
-    show_near_duplicates(health.doubles)
-    say("", *(f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored))
-    say(*(f"Note: {note}" for note in health.notes))
-    for problem in health.problems:
-        click.echo(f"{styled('Wrong:', 'bold red')} {safe(f'{problem.what} {problem.next}'.strip())}")
-    say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
+
+
+def _well(health: Health) -> Iterator[str]:
+    """Yield what is well, in a few words each."""
+    facts = health.library
+    yield "the program, Python and SQLite"
+    if facts is not None:
+        held = ", ".join(count(number, kind) for kind, number in facts.resources.items())
+        yield f"the library {facts.path} ({held or 'nothing yet'})"
+        if not facts.index:
+            yield "its index"
+    if number := sum(1 for one in health.standing if one.topic is Topic.FOLDER and one.well):
+        yield f"{count(number, 'folder')} in sync"
+    for one in health.clients:
+        if one.seconds is not None:
+            yield f"the server of {one.client}, which starts in {one.seconds:.1f} s"
+    yield from (f"what {one.title} reads of the memories" for one in health.memory if one.state == "current")
+
+
+def _more_notes(health: Health) -> Iterator[str]:
+    """Yield what is no fault and stands in a row of `--verbose`."""
+    if health.library is None:
+        yield f"There is no library in {health.home} yet: evolvable setup"
+    if not health.program.compiled:
+        yield f"The search runs {_NOT_COMPILED}."
+    if number := sum(len(remark.problems) for remark in health.warnings):
+        where = count(len(health.warnings), "resource")
+        yield f"{count(number, 'warning')} about {where}: `evolvable doctor --verbose` shows them."
 
 
 def _client(one: Connected) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from evolvable_server.care import Standing, Topic, read_standing
 from evolvable_server.cli.command_context import (
     CommandContext,
     Output,
@@ -30,7 +31,18 @@ from evolvable_server.cli.folder_reception import MOST_COUNTED, Confirmed, confi
 from evolvable_server.cli.learned_commands import offer_past_sessions, read_past_sessions, show_past_sessions
 from evolvable_server.cli.maintenance import show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND
-from evolvable_server.cli.terminal import Row, ask_yes, count, progress, remark, say, show_table, some, warn
+from evolvable_server.cli.terminal import (
+    Row,
+    ask_yes,
+    count,
+    progress,
+    remark,
+    say,
+    show_fields,
+    show_table,
+    some,
+    warn,
+)
 from evolvable_server.client_folders import client_folders, project_folders, read_client_homes
 from evolvable_server.config import is_person
 from evolvable_server.learning_consent import consent
@@ -40,7 +52,6 @@ from evolvable_store.storage import WaitingPlaces, WatchedFolder
 from evolvable_store.workingcopy import DirectoryIssue, count_resources, refresh_marks
 from evolvable_tools import Library
 from evolvable_tools.outcomes import PastSessions
-from evolvable_tools.verbs.folder_states import WatchedRoot, folder_states
 
 MAX_NAMED = 10
 """Resources that a line names."""
@@ -210,11 +221,12 @@ def folders_command(ctx: click.Context, state: CommandContext) -> None:
     """
     if ctx.invoked_subcommand is None:
         with progress("evolvable folders"), state.library() as (library, _):
-            folders = folder_states(library)
-        state.show({"folders": folders}, lambda _: _show_folders(folders))
+            standing = read_standing(library, state.config())
+        state.show({"folders": standing.folders}, lambda _: _show_folders(standing))
 
 
-def _show_folders(folders: list[WatchedRoot]) -> None:
+def _show_folders(standing: Standing) -> None:
+    folders = standing.folders
     if not folders:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
         return
@@ -224,6 +236,9 @@ def _show_folders(folders: list[WatchedRoot]) -> None:
         names=("folder",),
         spare=("scope", "kind", "holds"),
     )
+    rows = [(str(one.topic), one.text) for one in standing.about(Topic.FOLDER) if not one.well]
+    rows += [("wrong", f"{one.what} {one.next}".strip()) for one in standing.problems]
+    show_fields([((name, "bold"), text) for name, text in rows])
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,8 +203,10 @@ def add_folders(
     Links from one of these folders into another count in either order. makers: who answers for what a folder holds.
     """
     syncs = list[SyncReport]()
+    known = {one.path for one in library.folders()}
     for choice in choices:
-        remark(f"Importing {choice.path}")
+        if choice.path.resolve() not in known:
+            remark(f"Importing {choice.path}")
         with progress("Reading") as show:
             sync = library.working_copies.add(
                 choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=makers.get(choice.path)

@@ -9,7 +9,18 @@ import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
-from evolvable_server.cli.terminal import confirm, count, file_size, local_time, progress, remark, say, show_table, warn
+from evolvable_server.cli.terminal import (
+    confirm,
+    count,
+    file_size,
+    local_time,
+    progress,
+    remark,
+    say,
+    say_labelled,
+    show_table,
+    warn,
+)
 from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.upkeep import FoldedLibrary, fold_library
 from evolvable_store import FsckReport, check_library, collect
@@ -21,6 +32,7 @@ from evolvable_tools import (
     ENV_FILE,
     NEXT,
     Caller,
+    HealthProblem,
     HeldBack,
     LeakedSecret,
     Library,
@@ -37,6 +49,12 @@ def show_near_duplicates(lines: Sequence[str]) -> None:
     """Write them under a title."""
     if lines:
         say("\nSimilar descriptions:", *(f"  - {line}" for line in lines))
+
+
+def show_problems(problems: Sequence[HealthProblem]) -> None:
+    """Write what is wrong, each with what to do about it."""
+    for problem in problems:
+        say_labelled("Wrong: ", f"{problem.what} {problem.next}".strip(), "bold red")
 
 
 def warn_of_secrets(library: Library) -> None:

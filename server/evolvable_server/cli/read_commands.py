@@ -93,6 +93,7 @@ def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
         lines = lines if verbose else []
     elif found.verdict is Verdict.CHOOSE:
         say(VERDICTS[found.verdict])
+        lines = lines if verbose or found.notice else [match for match in lines if f"{match.confidence:.0%}" != "0%"]
     if found.notice and lines:
         say(found.notice)
     for match in lines:
@@ -102,7 +103,10 @@ def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
         say(*map(one_line, names))
     if found.verdict is not Verdict.NONE and lines:
         which = "it" if found.verdict is Verdict.SURE else "the first"
-        say(f"\nOpen {which}: evolvable load {lines[0].ref} --search {found.search_id}")
+        if screen_width():  # a person reads; one line, so that it can be copied
+            say(f"\nRead {which}: evolvable show {lines[0].ref}")
+        else:
+            say(f"\nOpen {which}: evolvable load {lines[0].ref} --search {found.search_id}")
 
 
 def _show_match(match: "Match", found: verbs.FoundSkills, verbose: bool) -> None:

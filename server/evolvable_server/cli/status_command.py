@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_server.auto_switch import read_switch
+from evolvable_server.care import Topic, read_standing
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
-from evolvable_server.clients import SHORTEN, crowded_list
-from evolvable_server.config import read_machine
-from evolvable_server.watch_failures import watch_failures
 from evolvable_store import open_elsewhere
 from evolvable_store.errors import NoLibrary
 from evolvable_tools import Library
 from evolvable_tools.verbs import take_pairs
-from evolvable_tools.verbs.folder_states import WatchedRoot, folder_problems, folder_states
 from evolvable_tools.verbs.library_status import LibraryStatus, library_status
 
 MOST = 5
@@ -28,25 +25,19 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
     Makes the quick checks of `evolvable doctor` and names the worst finding.
     """
     with state.library() as (library, _):
-        watched = folder_states(library)
-        problems = [f"{wrong.what} {wrong.next}".strip() for one in watched for wrong in folder_problems(one)]
-        problems += [one.text for one in watch_failures(library.store.home, [Path(one.path) for one in watched])]
+        standing = read_standing(library, state.config())
         found = library_status(
             library,
-            folders=[_folder(one) for one in watched],
+            folders=[one.text for one in standing.about(Topic.FOLDER)],
             windows=_windows(library.store.backend.path),
-            problems=problems,
+            problems=[f"{wrong.what} {wrong.next}".strip() for wrong in standing.problems],
             near_duplicates=take_pairs(library),
-            listing=_listing(state, library),
+            listing=". ".join(one.text for one in standing.about(Topic.LIST)),
             reviews=_reviews(state, library),
+            clients=[one.text for one in standing.about(Topic.CLIENT)],
         )
-    return Output(found, _show_status)
-
-
-def _listing(state: CommandContext, library: Library) -> str:
-    """Return the line on the list in which Claude Code leaves out descriptions, '' where it leaves out none."""
-    crowded = crowded_list(library, read_machine(state.config().project))
-    return f"{crowded.text}; `{SHORTEN}` lists fewer" if crowded else ""
+        waits = "".join(one.text for one in standing.about(Topic.WAITS))
+    return Output(found, lambda status: _show_status(status, waits))
 
 
 def _reviews(state: CommandContext, library: Library) -> str:
@@ -57,20 +48,6 @@ def _reviews(state: CommandContext, library: Library) -> str:
     from evolvable_server.care import auto_line  # few switched them on
 
     return auto_line(config, library)
-
-
-def _folder(one: WatchedRoot) -> str:
-    refused = some([issue.directory for issue in one.not_imported], MOST)
-    ends = {
-        "changed on disk": ", `evolvable diff` shows how",
-        "not imported": f" ({refused}), `evolvable doctor` says why",
-        "waiting for git": f": {some(one.waiting_for_git, MOST)}",
-    }
-    parts = one.state.split(", ")
-    hints = [next((hint for end, hint in ends.items() if part.endswith(end)), "") for part in parts]
-    stands = "; ".join(map("".join, zip(parts, hints, strict=True)))
-    pulled = f"; last pull, commit {one.pulled}" if one.pulled else ""
-    return f"{one.path} ({one.scope}): {one.obstacle or stands}{pulled}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +103,11 @@ def _windows(library: Path) -> int | None:
     return sum(1 for _ in open_elsewhere(library)) if Path("/proc/self/fd").is_dir() else None
 
 
-def _show_status(found: LibraryStatus) -> None:
+def _show_status(found: LibraryStatus, waits: str) -> None:
     held = ", ".join(count(number, kind) for kind, number in found.resources.items()) or "nothing"
     rows: list[tuple[Cell, Cell]] = [
         (("library", "bold"), f"{found.home}: {held}"),
-        (("waits", "bold"), (_waits(found), "yellow" if found.waiting else "")),
+        (("waits", "bold"), (waits or "nothing", "yellow" if waits else "")),
         (("since", "bold"), _since(found)),
     ]
     if found.out_of_force:
@@ -140,6 +117,7 @@ def _show_status(found: LibraryStatus) -> None:
     rows += _rows("put back", found.put_back)
     rows += _rows("similar", _near_duplicates(found))
     rows += _rows("folder", found.folders)
+    rows += _rows("client", found.clients)
     rows += _rows("listed", [found.listing] if found.listing else [])
     if found.windows:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
@@ -147,8 +125,8 @@ def _show_status(found: LibraryStatus) -> None:
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
-    more = f" ({found.problems - 1} more)" if found.problems > 1 else ""
-    worst = (f"{found.worst}{more} `evolvable doctor` says what to do.", "red")
+    more = f" {found.problems - 1:,} more: `evolvable doctor`" if found.problems > 1 else ""
+    worst = (f"{found.worst}{more}", "red")
     rows.append((("doctor", "bold"), worst if found.worst else "the quick checks found nothing"))
     show_fields(rows)
 
@@ -167,14 +145,6 @@ def _near_duplicates(found: LibraryStatus) -> list[str]:
     more = len(found.near_duplicates) - MOST
     end = [f"{count(more, 'more pair')}: `evolvable doctor` names them"] if more > 0 else []
     return [*found.near_duplicates[:MOST], *end]
-
-
-def _waits(found: LibraryStatus) -> str:
-    if not found.waiting:
-        return "nothing"
-    asking = f", {found.asking} with findings of the scan" if found.asking else ""
-    held = f"; {found.held} of them held on disk" if found.held else ""
-    return f"{count(found.waiting, 'proposal')}{asking}{held}: evolvable inbox"
 
 
 def _since(found: LibraryStatus) -> str:

@@ -56,6 +56,9 @@ def say_gone(before: Iterable[Path]) -> None:
     say(*(f"removed from disk: {path}" for path in before if not path.exists()))
 
 
+IMPORTED = "imported from"
+"""How the reason of an operation begins that brought something in."""
+
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
 
@@ -214,10 +217,10 @@ def undo_command(
     """Take an operation back.
 
     OPERATION, or all that a session changed, is taken back in one new operation. Without either, at a terminal, your
-    last operation is shown, and you are asked whether to take it back. What somebody changed since stays. A
-    resource where both changed the same lines is left alone and listed, and so is one that waits for a person; the
-    exit code is then 4. `evolvable log` shows operations. What they created goes from the watched folders too; at a
-    terminal that is asked first.
+    last change is shown, and you are asked whether to take it back; an import is offered by its number only. What
+    somebody changed since stays. A resource where both changed the same lines is left alone and listed, and so is one
+    that waits for a person; the exit code is then 4. `evolvable log` shows operations. What they created goes from the
+    watched folders too; at a terminal that is asked first.
     """
     named = operation is not None or session is not None
     at_terminal = sys.stdin.isatty() and state.identity.principal is Principal.PERSON
@@ -237,23 +240,45 @@ def undo_command(
 
 
 def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
-    """Show the person's last operation that is in force, one saved in a folder too, and return it after a yes.
+    """Show the person's last change that is in force, one saved in a folder too, and return it after a yes.
 
+    An import is no change of theirs: taking it back takes the skills from the disk. What others did later is named.
     Raise InvalidArgument.
     """
-    undone = set[int]()
+    undone, later, imported = set[int](), list[str](), ""
     for made in library.store.operations(SEARCHED):
         undone.update(made.intent.undoes)
-        own = operation_author(made, caller)[0] is AuthorKind.YOU
-        if own and not made.intent.undoes and made.id not in undone:
+        if made.intent.undoes or made.id in undone:
+            continue
+        author, by = operation_author(made, caller)
+        changes = library.store.backend.changes_of([made.id])
+        if author is not AuthorKind.YOU:
+            later.append(f"operation {made.id} by {author_words(author, by)}: {_refs_moved(changes)}")
+        elif is_import(made, changes):
+            imported = imported or f" Your last import is operation {made.id}: `evolvable undo {made.id}` asks first."
+        else:
             break
     else:
-        raise InvalidArgument("You made no operation that could be taken back.", "`evolvable log` shows all of them.")
-    changes = library.store.backend.changes_of([made.id])
-    moved = some([_moved({"ref": str(one.ref), "after": one.after}) for one in changes], MAX_REFS)
-    remark(f"Your last operation is {made.id}, {local_time(made.at)}: {one_line(made.reason)}: {moved}")
+        raise InvalidArgument(
+            "You made no change that could be taken back.", f"`evolvable log` shows all operations.{imported}"
+        )
+    what = f"{one_line(made.reason)}: {_refs_moved(changes)}"
+    remark(f"Your last change is operation {made.id}, {local_time(made.at)}: {what}")
+    if later:
+        remark("Others changed something later, and it stays:", *(f"  {line}" for line in later[:MAX_REFS]))
+    if len(later) > MAX_REFS:
+        remark(f"  and {len(later) - MAX_REFS:,} more: evolvable log")
     confirm(f"Take back operation {made.id}?", yes=yes, refused="Nothing was taken back.")
     return made.id
+
+
+def is_import(made: Operation, changes: Sequence[Change]) -> bool:
+    """Return whether an operation only brought in what a folder or an archive held."""
+    return made.reason.startswith(IMPORTED) and all(one.before is None for one in changes)
+
+
+def _refs_moved(changes: Sequence[Change]) -> str:
+    return some([_moved({"ref": str(one.ref), "after": one.after}) for one in changes], MAX_REFS)
 
 
 def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 if TYPE_CHECKING:
     from evolvable_server.clients.attendance import why_unattended
     from evolvable_server.clients.config_files import read_configuration
+    from evolvable_server.clients.hook_files import has_hooks
     from evolvable_server.clients.memory_files import (
         TITLES,
         MemoryCopy,
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
         refresh_memory_files,
         strip_block,
     )
+    from evolvable_server.clients.other_lists import (
+        CutList,
+        choose_for_client,
+        cut_lists,
+        is_of_other_client,
+        take_out_of_client,
+    )
+    from evolvable_server.clients.paste_forms import entry_forms
     from evolvable_server.clients.registration import (
         ClientConnection,
         ConfigurationEntry,
@@ -59,6 +68,7 @@ if TYPE_CHECKING:
         listed_skills,
         measure_list,
         project_list,
+        room_of_projects,
         take_out,
         unlisted_newcomers,
     )
@@ -68,10 +78,13 @@ else:
         {
             "attendance": "why_unattended",
             "config_files": "read_configuration",
+            "hook_files": "has_hooks",
             "memory_files": (
                 "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
                 "read_enabled_copies refresh_memory_files strip_block"
             ),
+            "other_lists": "CutList choose_for_client cut_lists is_of_other_client take_out_of_client",
+            "paste_forms": "entry_forms",
             "registration": (
                 "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
                 "entry_home is_ours run_client server_start strict_json_warnings"
@@ -79,7 +92,7 @@ else:
             "registry": "CODEX HeardCall VSCODE WAITS_SECONDS add_client_log all_clients has_hosts read_client_log",
             "skill_list": (
                 "ClientList ListChange MeasuredList SHORTEN choose_collection chosen_lists client_lists "
-                "crowded_list list_on_disk listed_skills measure_list project_list take_out "
+                "crowded_list list_on_disk listed_skills measure_list project_list room_of_projects take_out "
                 "unlisted_newcomers"
             ),
         },
@@ -90,6 +103,7 @@ __all__ = [
     "ClientConnection",
     "ClientList",
     "ConfigurationEntry",
+    "CutList",
     "HeardCall",
     "ListChange",
     "MeasuredList",
@@ -102,18 +116,23 @@ __all__ = [
     "all_clients",
     "check_lasting",
     "choose_collection",
+    "choose_for_client",
     "chosen_lists",
     "client_lists",
     "configuration_entry",
     "connect",
     "copy_statuses",
     "crowded_list",
+    "cut_lists",
     "disable_copies",
     "disconnect",
     "enable_copies",
+    "entry_forms",
     "entry_home",
+    "has_hooks",
     "has_hosts",
     "installed_clients",
+    "is_of_other_client",
     "is_ours",
     "list_on_disk",
     "listed_skills",
@@ -124,11 +143,13 @@ __all__ = [
     "read_configuration",
     "read_enabled_copies",
     "refresh_memory_files",
+    "room_of_projects",
     "run_client",
     "server_start",
     "strict_json_warnings",
     "strip_block",
     "take_out",
+    "take_out_of_client",
     "unlisted_newcomers",
     "why_unattended",
 ]

@@ -23,7 +23,11 @@ from evolvable_store import read_regular, regular_file
 EVENTS = frozenset({"Elicitation", "ElicitationResult"})
 """The events at which Claude Code lets a hook answer, or change the answer."""
 
-SHELL_MARKS = ("CLAUDE_CODE_CHILD_SESSION", *(name for name, client in MARKS.items() if client == "codex"))
+SHELL_MARKS = (
+    "CLAUDE_CODE_CHILD_SESSION",
+    "COPILOT_CLI",
+    *(name for name, client in MARKS.items() if client == "codex"),
+)
 """What the clients set in their agents' shells and not in the environment of a server that they start themselves."""
 
 MAX_BYTES = 1_000_000

@@ -163,6 +163,17 @@ def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
     return None
 
 
+def room_of_projects(library: Library, machine: Machine) -> int:
+    """Return the characters that a project's own skills add to the list of every project, in the fullest project."""
+    sizes = [0]
+    for where in client_lists(library.folders(), machine):
+        shown = read_overrides(*where.below, where.settings)
+        own = [folder for folder in where.folders if where.project and folder.scope != USER_SCOPE]
+        skills = [skill for folder in own for skill in read_skills(library, folder)]
+        sizes.append(sum(one.size + 1 for one in skills if shown.get(one.name, Shown.WHOLE) is Shown.WHOLE))
+    return max(sizes)
+
+
 def list_on_disk(machine: Machine) -> MeasuredList:
     """Return the list of every project as its folder is now, whether the library watches that or not."""
     home = (machine.claude or machine.user / ".claude").absolute()
@@ -200,11 +211,12 @@ def choose_collection(
     collection, ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then the settings are as they were.
     """
     check_may_decide(caller, "decide what a client lists")
-    with contextlib.nullcontext() if dry_run else _alone(library):
+    with contextlib.nullcontext() if dry_run else alone(library):
         return _choose(library, caller, where, name, dry_run=dry_run)
 
 
-def _alone(library: Library) -> contextlib.AbstractContextManager[None]:
+def alone(library: Library) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of the choices of lists while the body runs."""
     # Of two commands at once one would forget what the other notes, and its settings would count as the person's own.
     place = library.store.home / "locks"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -221,7 +233,7 @@ def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, d
     plan = plan_overrides(skills, chosen, own, read_overrides(*where.below)) if name else {}
     text = _edited(found, {**own, **plan})
     change = _change(where, name, skills, {**read_overrides(*where.below), **own, **plan}, own)
-    change = replace(change, diff=_diff(where.settings, found.text, text))
+    change = replace(change, diff=difference(where.settings, found.text, text))
     if dry_run:
         return change
     written = {skill: (value,) for skill, value in plan.items()}
@@ -289,7 +301,7 @@ def _change(
     return ListChange(str(where.settings), name, listed, hidden, [one for one in names if one in own], "")
 
 
-def _diff(path: Path, before: str, after: str) -> str:
+def difference(path: Path, before: str, after: str) -> str:
     """Return what changes, without the lines around it: settings may hold keys."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
     return "".join(f"{line}\n" for line in lines)

@@ -40,6 +40,9 @@ STEPS = tuple(map(_step, NAMES))
 
 LATEST = len(STEPS)
 
+WHOLE = "library.sql"
+"""What the steps of NAMES make of an empty file, and their record: a tenth of the time. A test writes and checks it."""
+
 
 def migrate(connection: Connection, path: Path) -> None:
     """Bring the file to LATEST; safe when many processes start at once.
@@ -52,7 +55,10 @@ def migrate(connection: Connection, path: Path) -> None:
     # both run it. Taking the write lock first makes its own transactions savepoints of ours.
     with driver.ImmediateTransaction(connection, path):
         if schema_version(connection, path) < LATEST:
-            driver.apply_steps(connection, "evolvable", STEPS)
+            if len(NAMES) == LATEST and _is_empty(connection):
+                driver.run_script(connection, driver.read_script(WHOLE))
+            else:
+                driver.apply_steps(connection, "evolvable", STEPS)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={LATEST}")
 
@@ -61,7 +67,7 @@ def schema_version(connection: Connection, path: Path) -> int:
     """Return how many steps the file has had, 0 for an empty one; write nothing. Raises as `migrate`."""
     with driver.translate_errors(path):
         # In this order: a process that makes the library meanwhile gives it tables and our id in one commit.
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        empty = _is_empty(connection)
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if application != APPLICATION_ID and not (empty and application == 0):
@@ -72,6 +78,10 @@ def schema_version(connection: Connection, path: Path) -> int:
             "Update this program: git pull and pip install . in your clone. Nothing was touched.",
         )
     return version
+
+
+def _is_empty(connection: Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
 
 
 def check_version(version: int, where: str) -> None:

@@ -49,7 +49,7 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """What became of one dispatch. agent: with its version. round: in which it ended."""
+    """What became of one dispatch. agent: with its version. round: in which it ended. passed: what its check says."""
 
     item: str
     agent: str
@@ -57,6 +57,7 @@ class ItemOutcome:
     summary: str
     files: tuple[Mapping[str, Any], ...]
     round: int
+    passed: bool | None = None
 
     @property
     def line(self) -> str:
@@ -98,6 +99,11 @@ class AgsState:
     def task(self) -> str:
         """What the run is to do."""
         return str(self.settings["task"])
+
+    @property
+    def checks(self) -> Mapping[str, Any]:
+        """The checks that items may have, by name."""
+        return dict(self.settings.get("checks", {}))
 
     @property
     def listed(self) -> list[PlanItem]:
@@ -198,7 +204,7 @@ class AgsState:
             return
         self.items[item.id] = replace(item, state=ItemState.DONE if ok else ItemState.FAILED)
         self.outcomes[item.id] = ItemOutcome(
-            item.id, body["agent"], ok, body["summary"], tuple(body["files"]), self.round
+            *(item.id, body["agent"], ok, body["summary"], tuple(body["files"]), self.round), body.get("passed")
         )
 
     def _replan(self, body: Mapping[str, Any]) -> None:

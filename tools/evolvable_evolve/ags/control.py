@@ -130,8 +130,11 @@ def _bill(bill: Bill) -> dict[str, float]:
 def _item(state: AgsState, item: PlanItem) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": item.id, "agent": item.agent, "needs": list(item.needs), "state": str(item.state)}
     shown["subtask"] = item.subtask
+    if item.check:
+        shown["check"] = item.check
     if (found := state.outcomes.get(item.id)) is not None:
         shown |= {"agent": found.agent, "summary": found.summary, "files": [dict(one) for one in found.files]}
+        shown |= {} if found.passed is None else {"passed": found.passed}
     return shown
 
 

@@ -27,6 +27,7 @@ from evolvable_evolve.evolution import (
     NeedsAnswer,
     ProcessBackend,
     ProposerModel,
+    RegisteredScorer,
     RunBudget,
     RunDirectory,
     RunStopped,
@@ -35,7 +36,9 @@ from evolvable_evolve.evolution import (
     check_named_executor,
     executor_kind,
     named_model,
+    named_scorers,
     parse_price,
+    refuse_changed,
 )
 from evolvable_evolve.sandbox import Bubblewrap
 from evolvable_store import Head
@@ -79,7 +82,7 @@ def open_planner(
     who, executor = settings["planner"], settings["executor"]
     kind, _, model = who.partition(":")
     if who == NO_PLANNER:
-        return SingleItemPlan(settings["agents"][0])
+        return SingleItemPlan(settings["agents"][0], next(iter(settings.get("checks", ())), ""))
     if kind == "handoff":
         return HandOffModel(answer, model)
     made = named_model(who, host, home)
@@ -163,6 +166,7 @@ def open_run(
         agents=settings["agents"],
         memory=settings["memory"],
         seconds=settings["seconds"],
+        checks=_checks(settings, host),
     )
     budget = RunBudget(SpendLimit(**settings["limit"]))
     budget.replay(spending_records(ledger.records))
@@ -185,6 +189,14 @@ def open_run(
         stop,
         lambda item: keep_evidence(library, ledger.records, item),
     )
+
+
+def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:
+    """Return the checks of a run. Raises Refused for one that is another command now than when the run began."""
+    recorded = settings.get("checks", {})
+    found = named_scorers(recorded, host.scorers)
+    refuse_changed(found, recorded)
+    return found
 
 
 def keep_evidence(library: Library, records: Iterable[LedgerRecord], item: str | None = None) -> str:

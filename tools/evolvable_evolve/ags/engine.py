@@ -231,6 +231,7 @@ class AgsRun:
             "agent": flight.agent,
             "summary": result.summary,
             "outcome": result.outcome,
+            **({} if result.passed is None else {"passed": result.passed}),
             "read": list(result.read),
             "files": list(result.files),
             "retry": retry,

@@ -1,8 +1,10 @@
-"""The items of a run as evidence: an execution of its agent, and a failure where it failed.
+"""The items of a run as evidence: an execution of its agent, and its end where a check says how it ended.
 
-That an item was done is only what its worker says, so such an end counts nothing. A failure that the driving process
-saw itself is verified where a person started the run; what a worker says of itself, and every end in a run that an
-agent started, is reported. All runs that agents started have one vote together.
+That an item was done is only what its worker says, and a run whose failures alone counted would rate every agent as
+failing. So an end counts where the item has a check, both ways, and where an item that passed its check needed this
+one. Such an end is verified where a person started the run. What a worker says of itself, and every end in a run that
+an agent started, is reported. A checked item of a person's run has a vote of its own, the others of that run have one
+together, and so have all runs that agents started.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,7 +38,8 @@ _BY_AGENTS = f"{ITEM_SESSIONS}agents"
 class EndedItem:
     """One item that ended, as its messages say. agent, skills, read: refs, those of agent and skills with versions.
 
-    outcome: why it failed, '' where it did not.
+    outcome: why it failed, '' where it did not. check: its name, '' without one. passed: what it said, None for
+    nothing. needed: whether an item that passed its check needed this one, which was done.
     """
 
     id: str
@@ -47,11 +50,27 @@ class EndedItem:
     outcome: str
     skills: tuple[str, ...]
     read: frozenset[str]
+    check: str = ""
+    passed: bool | None = None
+    needed: bool = False
+
+    @property
+    def counted(self) -> Outcome | None:
+        """How the item ended as far as it counts, None where nobody checked that."""
+        if self.passed or self.needed:
+            return Outcome.SUCCEEDED
+        # A check that had trouble says nothing; what failed before its check could run failed all the same.
+        return Outcome.FAILED if self.check and self.outcome else None
+
+    @property
+    def tells(self) -> bool:
+        """Whether a round learns something of it: it failed, or somebody checked it."""
+        return bool(self.outcome) or self.counted is not None
 
     @property
     def seen(self) -> bool:
-        """Whether the process that drove the run saw the failure, and not the worker alone."""
-        return self.outcome not in ("", OWN_REFUSAL)
+        """Whether the process that drove the run saw the end, and not the worker alone."""
+        return self.outcome != OWN_REFUSAL
 
 
 def item_session(run: str, item: str) -> str:
@@ -63,6 +82,7 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
     """Yield the items that ended in a run, without those that never ran or that infrastructure spoiled."""
     known = list(once(records, set()))
     state, skills = fold_bus(known), dict[str, tuple[str, ...]]()
+    needed = _needed_by_passed(state, known)
     for record in known:
         if record["type"] != "message":
             continue
@@ -75,19 +95,32 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
             continue
         item, own = state.items[body["item"]], skills.get(body["dispatch"], ())
         said = (item.subtask, body["summary"], body["outcome"])
-        yield EndedItem(item.id, record["at"], body["agent"], *said, own, frozenset(body["read"]))
+        check = (item.check, body.get("passed"), item.id in needed and not item.check and not body["outcome"])
+        yield EndedItem(item.id, record["at"], body["agent"], *said, own, frozenset(body["read"]), *check)
+
+
+def _needed_by_passed(state: AgsState, records: Iterable[LedgerRecord]) -> set[str]:
+    """Return the items that an item which passed its check needed, directly or through others."""
+    found = set[str]()
+    waiting = [record["body"]["item"] for record in records if record.get("body", {}).get("passed")]
+    while waiting:
+        more = [need for need in state.items[waiting.pop()].needs if need not in found]
+        found.update(more)
+        waiting += more
+    return found
 
 
 def record_items(library: Library, records: Iterable[LedgerRecord], only: str | None = None) -> int:
     """Keep the ended items of a run as evidence; return how many were new. only: the id of one item.
 
-    An item that is known already changes nothing.
+    What that item needed is kept again with it: its check may have told of them. An item that is known as it is changes
+    nothing.
     """
     known = list(records)
     if library.store.read_only or not known:
         return 0
     state = fold_bus(known)
-    ended = (one for one in ended_items(known) if only in (None, one.id))
+    ended = (one for one in ended_items(known) if only in (None, one.id) or one.needed)
     return sum(_record(library, state, one) for one in ended)
 
 
@@ -98,8 +131,10 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
     if head is None or agent.version is None:
         return False
     session, by_person = item_session(state.run, item.id), state.settings["principal"] == Principal.PERSON
-    link = f"{ITEM_SESSIONS}{state.run}" if by_person else _BY_AGENTS
-    outcome, verified = Outcome.FAILED if item.outcome else None, by_person and item.seen
+    # A check is a look of its own; what was not checked has one vote with the rest of its run.
+    link = (session if item.check else f"{ITEM_SESSIONS}{state.run}") if by_person else _BY_AGENTS
+    outcome = item.counted
+    verified = by_person and outcome is not None and item.seen
     used = [(head, agent.version, "agent"), *_read_skills(library, scopes, item)]
     log = library.store.backend.observations
     log.add_impressions((), [ClientSession(session, link, item.at)])
@@ -107,7 +142,7 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
         caller = Caller(Actor.AGENT, session, scopes, connection=link)
         for one, version, _ in used:
             note_load(library, caller, one.id, version)
-    digest = sha256(f"{session} {item.agent} {item.outcome}".encode()).hexdigest()
+    digest = sha256(f"{session} {item.agent} {item.outcome} {outcome or ''}".encode()).hexdigest()
     sightings = [
         UsageObservation(one.id, version, item.at, True, True, (how,), outcome, state.label)
         for one, version, how in used

@@ -7,7 +7,7 @@ a model can begin a line, an item or a part of its own. `parse_plan` accepts exa
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -24,7 +24,7 @@ MAX_SUBTASK = 4_000
 """Characters of one subtask."""
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
-_KEYS = ("id", "subtask", "agent", "needs", "state")
+_KEYS = ("id", "subtask", "agent", "needs", "check", "state")
 
 
 class ItemState(StrEnum):
@@ -43,18 +43,26 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanItem:
-    """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items that come first."""
+    """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items that come first.
+
+    check: the name of the command that says whether its result is right, '' without one.
+    """
 
     id: str
     subtask: str
     agent: str
     needs: tuple[str, ...] = ()
     state: ItemState = ItemState.OPEN
+    check: str = ""
 
     @property
     def ended(self) -> bool:
         """Whether nothing more comes of it."""
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the item as plan.md and the bus have it; `check` only where there is one, as before there were any."""
+        return {key: getattr(self, key) for key in _KEYS if key != "check" or self.check}
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ _FORM = re.compile(
 
 def render_plan(plan: Plan) -> str:
     """Return the document of a plan; equal plans give equal bytes."""
-    items = [{key: getattr(item, key) for key in _KEYS} for item in plan.items]
+    items = [item.to_json() for item in plan.items]
     return _DOCUMENT.format(
         run=plan.run,
         task=json_line(plan.task),
@@ -139,7 +147,11 @@ def _parsed(found: re.Match[str]) -> Plan:
         found["run"],
         json.loads(found["task"]),
         tuple(
-            PlanItem(one["id"], one["subtask"], one["agent"], tuple(one["needs"]), ItemState(one["state"]))
+            PlanItem(
+                *(one["id"], one["subtask"], one["agent"], tuple(one["needs"])),
+                ItemState(one["state"]),
+                one.get("check", ""),
+            )
             for one in items
         ),
         history,
@@ -172,7 +184,9 @@ class PlanChange:
     def parse(cls, answer: Mapping[str, Any]) -> "PlanChange":
         """Return the change that an answer says, which fits the schema of the planner's answers."""
         items = tuple(
-            PlanItem(one["id"], one["subtask"], one["agent"], tuple(one.get("needs", ())))
+            PlanItem(
+                *(one["id"], one["subtask"], one["agent"], tuple(one.get("needs", ()))), check=one.get("check", "")
+            )
             for one in answer.get("items", ())
         )
         texts = {key: str(answer.get(key, "")).strip() for key in ("note", "question", "result")}
@@ -180,16 +194,17 @@ class PlanChange:
 
     def to_json(self) -> dict[str, Any]:
         """Return the change as it stands on the bus."""
-        items = [{key: getattr(item, key) for key in _KEYS[:-1]} for item in self.items]
+        items = [{key: value for key, value in item.to_json().items() if key != "state"} for item in self.items]
         return {key: getattr(self, key) for key in ("drop", "note", "question", "result")} | {"items": items}
 
 
 @dataclass(frozen=True)
 class PlanRules:
-    """What a plan may hold. agents: refs that were offered."""
+    """What a plan may hold. agents: refs that were offered. checks: names of checks that were offered."""
 
     agents: frozenset[str]
     known: Mapping[str, PlanItem] = field(default_factory=dict)
+    checks: frozenset[str] = frozenset()
 
     def problem(self, change: PlanChange) -> str:
         """Return why a change cannot be taken into the plan, '' when it can."""
@@ -219,6 +234,8 @@ class PlanRules:
             return f"there was an item {name} before: a new item has a new id"
         if item.agent not in self.agents:
             return f"item {name} names the agent {ascii(item.agent[:80])}, which was not offered"
+        if item.check and item.check not in self.checks:
+            return f"item {name} names the check {ascii(item.check[:80])}, which was not offered"
         if not item.subtask.strip() or len(item.subtask) > MAX_SUBTASK:
             return f"the subtask of {name} has {len(item.subtask):,} characters, not 1 to {MAX_SUBTASK:,}"
         if len(set(item.needs)) != len(item.needs):
@@ -237,6 +254,6 @@ def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:
         item = waiting[name]
         blocked = item.state is ItemState.OPEN and any(found[one].state in lost for one in item.needs if one in found)
         if blocked:
-            item = PlanItem(item.id, item.subtask, item.agent, item.needs, ItemState.BLOCKED)
+            item = replace(item, state=ItemState.BLOCKED)
         found[name] = item
     return [found[name] for name in waiting]

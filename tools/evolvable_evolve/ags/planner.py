@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.ags.bus import MAX_ROUNDS, AgsState
-from evolvable_evolve.ags.plan import MAX_ITEMS, PlanChange, PlanRules
+from evolvable_evolve.ags.plan import MAX_ITEMS, PlanChange, PlanItem, PlanRules
 from evolvable_evolve.evolution import ModelAnswer, ModelQuestion, ModelRole, ModelUsage
 
 INSTRUCTIONS = Path(__file__).with_name("planner.md").read_text(encoding="utf-8")
@@ -22,19 +22,30 @@ MAX_ANSWER = 8_192
 
 def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
     """Return the question of the next round; equal states give the same question."""
+    checks = {"checks": list(state.checks)} if state.checks else {}
     data = {
         "task": state.task,
         "agents": contracts,
-        "plan": [
-            {"id": one.id, "agent": one.agent, "needs": list(one.needs), "state": one.state, "subtask": one.subtask}
-            for one in state.listed
-        ],
+        **checks,
+        "plan": [_shown(one) for one in state.listed],
         "messages": _messages(state),
         "round": state.round + 1,
         "rounds_left": MAX_ROUNDS - state.round,
         "items_left": MAX_ITEMS - len(state.items),
     }
     return ModelQuestion(ModelRole.PLANNER, INSTRUCTIONS, data, SCHEMA, MAX_ANSWER)
+
+
+def _shown(item: PlanItem) -> Mapping[str, Any]:
+    check = {"check": item.check} if item.check else {}
+    return {
+        "id": item.id,
+        "agent": item.agent,
+        "needs": list(item.needs),
+        "state": item.state,
+        "subtask": item.subtask,
+        **check,
+    }
 
 
 def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
@@ -59,7 +70,7 @@ def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
 def check_plan_answer(state: AgsState, answer: Mapping[str, Any], agents: Sequence[str]) -> tuple[PlanChange, str]:
     """Return the change that an answer says, and why it is refused, '' where it is taken."""
     change = PlanChange.parse(answer)
-    return change, PlanRules(frozenset(agents), state.items).problem(change)
+    return change, PlanRules(frozenset(agents), state.items, frozenset(state.checks)).problem(change)
 
 
 NO_PLANNER = "none"
@@ -74,14 +85,15 @@ class SingleItemPlan:
 
     name, label = NO_PLANNER, "no planner"
 
-    def __init__(self, agent: str) -> None:
-        self._agent = agent
+    def __init__(self, agent: str, check: str = "") -> None:
+        self._agent, self._check = agent, check
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the one item, then its result."""
         data, answer = question.data, dict[str, Any]()
         if not data["plan"]:
-            answer = {"items": [{"id": "task", "subtask": data["task"], "agent": self._agent, "needs": []}]}
+            item = {"id": "task", "subtask": data["task"], "agent": self._agent, "needs": [], "check": self._check}
+            answer = {"items": [item]}
         else:
             said = [one for one in data["messages"] if one["kind"] in ("result", "error")]
             answer = {"result": said[-1]["summary"] if said else "There is no result."}

@@ -1,6 +1,6 @@
 """Rounds over the items of runs of agents: those that failed are evidence against what their agents had.
 
-The process that drove the run saw them fail. That an item was done is only what its worker says, so it has no reward.
+The process that drove the run saw them fail. That an item was done has a reward only where a check says so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from evolvable_evolve.evolution import LedgerDamaged, find_run, iter_runs, read_
 from evolvable_evolve.rounds import MAX_SESSIONS, RoundSource, RoundTrace, SessionSource, hashed
 from evolvable_store import Principal
 from evolvable_store.resource import Ref
+from evolvable_store.storage import Outcome
 from evolvable_tools import Library
 from evolvable_tools.redaction import Redactor
 from evolvable_tools.review import ReviewSettings
@@ -46,7 +47,8 @@ class AgsSource:
         item = self.items.get(identity)
         if item is None:
             return None
-        reward, cause = (0, f"worker:{hashed(item.outcome)}") if item.outcome else (None, "")
+        worked = 1 if item.counted is Outcome.SUCCEEDED else None
+        reward, cause = (0, f"worker:{hashed(item.outcome)}") if item.outcome else (worked, "")
         about = (identity, item.at, TASK_TYPE, str(Ref.parse(item.agent).at(None)), reward, 0.0)
         skills = frozenset(str(Ref.parse(ref).at(None)) for ref in item.skills)
         return RoundTrace(*about, selected=skills, used=skills & item.read, cause=cause)
@@ -63,6 +65,11 @@ class AgsSource:
             {"role": "user", "content": ended, "timestamp": item.at},
         ]
         return read_session(messages, redactor=self.redactor)
+
+    def shows_answers(self, identity: str) -> bool:
+        """Return whether the item failed: the subtask and what its worker said are all there is."""
+        item = self.items.get(identity)
+        return item is not None and bool(item.outcome)
 
     def leak(self, before: str, after: str) -> str:
         """Return '': a run of agents has no expected answers."""
@@ -89,11 +96,11 @@ class WholeSource:
         return cls(SessionSource(library, settings), found[::-1])
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
-        """Return the sessions that no round was over, and the items that failed since."""
+        """Return the sessions that no round was over, and the items that failed since, or passed their check."""
         known = set(seen)
-        failed = [name for run in self.runs for name in run.fresh(known) if run.items[name].outcome]
+        ended = [name for run in self.runs for name in run.fresh(known) if run.items[name].tells]
         others = self.sessions.fresh([*known, *(name for run in self.runs for name in run.items)])
-        return [*others, *failed[:MAX_SESSIONS]]
+        return [*others, *ended[:MAX_SESSIONS]]
 
     def _of(self, identity: str) -> RoundSource:
         return next((run for run in self.runs if identity in run.items), self.sessions)
@@ -105,6 +112,10 @@ class WholeSource:
     def session(self, identity: str) -> Session | None:
         """Return what a model may be shown of it, None where it cannot be read any more."""
         return self._of(identity).session(identity)
+
+    def shows_answers(self, identity: str) -> bool:
+        """Return what the source of this one says."""
+        return self._of(identity).shows_answers(identity)
 
     def leak(self, before: str, after: str) -> str:
         """Return '': neither has expected answers."""

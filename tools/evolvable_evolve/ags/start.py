@@ -14,7 +14,16 @@ from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_planner, p
 from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
-from evolvable_evolve.evolution import HostContext, Ledger, RunBudget, SpendLimit, create_run, iter_runs, read_ledger
+from evolvable_evolve.evolution import (
+    HostContext,
+    Ledger,
+    RunBudget,
+    SpendLimit,
+    create_run,
+    iter_runs,
+    named_scorers,
+    read_ledger,
+)
 from evolvable_store import Principal
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Kind, Ref
@@ -96,7 +105,8 @@ class AgsRequest:
     """What a run is asked to be. executor: its spec.
 
     planner: handoff, none (one agent does the task), anthropic[:MODEL], claude, codex or a name. agents: refs; none for
-    all that are trusted. memory: refs that workers read. seconds: for one item.
+    all that are trusted. memory: refs that workers read. seconds: for one item. checks: names of registered scorers
+    that the planner may give to items; in a run without a planner the one of its item.
     """
 
     task: str
@@ -107,6 +117,7 @@ class AgsRequest:
     limit: SpendLimit = SpendLimit()
     concurrency: int = MAX_CONCURRENT
     seconds: float = 600.0
+    checks: Sequence[str] = ()
 
 
 def start_ags(
@@ -126,6 +137,12 @@ def start_ags(
     if asked.planner == NO_PLANNER and (len(agents) != 1 or len(task) > MAX_SUBTASK):
         text = f"{len(agents)} agents, and a task of {len(task):,} characters, for a run without a planner."
         raise InvalidArgument(text, f"It has one agent, which you name, and a task of at most {MAX_SUBTASK:,}.")
+    if asked.planner == NO_PLANNER and len(asked.checks) > 1:
+        raise InvalidArgument(f"{len(asked.checks)} checks for a run of one item.", "Name one check.")
+    checks = named_scorers(asked.checks, host.scorers)
+    if checks and host.working_sandbox is None:
+        hint = "`evolvable doctor` says what is missing. Without checks the run can be started."
+        raise Refused("Checks run in a sandbox, and this machine has none that works.", hint)
     named = {"planner": asked.planner, "executor": asked.executor, "agents": agents}
     planner = open_planner(named, host, library.store.home, lambda _: None)
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
@@ -144,6 +161,7 @@ def start_ags(
             "seconds": asked.seconds,
             "scopes": list(caller.scopes),
             "principal": str(caller.identity.principal),
+            **({"checks": {name: one.to_json() for name, one in checks.items()}} if checks else {}),
         }
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("run", {"run": folder.id, "label": label, "settings": settings})

@@ -5,16 +5,13 @@ nobody whom the user trusts answers for never runs, nor does one that wants tool
 """
 
 import base64
-import json
-import os
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.ags.plan import PlanItem
+from evolvable_evolve.ags.worker_files import OUTPUTS, FileCollector
 from evolvable_evolve.evolution import (
     CLIENTS,
     CommandHost,
@@ -23,13 +20,13 @@ from evolvable_evolve.evolution import (
     ModelUsage,
     Program,
     ProgramPart,
-    Rollout,
+    RegisteredScorer,
     RunDirectory,
-    Score,
     ScorerSpec,
     Split,
     Task,
     TaskSet,
+    TaskSetScorer,
     TrialAttempt,
     TrialJob,
     TrialOutcome,
@@ -40,8 +37,8 @@ from evolvable_evolve.evolution import (
     make_program,
     parse_strict_json,
 )
-from evolvable_store import Actor, Head, Principal, check_path, parse_document
-from evolvable_store.errors import EvolvableError, InvalidPath, NoSuchResource, Refused
+from evolvable_store import Actor, Head, Principal, parse_document
+from evolvable_store.errors import EvolvableError, NoSuchResource, Refused
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_tools import (
     AuthorKind,
@@ -59,11 +56,8 @@ from evolvable_tools.verbs import update_resource
 MAX_SUMMARY = 2_000
 """Bytes of what a worker says of an item; the whole answer is a file of the run."""
 
-MAX_FILES, MAX_FILE, MAX_BYTES = 200, 4 * 2**20, 16 * 2**20
-"""Files of one item, bytes of one of them, and bytes of all."""
-
-INPUTS, OUTPUTS = "inputs", "outputs"
-"""The folders of a workspace with the files of the items that are needed, and with those that the worker leaves."""
+INPUTS = "inputs"
+"""The folder of a workspace with the files of the items that are needed."""
 
 ANSWER_FILE = "answer.txt"
 """The name of a whole answer among the files of an item."""
@@ -74,73 +68,10 @@ FAILED_MARK = "FAILED:"
 OWN_REFUSAL = "refused by the agent"
 """Why an item failed of which the worker says so itself."""
 
+CHECK_FAILED = "the check failed"
+"""Why an item failed whose worker took it for done."""
+
 _NO_TASKS = TaskSet("ags", (), {}, "", "")
-_DESCRIPTOR_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-
-
-class FileCollector:
-    """A scorer of trials that scores nothing: it brings back the files that a worker left below `outputs`."""
-
-    async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
-        """Return the files as the evidence of a score that means nothing."""
-        files, left_out = collect_files(workspace / OUTPUTS)
-        packed = {path: base64.b64encode(data).decode("ascii") for path, data in files.items()}
-        return Score(1.0, evidence=json.dumps({"files": packed, "left_out": left_out}))
-
-    def digest(self, task: Task) -> str:
-        """Return the same for every task."""
-        return "ags"
-
-    def known_answer(self, task: Task) -> None:
-        """Return None: nothing is known."""
-        return
-
-
-def collect_files(folder: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Return the regular files below a folder by path, and what was left out, each with why.
-
-    Links are not followed and special files are not opened. At most MAX_FILES, in the order of their paths.
-    """
-    found, left_out, size = dict[str, bytes](), list[str](), 0
-    for path, place in _regular_paths(folder, left_out):
-        if len(found) == MAX_FILES:
-            left_out.append(f"more than {MAX_FILES} files")
-            break
-        data = _read_regular(place, min(MAX_FILE, MAX_BYTES - size))
-        if isinstance(data, str):
-            left_out.append(f"{ascii(path[:200])}: {data}")
-            continue
-        found[path] = data
-        size += len(data)
-    return found, left_out
-
-
-def _regular_paths(folder: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
-    if folder.is_symlink():
-        left_out.append(f"{OUTPUTS} is a link")
-        return
-    for top, folders, names in os.walk(folder, followlinks=False):
-        folders.sort()
-        for name in sorted([*names, *(one for one in folders if os.path.islink(os.path.join(top, one)))]):
-            place = Path(top, name)
-            path = place.relative_to(folder).as_posix()
-            try:
-                yield check_path(path), place
-            except (InvalidPath, UnicodeError):
-                left_out.append(f"{ascii(path[:200])}: its name cannot be used")
-
-
-def _read_regular(place: Path, most: int) -> bytes | str:
-    """Return the bytes of a regular file, or why they are not taken."""
-    try:
-        descriptor = os.open(place, _DESCRIPTOR_FLAGS)
-    except OSError:
-        return "a link, or it cannot be read"
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            return "no file of its own"
-        return file.read(most + 1) if status.st_size <= most else f"it has {status.st_size:,} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +79,7 @@ class WorkResult:
     """The result of a dispatch. outcome: why it failed, '' where it did not. read: refs of skills that were read.
 
     retry: infrastructure failed, which says nothing about the agent. attempts: requests to a model behind an API.
+    passed: what the item's check says, None where it has none, or where none could be had.
     """
 
     ok: bool
@@ -160,6 +92,7 @@ class WorkResult:
     lost: bool
     retry: bool
     attempts: tuple[ModelAttempt, ...] = ()
+    passed: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +112,7 @@ class Workers:
     """Makes the jobs of one run, and reads their results.
 
     spec: the executor. agents: refs that the run may use. memory: refs of memories that workers read. seconds: for one
-    item. redactor takes secrets out of what workers say.
+    item. checks: the commands that items may be checked by, by name.
     """
 
     def __init__(
@@ -193,7 +126,9 @@ class Workers:
         agents: Sequence[str],
         memory: Sequence[str] = (),
         seconds: float = 600.0,
+        checks: Mapping[str, RegisteredScorer] | None = None,
     ) -> None:
+        self._checks = dict(checks or {})
         self._library, self._caller, self._host, self._folder = library, caller, host, folder
         self._spec, self._agents, self._memory, self._seconds = spec, agents, memory, seconds
         self._executors: dict[tuple[str, ...], Executor] = {}
@@ -220,16 +155,19 @@ class Workers:
         executor = self._executor(tools)
         files, prompt = self._given(item, needed)
         digest = sha256(f"{self._folder.id}\n{item.id}\n{prompt}".encode()).hexdigest()
-        task = Task(item.id, prompt, ScorerSpec("exact"), Split.TRAIN, digest, category="ags", timeout_s=self._seconds)
+        scorer = ScorerSpec("command", {"name": item.check}) if item.check else ScorerSpec("exact")
+        task = Task(item.id, prompt, scorer, Split.TRAIN, digest, category="ags", timeout_s=self._seconds)
+        host = CommandHost.of(self._host)
+        check = TaskSetScorer(host=host, registered=self._checks) if item.check else None
         job = TrialJob(
             executor,
-            FileCollector(),
+            FileCollector(check),
             task,
             worker_program(program, self._spec),
             attempt,
             files,
             self._folder.workspaces,
-            host=CommandHost.of(self._host),
+            host=host,
         )
         version, *owned = (f"{one.ref}@{one.latest}" for one in (agent, *skills))
         return PreparedWork(job, version, tuple(owned), tuple(left_out))
@@ -287,7 +225,7 @@ class Workers:
         rollout = attempt.rollout
         outcome = attempt.outcome or rollout.outcome
         said = self._library.redacted(rollout.output.strip())
-        files, left_out = self._kept(attempt)
+        files, left_out, check = self._kept(attempt)
         if len(said.encode("utf-8", "replace")) > MAX_SUMMARY:
             files.append(self._keep(ANSWER_FILE, said.encode("utf-8", "replace")))
         if left_out:
@@ -295,11 +233,19 @@ class Workers:
         if outcome is not None:
             why = self._library.redacted(attempt.detail or rollout.detail) or str(outcome)
             said = f"{outcome}: {why}"
-        ok = outcome is None and not said.startswith(FAILED_MARK)
-        why = "" if ok else str(outcome or OWN_REFUSAL)
+        refused = outcome is None and said.startswith(FAILED_MARK)
+        passed = check.get("passed") if outcome is None and not refused else None
+        if passed is False:
+            said = f"The check says that it is wrong: {self._library.redacted(check['text'])}\n{said}"
+        if "trouble" in check:
+            said = f"{said}\n[not checked: {self._library.redacted(check['trouble'])[:400]}]"
+        ok = outcome is None and not refused and passed is not False
+        why = "" if ok else str(outcome or (OWN_REFUSAL if refused else CHECK_FAILED))
         spent = (rollout.usage, rollout.wall, attempt.lost)
         retry = outcome is TrialOutcome.INFRA_ERROR
-        return WorkResult(ok, why, rollout.read, shorten_bytes(said), tuple(files), *spent, retry, rollout.attempts)
+        return WorkResult(
+            ok, why, rollout.read, shorten_bytes(said), tuple(files), *spent, retry, rollout.attempts, passed
+        )
 
     def propose_memory(self, item: str, files: Sequence[Mapping[str, Any]]) -> list[str]:
         """Propose the lines that a worker left for memories of the run; return what was proposed, a line each.
@@ -340,12 +286,16 @@ class Workers:
             propose=True,
         ).proposal_id
 
-    def _kept(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str]]:
+    def _kept(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str], Mapping[str, Any]]:
         if attempt.score is None:
-            return [], []
+            return [], [], {}
         told = parse_strict_json(attempt.score.evidence)
         packed: Mapping[str, str] = told["files"]
-        return [self._keep(path, base64.b64decode(text)) for path, text in packed.items()], list(told["left_out"])
+        return (
+            [self._keep(path, base64.b64decode(text)) for path, text in packed.items()],
+            list(told["left_out"]),
+            told.get("check", {}),
+        )
 
     def _keep(self, path: str, data: bytes) -> dict[str, Any]:
         return {"path": path, "sha256": self._folder.keep(data), "size": len(data)}

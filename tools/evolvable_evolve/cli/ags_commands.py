@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from evolvable_evolve import ags
-from evolvable_evolve.agent_allowance import ags_allowance
+from evolvable_evolve.agent_runs import ags_allowance
 from evolvable_evolve.ags import (
     AGS_DIR,
     MAX_CONCURRENT,
@@ -78,6 +78,9 @@ def _limit_of(given: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--agent", "agents", multiple=True, metavar="REF", help="Repeatable [default: all that are trusted].")
 @click.option("--memory", multiple=True, metavar="REF", help="A memory that workers read; repeatable.")
+@click.option(
+    "--check", "checks", multiple=True, metavar="NAME", help="A scorer that may check an item's result; repeatable."
+)
 @click.option("--concurrency", type=click.IntRange(1, MAX_CONCURRENT), default=MAX_CONCURRENT, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1, 7200), default=600.0, show_default=True, help="For one item.")
 @click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
@@ -92,13 +95,15 @@ def run_command(
     planner: str,
     agents: tuple[str, ...],
     memory: tuple[str, ...],
+    checks: tuple[str, ...],
     wait: bool,
     **given: Any,
 ) -> Output[Any]:
     """Begin a run on TASK.
 
     A command is given by the name that `evolvable role executor add` gave it, a planner by that of `evolvable role
-    proposer add`. An agent that runs this command is held to the executors and the budget of the person's
+    proposer add`, a check by that of `evolvable role scorer add`: only ends that a check saw count in the rates of
+    agents and skills. An agent that runs this command is held to the executors and the budget of the person's
     configuration.
     """
     config = state.config()
@@ -110,7 +115,7 @@ def run_command(
     spec = parse_executor_spec(executor, named, means.models, **(more if person else {}))
     limit = SpendLimit(**_limit_of(given))
     refs = [Ref.parse(one, Kind.AGENT) for one in agents], [Ref.parse(one, Kind.MEMORY) for one in memory]
-    asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"])
+    asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"], checks)
     with state.library() as (library, caller):
         begun = start_ags(library, caller, means, asked, ags_allowance(config))
     if not wait:
@@ -177,7 +182,10 @@ def _show_status(now: AgsStatus) -> None:
     say(now.line)
     if now.items:
         rows = [
-            [one["id"], one["state"], one["agent"], ", ".join(one["needs"]), one.get("summary", one["subtask"])]
+            [
+                *(one["id"], _state_text(one), one["agent"], ", ".join(one["needs"])),
+                one.get("summary", one["subtask"]),
+            ]
             for one in now.items
         ]
         show_table(
@@ -194,6 +202,11 @@ def _show_status(now: AgsStatus) -> None:
         say("", now.result)
     if any(one.get("files") for one in now.items):
         remark(f"`evolvable lab ags files {now.run} FOLDER` writes the files of its items.")
+
+
+def _state_text(item: dict[str, Any]) -> str:
+    """Return the state of an item, with what its check says."""
+    return f"{item['state']}, {item['check']} passes" if item.get("passed") else str(item["state"])
 
 
 @command("answer")

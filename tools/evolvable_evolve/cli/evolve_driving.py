@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from evolvable_evolve.evolution import RunDirectory, RunStatus, drive_run, find_run, read_status
+from evolvable_evolve.evolution import RunDirectory, RunStatus, drive_run, find_run, planned_trials, read_status
 from evolvable_evolve.run_launcher import evolve_context
 from evolvable_server.cli import CommandContext, Output, set_label
 from evolvable_server.cli.terminal import local_time, progress, remark, say
@@ -58,8 +58,7 @@ def show_events(now: RunStatus) -> None:
 
 def show_trials(now: RunStatus, show: Progress) -> None:
     """Show on a terminal how many trials of the planned ones are done, and what they cost."""
-    low, high = now.estimate.get("evaluations", (0, 0))
-    planned = now.estimate.get("likely") or high or low
+    planned = planned_trials(now.estimate)
     set_label(f"{now.phase}, ${now.spent['cost']:.2f}: trials")
     show(min(now.spent["trials"], planned), planned)
 
@@ -67,6 +66,8 @@ def show_trials(now: RunStatus, show: Progress) -> None:
 def show_status(now: RunStatus) -> None:
     """Show what happened, how the run stands, and what comes next."""
     show_events(now)
+    if now.answer:
+        say(now.answer)
     say(now.line)
     for member in now.frontier:
         mean = "-" if member["mean"] is None else f"{member['mean']:.3f}"

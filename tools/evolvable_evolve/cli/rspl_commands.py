@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from evolvable_evolve import contracts, rspl, variables
+from evolvable_evolve.agent_runs import AgentHost
 from evolvable_evolve.rspl import OPERATORS, RsplOperator
 from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_server import commands_of_role, is_person
@@ -29,8 +30,8 @@ from evolvable_server.cli import (
     show_tool_version,
     show_updated,
 )
-from evolvable_server.cli.terminal import confirm, count, remark, say, show_table
-from evolvable_store import Head
+from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
+from evolvable_store import Head, Principal
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import Caller, Library, verbs
@@ -192,7 +193,8 @@ def run_command(state: CommandContext, ref: Ref, given: str) -> Output[rspl.Reso
     """Run a resource.
 
     A tool runs its command in the sandbox, in a version that you approved. A prompt is filled in, an environment scores
-    an output of a train task ({"task": ID, "output": TEXT}), and of other kinds the document is shown.
+    an output of a train task ({"task": ID, "output": TEXT}), an agent does a task with an executor that you name
+    ({"task": TEXT, "executor": NAME}), and of other kinds the document is shown.
     """
     try:
         values = json.loads(sys.stdin.read() if given == "-" else given)
@@ -202,7 +204,8 @@ def run_command(state: CommandContext, ref: Ref, given: str) -> Output[rspl.Reso
         raise InvalidArgument("The input is not one JSON object.", """Such as --input '{"a": 1}'.""")
     config = state.config()
     scorers = commands_of_role(config, "scorers", person=is_person())
-    host = rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers)
+    agents = AgentHost(config, state.identity.principal is Principal.PERSON)
+    host = rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers, agents)
     with state.library() as (library, caller):
         ran = asyncio.run(rspl.run_resource(library, caller, ref, values, host))
         _warn_older(library, caller, ref, ran)
@@ -221,6 +224,7 @@ def _warn_older(library: Library, caller: Caller, ref: Ref, ran: rspl.ResourceRu
 def _show_run(ran: rspl.ResourceRun) -> None:
     if ran.score is not None:
         say(f"score {ran.score:g}")
+    warn(*filter(None, [ran.note]))
     say(ran.text.rstrip("\n"))
 
 

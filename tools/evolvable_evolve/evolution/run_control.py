@@ -2,8 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,14 @@ from evolvable_evolve.evolution.ledger import (
     load_run,
     load_run_state,
     read_ledger,
+    read_records,
     translate_damage,
 )
 from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, check_answer
 from evolvable_evolve.evolution.prospects import estimate_chance
+from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools import Caller
+from evolvable_tools import Caller, count
 
 MAX_EVENTS = 200
 """Events in one answer."""
@@ -55,7 +59,8 @@ class RunStatus:
     one line. events: what happened after `since`, the oldest first; next: what to pass as `since` the next time.
     spent: the bill in total, and `spent_on` by purpose and role. verdict: '' while there is none. adopted: the
     operation that made its finalist live, None before that and after it was taken back. chance: at most which chance of
-    a promotion is left while it searches. adoptable: it promoted something that is not live.
+    a promotion is left while it searches. adoptable: it promoted something that is not live. answer: the verdict in
+    words that name the resource, '' before.
     """
 
     run: str
@@ -76,6 +81,7 @@ class RunStatus:
     adopted: int | None = None
     chance: float | None = None
     adoptable: bool = False
+    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         now,
         state.phase,
         state.label,
-        _status_line(state, now),
+        _status_line(state, now, minutes_of_work(record["at"] for record in records)),
         state.iteration,
         [packet.id for packet in state.pending] if now == "waiting" else [],
         [_frontier_entry(one) for one in state.members],
@@ -144,6 +150,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         None if state.adoption.get("undone") else state.adoption.get("operation"),
         estimate_chance(state),
         state.adoptable,
+        verdict_line(state, read_records(folder) if state.verdict else ()),
     )
 
 
@@ -238,7 +245,29 @@ def _frontier_entry(one: RunCandidate) -> dict[str, Any]:
     return {"name": one.name, "mean": one.mean, "delta": one.delta, "summary": one.summary, "program": one.digest[:12]}
 
 
-def _status_line(state: RunState, now: str) -> str:
+LONGEST_PAUSE_SECONDS = 600
+"""What counts at most as work between two records: a stopped run, and one that waits for an answer, do not work."""
+
+
+def minutes_of_work(moments: Iterable[str]) -> float:
+    """Return how long a run worked in minutes, by the moments of its records."""
+    at = [datetime.fromisoformat(moment) for moment in moments]
+    pauses = ((after - before).total_seconds() for before, after in pairwise(at))
+    return sum(min(max(pause, 0.0), LONGEST_PAUSE_SECONDS) for pause in pauses) / 60
+
+
+def describe_effort(done: int, planned: int, minutes: float, *, goes_on: bool) -> str:
+    """Return how many of the planned trials are done, how long that took, and how long the rest takes."""
+    trials = f"{done:,} of {planned:,} planned trials" if planned else count(done, "trial")
+    left = (planned - done) * minutes / done if done and goes_on and planned > done else 0
+    return f"{trials}, {_minutes(minutes)}{f' (about {_minutes(left)} left)' if left else ''}"
+
+
+def _minutes(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes >= 9.5 else f"{minutes:.1f} min"
+
+
+def _status_line(state: RunState, now: str, minutes: float) -> str:
     bill, best = state.bill, state.candidates.get(state.best)
     money = f"${bill.cost:.4f}" if bill.cost or not bill.unpriced else "unmetered"
     parts = [f"{state.run} [{state.label}] {now}"]
@@ -256,7 +285,9 @@ def _status_line(state: RunState, now: str) -> str:
         parts.append(state.stopped.rstrip("."))
     if (chance := estimate_chance(state)) is not None:
         parts.append(f"at most {chance:.0%} chance left")
-    parts.append(f"{bill.trials} evaluations, {bill.tokens:,} tokens, {money}")
+    planned = planned_trials(state.preflight.get("estimate", {}))
+    effort = describe_effort(bill.trials, planned, minutes, goes_on=now == "running" and not state.verdict)
+    parts.append(f"{effort}, {bill.tokens:,} tokens, {money}")
     if now == "waiting":
         seen = [f"a person to see {one['name']}" for one in state.held_candidates]
         parts.append(f"waits for {', '.join([*(packet.id for packet in state.pending), *seen])}")
@@ -265,6 +296,12 @@ def _status_line(state: RunState, now: str) -> str:
 
 _EVENTS: dict[str, str] = json.loads(Path(__file__).with_name("run_events.json").read_text("utf-8"))
 """Records in words, by their types; those of other types are too small to be told."""
+
+
+def planned_trials(estimate: Mapping[str, Any]) -> int:
+    """Return how many trials a run plans for, 0 where it has not estimated them yet."""
+    low, high = estimate.get("evaluations", (0, 0))
+    return int(estimate.get("likely") or high or low)
 
 
 def describe_evaluations(estimate: Mapping[str, Any]) -> str:

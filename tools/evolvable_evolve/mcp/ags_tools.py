@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_evolve import ags
-from evolvable_evolve.agent_allowance import ags_allowance
+from evolvable_evolve.agent_runs import ags_allowance
 from evolvable_evolve.ags import AGS_DIR, AgsRequest, StartedAgs, start_ags
 from evolvable_evolve.evolution import SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
@@ -46,6 +46,9 @@ class AgsTools:
                 description="handoff (default): you plan; none: the one agent you name does it; or the person's planner"
             ),
         ] = "handoff",
+        checks: Annotated[
+            list[str] | None, Field(description="scorers that the user registered, by which items may be checked")
+        ] = None,
         max_cost: Amount = None,
         max_tokens: Amount = None,
         max_calls: Amount = None,
@@ -61,7 +64,7 @@ class AgsTools:
             raise InvalidArgument("No executor is allowed to callers.", "The person sets budgets.ags; see docs/ags.md.")
         limit = SpendLimit(max_cost, *(None if one is None else int(one) for one in (max_tokens, max_calls)))
         spec = parse_executor_spec(name, named, means.models)
-        asked = AgsRequest(task, spec, planner, tuple(agents or ()), limit=limit)
+        asked = AgsRequest(task, spec, planner, tuple(agents or ()), limit=limit, checks=tuple(checks or ()))
         begun = start_ags(self._library, self._who(ctx), means, asked, allowance)
         self._drive(begun.run)
         return begun

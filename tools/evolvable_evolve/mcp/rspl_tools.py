@@ -17,6 +17,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_evolve import contracts, rspl, variables
+from evolvable_evolve.agent_runs import AgentHost
 from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_server import Config, commands_of_role, file_status
 from evolvable_server.mcp import (
@@ -58,7 +59,7 @@ LOOK_SECONDS = 0.5
 def run_host(config: Config) -> rspl.RunHost:
     """Return what resources run with in this process."""
     scorers = commands_of_role(config, "scorers", person=False)
-    return rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers)
+    return rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers, AgentHost(config))
 
 
 class RsplTools:
@@ -130,7 +131,8 @@ class RsplTools:
         given: Annotated[dict[str, Any] | None, Field(description="the input; get_info has its schema")] = None,
     ) -> rspl.ResourceRun:
         """Run a resource: the command of a tool in the sandbox (only a version that a person approved), or a prompt
-        filled in. An environment scores {task, output} of a train task; other kinds give the document to work by."""
+        filled in. An environment scores {task, output} of a train task. An agent does {task, executor} within what the
+        person allows to callers. Other kinds give the document to work by."""
         return await rspl.run_resource(self._library, self._who(ctx), ref, given or {}, self._host)
 
     def _who(self, ctx: Context) -> Caller:

@@ -28,8 +28,8 @@ from evolvable_store.storage import Attempt, Outcome, VerifiedEnd
 from evolvable_tools import MAIN_AGENT, REWARDS, Caller, Library, review
 from evolvable_tools.outcomes import own_part
 from evolvable_tools.redaction import Redactor
-from evolvable_tools.review import ReviewRequest, ReviewSettings, pause_gc, session_steps, signals
-from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, read_session
+from evolvable_tools.review import EvidenceSpan, ReviewRequest, ReviewSettings, pause_gc, session_steps, signals
+from evolvable_tools.sessions import NoTranscript, Origin, Session, TranscriptNotRead, read_session
 
 MAX_SESSIONS = 300
 """Sessions of one round, the oldest first; the others come in the next."""
@@ -44,6 +44,9 @@ class RoundSource(Protocol):
     @property
     def name(self) -> str:
         """What it is, as the ledger names it."""
+
+    def shows_answers(self, identity: str) -> bool:
+        """Return whether a model is shown what the agent said in it: that of a trial is masked, of a session not."""
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return what is new since the rounds that saw these."""
@@ -121,6 +124,10 @@ class SessionSource:
             return None
         return None if found.reviewing else own_part(self.library, found)
 
+    def shows_answers(self, identity: str) -> bool:
+        """Return False."""
+        return False
+
     def leak(self, before: str, after: str) -> str:
         """Return '': sessions have no expected answers. What third parties wrote is refused by the rules of reviews."""
         return ""
@@ -138,14 +145,19 @@ def with_session(trace: RoundTrace, session: Session) -> RoundTrace:
     )
 
 
-def packet_of(library: Library, caller: Caller, session: Session) -> ReviewRequest:
-    """Return what a model is given of a session whose end is verified.
+def packet_of(library: Library, caller: Caller, session: Session, *, answers: bool = False) -> ReviewRequest:
+    """Return what a model is given of a session whose end is verified. answers: with what the agent said.
 
     Its evidence is settled, because its end is known, and a check that failed in it is verified as one that passed is.
     """
     packet, _ = review.build_request(library, caller, session, library.store.clock(), EVIDENT)
     failed = {f"s{i}" for one in packet.signals if one.code in ("check_failing", "fail_then_pass") for i in one.spans}
     own = [replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session]
+    if answers:
+        about = session.session_id
+        said = [span for span in session.spans if span.origin == Origin.ASSISTANT and span.text]
+        own += [EvidenceSpan(f"s{one.index}", about, one.turn, one.origin, ("answer",), one.text, True) for one in said]
+        own.sort(key=lambda piece: int(piece.id[1:]))
     others = [piece for piece in packet.evidence if piece.session != packet.session]
     verified = sorted({*packet.verified, *(failed & {piece.id for piece in own})})
     return replace(packet, evidence=[*own, *others], verified=verified)
@@ -232,6 +244,11 @@ class TrialSource:
             {"role": "user", "content": shorten(ended, HEAD, TAIL), "timestamp": at},
         ]
         return read_session(messages, redactor=self.redactor)
+
+    def shows_answers(self, identity: str) -> bool:
+        """Return whether the trial failed: why it did is often seen in its trace alone."""
+        found = self.trace(identity)
+        return found is not None and found.reward == 0
 
     def leak(self, before: str, after: str) -> str:
         """Return what a change repeats of the run's tasks, '' when it repeats nothing."""

@@ -111,7 +111,7 @@ def run_round(
         return _RoundWork(library, caller, settings, ledger, source).run()
 
 
-def round_state(library: Library) -> RoundState:
+def read_rounds(library: Library) -> RoundState:
     """Return the state of the rounds so far. Raises LedgerDamaged."""
     return fold_rounds(read_ledger(library.store.home / LEDGER))
 
@@ -249,7 +249,9 @@ class _RoundWork:
         """Return what a model may be shown of a session or trial, None where nothing of it is left."""
         if identity not in self._packets:
             session = self._source.session(identity)
-            self._packets[identity] = packet_of(self._library, self.caller, session) if session else None
+            answers = self._source.shows_answers(identity)
+            made = packet_of(self._library, self.caller, session, answers=answers) if session is not None else None
+            self._packets[identity] = made
         return self._packets[identity]
 
     def think(self, row: Mapping[str, Any], packet: ReviewRequest) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 VERDICTS: Mapping[Verdict, str] = {
     Verdict.SURE: "The first fits this task.",
-    Verdict.CHOOSE: "One of these may fit; the likely ones come first.",
+    Verdict.CHOOSE: "Does one of these fit? The likely ones come first; if none does, go on without.",
     Verdict.NONE: "Nothing in the library fits this task.",
 }
 """Each verdict as a sentence for a person."""

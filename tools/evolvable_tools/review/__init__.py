@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from evolvable_tools.review.review_request import (
         EVIDENT,
         TYPED,
+        EvidenceSpan,
         ReviewRequest,
         build_request,
         data_for_model,
@@ -68,7 +69,9 @@ else:
                 "BudgetLeft LastReview OverBudget QuestionUsage ReviewBudget ReviewSettings ReviewStatus "
                 "budget_left parse_budget reserve review_status settle stricter_budget"
             ),
-            "review_request": "EVIDENT ReviewRequest TYPED build_request data_for_model skill_bodies to_plain",
+            "review_request": (
+                "EVIDENT EvidenceSpan ReviewRequest TYPED build_request data_for_model skill_bodies to_plain"
+            ),
             "review_results": "Compressed Reviewed",
             "review_work": "reclaim_abandoned work_queue",
             "rules": "MIN_QUOTE RuleContext flatten_quote",
@@ -86,6 +89,7 @@ __all__ = [
     "CandidateKind",
     "Compressed",
     "EVIDENT",
+    "EvidenceSpan",
     "FOLDER",
     "LastReview",
     "MAX_TOKENS",

@@ -117,9 +117,12 @@ def measure_listing(skills: Iterable[ListedSkill], shown: Mapping[str, Shown]) -
     return SkillListing(lines, size, bare, sorted(hidden, key=_most_used))
 
 
-def fitting_skills(skills: Iterable[ListedSkill]) -> list[ListedSkill]:
-    """Return the skills that are listed with their descriptions where the others are not listed, most used first."""
-    fitting, left = list[ListedSkill](), BUDGET
+def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[ListedSkill]:
+    """Return the skills that are listed with their descriptions where the others are not listed, most used first.
+
+    beside: characters of other skills in the same list.
+    """
+    fitting, left = list[ListedSkill](), BUDGET - beside
     for skill in sorted({skill.name: skill for skill in skills}.values(), key=_most_used):
         if skill.size < left:
             fitting.append(skill)

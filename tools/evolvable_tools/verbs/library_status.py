@@ -10,7 +10,7 @@ from evolvable_store import Actor, Head, Manifest, Operation, Principal, days_of
 from evolvable_store.resource import Kind
 from evolvable_store.storage import APPROVED, REJECTED, Proposal
 from evolvable_store.workingcopy import is_put_back
-from evolvable_tools import secret_leaks
+from evolvable_tools import count, secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
 from evolvable_tools.caller import Caller
@@ -79,8 +79,9 @@ class LibraryStatus:
     first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
     held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
     near_duplicates: a line for each pair of near duplicates found since the last look. listing: how full a client's
-    list of skills is, '' where every skill keeps its description there. reviews: where automatic reviews are on, and
-    what they may still take today, '' where they are off.
+    list of skills is, '' where every skill keeps its description there. clients: those that are here, and how each
+    stands to the library. reviews: where automatic reviews are on, and what they may still take today, '' where they
+    are off.
     """
 
     home: str
@@ -102,6 +103,7 @@ class LibraryStatus:
     put_back: list[str] = field(default_factory=list)
     near_duplicates: list[str] = field(default_factory=list)
     listing: str = ""
+    clients: list[str] = field(default_factory=list)
     reviews: str = ""
 
 
@@ -113,17 +115,15 @@ def library_status(
     problems: Sequence[str] = (),
     near_duplicates: Sequence[str] = (),
     listing: str = "",
+    clients: Sequence[str] = (),
     reviews: str = "",
 ) -> LibraryStatus:
     """Return what a person wants to know first. problems: what the caller saw around the library, the worst first.
 
-    folders, windows, near_duplicates, listing, reviews: see LibraryStatus.
+    folders, windows, near_duplicates, listing, clients, reviews: see LibraryStatus.
     """
     store = library.store
-    now = store.now()
-    waiting = [
-        one for one in store.backend.proposals.waiting(MAX_OPERATIONS) if one.expires is None or one.expires >= now
-    ]
+    waiting = _waiting(library)
     heads, kinds = list(store.heads()), dict[str, int]()
     for head in heads:
         kinds[head.kind] = kinds.get(head.kind, 0) + 1
@@ -149,8 +149,26 @@ def library_status(
         [_put_back_line(one) for one in waiting if is_put_back(one)],
         list(near_duplicates),
         listing,
+        list(clients),
         reviews,
     )
+
+
+def _waiting(library: Library) -> list[Proposal]:
+    store = library.store
+    now = store.now()
+    return [one for one in store.backend.proposals.waiting(MAX_OPERATIONS) if one.expires is None or one.expires >= now]
+
+
+def waiting_line(library: Library) -> str:
+    """Return in a line what waits for a person's decision, '' for nothing."""
+    waiting, held = _waiting(library), len(library.store.backend.held.all())
+    if not waiting:
+        return ""
+    asking = sum(1 for one in waiting if load_scan(one.findings).asks)
+    found = f", {asking} with findings of the scan" if asking else ""
+    on_disk = f"; {held} of them held on disk" if held else ""
+    return f"{count(len(waiting), 'proposal')}{found}{on_disk}: evolvable inbox"
 
 
 YEAR_DAYS = 365

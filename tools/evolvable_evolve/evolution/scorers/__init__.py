@@ -23,7 +23,13 @@ if TYPE_CHECKING:
         samples_digest,
         special_files,
     )
-    from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, argument_problem, known_samples, sample_list
+    from evolvable_evolve.evolution.scorers.registry import (
+        TaskSetScorer,
+        argument_problem,
+        extract_answer,
+        known_samples,
+        sample_list,
+    )
 else:
     __getattr__ = late_names(
         __name__,
@@ -33,7 +39,7 @@ else:
                 "check_calibration command_score family_warning rubric_digest run_judge_calibration "
                 "samples_digest special_files"
             ),
-            "registry": "TaskSetScorer argument_problem known_samples sample_list",
+            "registry": ("TaskSetScorer argument_problem extract_answer known_samples sample_list"),
         },
     )
 
@@ -48,6 +54,7 @@ __all__ = [
     "argument_problem",
     "check_calibration",
     "command_score",
+    "extract_answer",
     "family_warning",
     "known_samples",
     "rubric_digest",

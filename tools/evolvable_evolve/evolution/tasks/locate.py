@@ -8,13 +8,15 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.task import RegisteredScorer, Split, SplitRatios, Task, TaskSet, named_files
 from evolvable_evolve.evolution.tasks.reader import (
+    ALIKE,
+    ENVIRONMENT_FILE,
     FOLDER,
     LINES,
     InvalidTaskSet,
@@ -22,7 +24,7 @@ from evolvable_evolve.evolution.tasks.reader import (
     read_taskset,
     task_folders,
 )
-from evolvable_store import Actor, Principal, read_regular
+from evolvable_store import Actor, Principal, find_frontmatter, read_regular
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy import read_folder, read_single
@@ -128,13 +130,20 @@ def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> di
     named: what the person registered, None where nothing is. Raise Refused for a name that is not registered, and for
     a command that would run files of the task set: nobody approved those.
     """
-    commands = named or NamedCommands("scorer")
-    found = {}
+    found = dict[str, RegisteredScorer]()
     for name, task in scorer_names(tasks).items():
         try:
-            words = commands.get(name).words
+            found |= named_scorers([name], named)
         except Refused as error:
             raise Refused(f"Task {task} names the scorer {ascii(name)}. {error}", error.hint) from None
+    return found
+
+
+def named_scorers(names: Iterable[str], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
+    """Return the scorers of these names, as the person registered them. Raise Refused as `registered_scorers`."""
+    commands, found = named or NamedCommands("scorer"), dict[str, RegisteredScorer]()
+    for name in names:
+        words = commands.get(name).words
         if any("{taskset}" in word for word in words):
             text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
             raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
@@ -263,6 +272,18 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
     return changed
 
 
+def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
+    """Return ENVIRONMENT.md of a task set with what a person said of tasks that read alike."""
+    about = taskset.files.get(ENVIRONMENT_FILE, b"")
+    place = find_frontmatter(about)
+    if place is None:
+        head = f"---\nname: {taskset.name}\ndescription: Tasks of {taskset.name}.\n{ALIKE}: {answer}\n---\n"
+        return {ENVIRONMENT_FILE: head.encode() + about}
+    begin, end = place.start, place.end
+    lines = [line for line in about[begin:end].splitlines(keepends=True) if not line.startswith(f"{ALIKE}:".encode())]
+    return {ENVIRONMENT_FILE: about[:begin] + b"".join(lines) + f"{ALIKE}: {answer}\n".encode() + about[end:]}
+
+
 def _render_line(line: str, splits: Mapping[str, Split]) -> str:
     if not line.strip() or not is_unassigned(record := json.loads(line)):
         return line
@@ -298,21 +319,22 @@ class IntegrityGuard:
     """Says why nothing that is measured now is worth anything, or ''.
 
     files: those that the executor's command may run, as they are to be; place: where it has those whose path is not
-    absolute. ref: the version of the environment. It may be asked as often as something ends.
+    absolute. ref: the version of the environment, None for tasks that the run keeps itself. It may be asked as often as
+    something ends.
     """
 
     def __init__(
         self,
         library: Library,
         caller: Caller,
-        ref: Ref,
+        ref: Ref | None,
         files: Mapping[str, bytes],
         place: Path,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._ref, self._clock = library.store, ref, clock
         # Its versions stay readable, also when somebody removes it from the library meanwhile.
-        self._head = library.store.head(ref.at(None), caller.scopes)
+        self._head = library.store.head(ref.at(None), caller.scopes) if ref is not None else None
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._first, self._looked = self._stored(), clock()
@@ -347,5 +369,7 @@ class IntegrityGuard:
         return False
 
     def _stored(self) -> dict[str, bytes]:
+        if self._head is None or self._ref is None:
+            return {}
         files = self._store.files(self._head, self._ref.version)
         return {path: hashlib.sha256(file.data).digest() for path, file in files.items()}

@@ -1,0 +1,109 @@
+"""How things stand around a library: its folders, the clients here, their list of skills, and what waits for a person.
+
+`status`, `folders` and `doctor` say of the same thing what is found here, in the same words. Nothing is started and
+nothing is changed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from evolvable_server.care.client_connections import ClientState, FoundClient, find_clients
+from evolvable_server.client_folders import read_client_homes
+from evolvable_server.clients import SHORTEN, crowded_list, cut_lists
+from evolvable_server.config import Config, read_machine
+from evolvable_server.watch_failures import watch_failures
+from evolvable_tools import HealthProblem, Library, some
+from evolvable_tools.verbs.folder_states import IN_SYNC, WatchedRoot, folder_problems, folder_states
+from evolvable_tools.verbs.library_status import waiting_line
+
+MOST = 5
+"""Names that a line lists."""
+
+
+class Topic(StrEnum):
+    """What a line is about; `status` and `doctor` begin the line with it."""
+
+    WAITS = "waits"
+    FOLDER = "folder"
+    CLIENT = "client"
+    LIST = "listed"
+
+
+@dataclass(frozen=True, slots=True)
+class StandingLine:
+    """How one thing stands. name: which, '' where there is one. state: in words, with the command that goes on.
+
+    well: whether nothing is to be done about it.
+    """
+
+    topic: Topic
+    name: str
+    state: str
+    well: bool
+
+    @property
+    def text(self) -> str:
+        """The line for a person."""
+        return f"{self.name}: {self.state}" if self.name else self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All that is found. problems: what is wrong with the folders, the worst first, and what to do."""
+
+    folders: Sequence[WatchedRoot]
+    lines: Sequence[StandingLine]
+    problems: Sequence[HealthProblem]
+
+    def about(self, topic: Topic) -> list[StandingLine]:
+        """Return the lines about one topic."""
+        return [line for line in self.lines if line.topic is topic]
+
+
+def read_standing(library: Library, config: Config) -> Standing:
+    """Return how the folders, the clients, their list and the inbox of a library stand."""
+    folders = folder_states(library)
+    problems = [HealthProblem(wrong.what, wrong.next) for one in folders for wrong in folder_problems(one)]
+    failures = watch_failures(library.store.home, [Path(one.path) for one in folders])
+    problems += [HealthProblem(one.what, one.remedy) for one in failures]
+    clients = find_clients(config, read_machine(config.project), read_client_homes(config))
+    waits = waiting_line(library)
+    lines = [StandingLine(Topic.WAITS, "", waits, False)] if waits else []
+    lines += [folder_line(one) for one in folders]
+    lines += map(_client_line, clients)
+    lines += _list_lines(library, config, clients)
+    return Standing(folders, lines, problems)
+
+
+def folder_line(one: WatchedRoot) -> StandingLine:
+    """Return how a watched folder stands; what is wrong with it is in the problems."""
+    refused = some([issue.directory for issue in one.not_imported], MOST)
+    hints = {
+        "changed on disk": ", `evolvable diff` shows how",
+        "not imported": f" ({refused}), `evolvable doctor` says why",
+        "waiting for git": f": {some(one.waiting_for_git, MOST)}",
+    }
+    parts = [f"{part}{hints.get(part.lstrip('0123456789 '), '')}" for part in one.state.split(", ")]
+    state = one.obstacle or "; ".join(parts)
+    pulled = f"; last pull, commit {one.pulled}" if one.pulled else ""
+    return StandingLine(Topic.FOLDER, f"{one.path} ({one.scope})", f"{state}{pulled}", one.state == IN_SYNC)
+
+
+def _client_line(one: FoundClient) -> StandingLine:
+    note = {ClientState.OPEN: f"`evolvable connect {one.name}` connects it"}.get(one.state, one.note)
+    return StandingLine(Topic.CLIENT, one.title, f"{one.state}; {note}" if note else str(one.state), one.is_connected)
+
+
+def _list_lines(library: Library, config: Config, clients: Sequence[FoundClient]) -> Iterator[StandingLine]:
+    """Yield a line on each list in which a client leaves out descriptions; none where it leaves out none."""
+    machine = read_machine(config.project)
+    if crowded := crowded_list(library, machine):
+        can_find = any(one.name == "claude-code" and one.is_connected for one in clients)
+        fewer = f"; `{SHORTEN}` lists fewer" if can_find else ""
+        yield StandingLine(Topic.LIST, "", f"{crowded.text}{fewer}", False)
+    for one in cut_lists(library, machine):
+        if one.cut:
+            use = "`evolvable client collection use NAME --client CLIENT` lists fewer"
+            yield StandingLine(Topic.LIST, "", f"{one.text}; {use}", False)

@@ -1,0 +1,65 @@
+"""An agent as a function of a task, and what callers that are no person may start of agents."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from evolvable_evolve.ags import AGS_DIR, AgsRequest, AgsStatus, Allowance, ags_status, start_ags, stop_ags
+from evolvable_evolve.evolution import find_run, parse_executor_spec
+from evolvable_evolve.run_launcher import evolve_context, start_driver
+from evolvable_server import Config
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools import Caller, Library
+
+_POLL = 0.2
+"""Seconds between two looks at a run."""
+
+
+def ags_allowance(config: Config) -> Allowance | None:
+    """Return what callers that are no person may start of agents, None for nothing. Raise InvalidArgument."""
+    account, *others = (Allowance.from_config(one.budgets.get(AGS_DIR)) for one in config.person.parts)
+    for other in filter(None, others if account is not None else ()):
+        account = account.stricter(other) if account is not None else None
+    return account
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHost:
+    """What runs an agent outside of a plan. person: whether the caller is a person, who may name any executor."""
+
+    config: Config
+    person: bool = False
+
+    async def run(self, library: Library, caller: Caller, ref: Ref, task: str, executor: str) -> AgsStatus:
+        """Have an agent do a task, and return its run, which has ended. executor: its name, '' for the first allowed.
+
+        Another process drives the run; where this call is cancelled the run is stopped. Raises Refused,
+        InvalidArgument, NoSuchResource.
+        """
+        run = await asyncio.to_thread(self._start, library, caller, ref, task, executor)
+        home = self.config.home
+        try:
+            while (status := await asyncio.to_thread(ags_status, home, run)).state == "running":
+                await asyncio.sleep(_POLL)
+        except asyncio.CancelledError:
+            stop_ags(home, run)
+            raise
+        return status
+
+    def _start(self, library: Library, caller: Caller, ref: Ref, task: str, executor: str) -> str:
+        allowance = ags_allowance(self.config)
+        name = executor or next(iter(allowance.executors if allowance and not self.person else ()), "")
+        if not name:
+            hint = 'Name one: {"task": TEXT, "executor": NAME}. `evolvable role executor list` shows those you named.'
+            raise InvalidArgument(f"{ref} did not run: no executor is named.", hint)
+        means = evolve_context(self.config, person=self.person)
+        spec = parse_executor_spec(name, means.commands["executors"] if means.commands else None, means.models)
+        begun = start_ags(library, caller, means, AgsRequest(task, spec, "none", (ref,)), allowance)
+        start_driver(self.config.home, find_run(self.config.home, begun.run, AGS_DIR), verb=AGS_DIR)
+        return begun.run
+
+
+def last_item(status: AgsStatus) -> dict[str, Any]:
+    """Return the one item of a run without a planner, {} where it never began."""
+    return next(iter(status.items), {})
