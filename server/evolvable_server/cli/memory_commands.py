@@ -29,8 +29,9 @@ from evolvable_tools.review import memory_conflicts
 def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> Output[dict[str, Any]]:
     """Write the memories where clients read them.
 
-    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours) and Codex (AGENTS.md)
-    read them at their start, by default for those that are installed, and keeps them up to date; `off` takes them out
+    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours), Codex and OpenCode
+    (AGENTS.md) and Copilot CLI (its instructions) read them, by default for those that are installed, and keeps them up
+    to date; `off` takes them out
     again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show` shows what they read.
     """
     config = state.config()
@@ -44,7 +45,7 @@ def memory_command(state: CommandContext, action: str, clients: tuple[str, ...])
         if action == "on":
             chosen = clients or tuple(installed_clients(machine))
             if not chosen:
-                raise InvalidArgument("Neither Claude Code nor Codex is installed here.", "Name one: codex.")
+                raise InvalidArgument("No client that reads memories is installed here.", "Name one: codex.")
             copies = enable_copies(config.home, machine, chosen, text)
         else:
             found = copy_statuses(config.home, machine, text)
