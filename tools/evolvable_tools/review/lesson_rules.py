@@ -22,7 +22,7 @@ MAX_LINES = 5
 SAID, SAID_IN_TWO = 0.66, 0.8
 """Share of a line's stems in a line that is there, or in two in a row, from which it says nothing new."""
 
-FRAME = 0.66
+HALF = 0.5
 """Share of the stems of two lines, without their values, from which they say the same of different values."""
 
 ABOUT = 0.6
@@ -34,6 +34,7 @@ MAX_TEXT_LINES = 2_000
 _TABLE = tomllib.loads(Path(__file__).with_name("lesson_words.toml").read_text("utf-8"))
 _DENIES = re.compile("|".join(_TABLE["denies"]), re.IGNORECASE)
 _SAME = {word: group[0] for group in map(str.split, _TABLE["same"]) for word in group}
+_SAME_STEM = {stem: first for word, first in _SAME.items() for stem in content_terms(word)}
 _OPPOSITE = [frozenset(pair.split()) for pair in _TABLE["opposite"]]
 _WEAK = frozenset(_TABLE["weak"].split())
 _CLAUSE = re.compile(r"[,;:](?:\s|$)")
@@ -42,6 +43,7 @@ _VALUE = re.compile(
     r"`[^`\n]+`|\"[^\"\n]+\"|(?<!\w)--?[a-z][\w-]*|\b\d[\w.:%]*|[\w-]*[./_@:][\w./@:-]*\w|\b[A-Z]{2,}\b"
 )
 _SLOT = re.compile(_TABLE["slot"], re.IGNORECASE)
+_PREFERS = re.compile(_TABLE["prefers"], re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def line_terms(text: str) -> LineTerms:
     """Return a line as lines are compared."""
     plain = _FRAME.sub("", text).strip()
     words = frozenset(_SAME.get(word, word) for word in tokenize(plain))
-    stems = frozenset(content_terms(" ".join(sorted(words - _WEAK))))
+    found = content_terms(" ".join(sorted(words - _WEAK)))
+    stems = frozenset(_SAME_STEM.get(stem, stem) for stem in found if len(stem) > 1 or stem.isdigit())
     values = frozenset(found.strip('`".,:').casefold() for found in _VALUE.findall(plain)) - {""}
     # "Read it as UTF-8, never as latin-1" asks for something: its longest clause decides.
     main = max(_CLAUSE.split(plain), key=lambda part: len(tokenize(part)))
@@ -122,6 +125,8 @@ def contradicted_line(before: Files, after: Files) -> str:
 
 def contradict(one: LineTerms, other: LineTerms) -> bool:
     """Return whether two lines about the same say the contrary of each other."""
+    if one.denies == other.denies and _swapped(one, other):
+        return True
     shared = one.stems & other.stems
     fewer = min(len(one.stems), len(other.stems))
     if fewer < 2 or len(shared) < 2 or len(shared) < ABOUT * fewer:
@@ -131,6 +136,12 @@ def contradict(one: LineTerms, other: LineTerms) -> bool:
     if one.denies == other.denies and _opposite_words(one, other):
         return True
     return _other_value(one, other)
+
+
+def _swapped(one: LineTerms, other: LineTerms) -> bool:
+    """Return whether one line prefers what the other one puts behind."""
+    ours, theirs = ({tuple(map(str.casefold, pair)) for pair in _PREFERS.findall(line.text)} for line in (one, other))
+    return any((second, first) in theirs for first, second in ours)
 
 
 def _opposite_words(one: LineTerms, other: LineTerms) -> bool:
@@ -165,8 +176,9 @@ def _other_value(one: LineTerms, other: LineTerms) -> bool:
         line.stems - content_terms(" ".join({*line.values, *(v for _, v in line.slots)})) for line in (one, other)
     ]
     shared = frames[0] & frames[1]
-    alike = bool(shared) and frames[0] == frames[1]
-    return alike or (len(shared) >= 2 and len(shared) >= FRAME * max(len(frame) for frame in frames))
+    # One word in place of another is another thing: functions and modules may each have their number of lines.
+    nested = frames[0] <= frames[1] or frames[1] <= frames[0]
+    return bool(shared) and nested and len(shared) >= HALF * max(len(frame) for frame in frames)
 
 
 def _says(old: LineTerms, new: LineTerms, share: float) -> bool:
@@ -177,7 +189,9 @@ def _says(old: LineTerms, new: LineTerms, share: float) -> bool:
         for pair in _OPPOSITE
     ):
         return False
-    return len(old.stems & new.stems) >= share * len(new.stems)
+    # One word in place of another is another thing: to run the linter is not to run the tests.
+    nested = not (old.stems - new.stems and new.stems - old.stems) or share > SAID
+    return nested and len(old.stems & new.stems) >= share * len(new.stems)
 
 
 def _windows(lines: list[LineTerms]) -> Iterator[tuple[LineTerms, float]]:
