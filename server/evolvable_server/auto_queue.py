@@ -3,6 +3,7 @@
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from evolvable_server.auto_switch import AutoSwitch, read_switch, start_worker, was_declined
 from evolvable_server.config import Config
@@ -10,6 +11,9 @@ from evolvable_store import QueuedSession, waiting_sessions
 from evolvable_tools import Library, count
 from evolvable_tools.review import reclaim_abandoned
 from evolvable_tools.verbs import lessons_line, waiting_lessons
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 HEADLESS = {"claude-code": "claude", "codex": "codex"}
 """Client -> the command by which it answers without a person: both a program and a reviewer of that name."""
@@ -61,12 +65,9 @@ def due_sessions(config: Config) -> list[QueuedSession]:
     return [entry for entry in found if reviewer_name(config, entry)]
 
 
-def start_if_due(config: Config) -> bool:
-    """Start the process of reviews where something waits for it; return whether it started. Raise OSError."""
-    if not due_sessions(config):
-        return False
-    start_worker(config.home, os.environ)
-    return True
+def start_if_due(config: Config) -> "Popen[bytes] | None":
+    """Start the process of reviews where something waits for it, and return it. Raise OSError."""
+    return start_worker(config.home, os.environ) if due_sessions(config) else None
 
 
 def review_news(config: Config, library: Library) -> str:

@@ -324,7 +324,8 @@ class Serving:
         from evolvable_server.auto_queue import start_if_due  # few switched them on
 
         try:
-            start_if_due(self._config)
+            if (started := start_if_due(self._config)) is not None:
+                started.wait()  # else what is left of it stays as long as this process; it outlives us
         except OSError as error:
             log.warning("Sessions were not reviewed: %s", error)
 

@@ -17,7 +17,7 @@ from library_trouble import busy
 from processes import poll
 from samples import teach
 
-from evolvable_server.auto_queue import due_sessions
+from evolvable_server.auto_queue import due_sessions, start_if_due
 from evolvable_server.auto_review import review_due
 from evolvable_server.config import MARKS, Config, read_config
 from evolvable_store.review_queue import enqueue, take_session, waiting_sessions
@@ -273,6 +273,19 @@ def test_the_hook_of_a_sessions_end_starts_the_worker_and_no_process_stays(windo
     poll(lambda: waiting_sessions(window.home) == [] and window.waiting(), "the lesson to wait")
     poll(has_no_worker(window.home), "the worker to end")
     assert len(window.asked) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_start_of_a_server_takes_what_a_client_left_that_told_no_end(window: Window) -> None:
+    window.ends(event="Stop")
+    (entry,) = waiting_sessions(window.home)
+    assert start_if_due(window.config) is None
+    said = json.loads(Path(entry.place).read_text(encoding="utf-8"))
+    Path(entry.place).write_text(json.dumps({**said, "time": "2026-01-01T00:00:00Z"}), encoding="utf-8")
+
+    worker = start_if_due(window.config)
+    assert worker is not None and worker.wait(60) == 0
+    assert waiting_sessions(window.home) == [] and window.waiting() == ["skill:db-migrations"]
 
 
 def test_a_process_of_ours_that_ends_a_session_queues_nothing(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
