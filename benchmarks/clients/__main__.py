@@ -64,6 +64,7 @@ CLAUDE: dict[str, Session] = {
     "claude -p, review of the queue by the API": reviewing.claude_queue,
     "claude -p, review by claude -p": reviewing.claude_headless,
     "claude -p, review by a person's own command": reviewing.claude_own_command,
+    "claude -p, automatic review": reviewing.claude_automatic,
 }
 CODEX: dict[str, Session] = {
     "codex exec": codex.by_exec,
@@ -77,6 +78,7 @@ CODEX: dict[str, Session] = {
     "codex exec, whole evolution": whole_run.codex_exec,
     "codex exec, review by hand-off": reviewing.codex_hand_off,
     "codex exec, review by codex exec": reviewing.codex_headless,
+    "codex exec, automatic review": reviewing.codex_automatic,
 }
 VSCODE: dict[str, str] = {
     "vscode": "in_the_chat",

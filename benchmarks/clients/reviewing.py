@@ -15,7 +15,7 @@ from claude import IN_PLUGIN, Claude
 from codex import SERVER as CODEX_SERVER
 from codex import Codex
 from model import Model, Say, Seen, Turn, Use
-from place import BODY, KEY, PLUGIN, Place
+from place import BODY, KEY, PLUGIN, Place, wait_for
 from talks import CHANGED, Check, found
 
 from evolvable_tools.llm.command_model import CODEX
@@ -129,6 +129,10 @@ class Conversation:
             self.session = named
         return named
 
+    def new(self, words: str) -> str:
+        """Say this in a session of its own."""
+        return self._say(words, None)
+
 
 def with_claude(claude: Claude, *more: str) -> Conversation:
     def say(words: str, session: str | None) -> str:
@@ -139,9 +143,9 @@ def with_claude(claude: Claude, *more: str) -> Conversation:
     return Conversation(say)
 
 
-def with_codex(codex: Codex) -> Conversation:
+def with_codex(codex: Codex, *more: str, **environment: str) -> Conversation:
     def say(words: str, session: str | None) -> str:
-        events = codex.ask(words, *(("resume", session) if session else ()))
+        events = codex.ask(words, *more, *(("resume", session) if session else ()), **environment)
         return next((str(event["thread_id"]) for event in events if "thread_id" in event), session or "")
 
     return Conversation(say)
@@ -235,6 +239,55 @@ def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
         yield "its transcript is known as a review", listed.get(str(written)) == "skipped", str(listed)
         skipped = evolvable(place, "review", str(written))
         yield "and is not reviewed", "itself a review" in skipped["why"], str(skipped)
+
+
+def automatic(ask: Conversation, place: Place, model: Model) -> Iterator[Check]:
+    """No command of the person between the correction and the lesson, one answer to keep it, one call to undo it."""
+    for words in TALK[:2]:  # it ends with the correction
+        ask(words)
+    wait_for(lambda: evolvable(place, "inbox")["proposals"], "no lesson came", 120)
+    wait_for(lambda: not place.queued(), "the queue is not worked off", 60)
+    yield "the lesson waits", True, ""
+    yield "the reviewer was asked once", len(model.reviewed) == 1, str(len(model.reviewed))
+    yield from approved(place, ask.session)
+    ask.new("Fill in the PDF form.")
+    yield changed(model)
+    used = evolvable(place, "stats", "pdf")["resources"][0]
+    yield "its use in that session is counted", used["loaded"] >= 2, str(used)
+    made = evolvable(place, "history", "pdf")["versions"][0]
+    evolvable(place, "undo", str(made["operation"]), "--yes")
+    yield "one call takes it back", place.text("pdf", place.heads()["pdf"]).count(BODY) == 1, str(place.heads())
+    workers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if is_worker(path, place)]
+    yield "no process of reviews is left", workers == [], str(workers)
+
+
+def is_worker(path: Path, place: Place) -> bool:
+    """Return whether a process reviews sessions of this place."""
+    try:
+        ours = b"evolvable_server.auto_review" in path.read_bytes()
+        return ours and str(place.library).encode() in path.with_name("environ").read_bytes()
+    except OSError:
+        return False
+
+
+def claude_automatic(binary: Path, place: Place) -> Iterator[Check]:
+    """Sessions of Claude Code end, and `claude -p` reviews them by itself, through the plugin's hooks alone."""
+    with Model([*talk(IN_PLUGIN)[:3], *next_time(IN_PLUGIN)], candidates) as model:
+        client = Claude(binary, place, model, PATH=on_path(place, binary, "claude"))
+        place.address(model.url)
+        evolvable(place, "review", "auto", "on")
+        yield from automatic(with_claude(client, "--plugin-dir", str(PLUGIN)), place, model)
+
+
+def codex_automatic(binary: Path, place: Place) -> Iterator[Check]:
+    """The same in Codex, reviewed by `codex exec` with the person's own model and provider."""
+    with Model([*talk(CODEX_SERVER)[:3], *next_time(CODEX_SERVER)], candidates) as model:
+        codex = Codex(binary, place, model)
+        codex.run("plugin", "marketplace", "add", str(PLUGIN.parents[1]))
+        codex.run("plugin", "add", "evolvable@evolvable")
+        evolvable(place, "review", "auto", "on")
+        more = {"PATH": on_path(place, binary, "codex")}
+        yield from automatic(with_codex(codex, "--dangerously-bypass-hook-trust", **more), place, model)
 
 
 def codex_headless(binary: Path, place: Place) -> Iterator[Check]:

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -21,8 +23,8 @@ from evolvable_server.config import (
     thinking_environment,
 )
 from evolvable_server.learning_consent import may_teach
-from evolvable_server.person_config import NOBODY, ROLES
-from evolvable_store import CONFIGURATION, regular_file, work_tree
+from evolvable_server.person_config import NOBODY, ROLES, account_home
+from evolvable_store import CONFIGURATION, read_regular, regular_file, work_tree
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.embedding import installed_spec, model_folder
 from evolvable_tools.llm import NamedCommand, NamedCommands
@@ -154,8 +156,37 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
     with naming_source(source):
         named = commands_of_role(config, role, person=True)
         command = command_of(setting) if setting in ("claude", "codex") else named.get(setting).words
+        if setting == "codex":
+            command = (*command[:-1], *codex_model_options(config), command[-1])
         folder = config.home if config.home.is_dir() else None  # without a project's instructions in it
         return CommandModel(command, folder=folder, environment=thinking_environment(config), **options)
+
+
+CODEX_KEYS = ("model", "model_provider", "model_reasoning_effort")
+"""Of Codex's configuration, what says which model answers. Its servers, hooks and rules stay out of a question."""
+
+
+def codex_model_options(config: Config) -> list[str]:
+    """Return the options by which Codex asks the model and provider of the person's own Codex, [] for its defaults.
+
+    Read from the account's file alone: a project may set CODEX_HOME, and does not decide where a transcript goes.
+    """
+    home = config.person.clients.get("codex") or ((account := account_home()) and account / ".codex")
+    if not home:
+        return []
+    import tomllib  # start time: only a question to Codex needs it
+
+    try:
+        found = tomllib.loads(read_regular(home / "config.toml", MAX_BOOT).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    chosen: dict[str, Any] = {key: value for key in CODEX_KEYS if isinstance(value := found.get(key), str)}
+    provider, providers = str(chosen.get("model_provider", "")), found.get("model_providers")
+    named = providers.get(provider) if isinstance(providers, dict) else None
+    if isinstance(named, dict) and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", provider):
+        plain = {key: value for key, value in named.items() if isinstance(value, str | int | bool)}
+        chosen |= {f"model_providers.{provider}.{key}": value for key, value in plain.items()}
+    return [word for key, value in chosen.items() for word in ("--config", f"{key}={json.dumps(value)}")]
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from evolvable_server.app import (
     make_caller,
     marks_agents,
 )
+from evolvable_server.auto_switch import read_switch
 from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
@@ -34,6 +35,7 @@ from evolvable_server.learning_consent import consent
 from evolvable_server.mcp import (
     ClientLog,
     FastStart,
+    LessonGate,
     Notifier,
     SkillsExtension,
     add_approvals,
@@ -225,6 +227,7 @@ class Serving:
         add_notifications(self.server, self._notifier)
         confirms = config.person.confirm == "session"
         add_approvals(self.server, self.library, client, sessions, confirms=confirms)
+        self.server.gates.append(LessonGate(self.library, client, sessions))
         self._add_groups(config, client, sessions)
         add_logs(self.server, self.client_log)
         add_client_log(self.server, config.home)
@@ -314,6 +317,18 @@ class Serving:
 
         learn_ended_sessions(self._config, self.library, self._closed.is_set)
 
+    def _review(self) -> None:
+        """Start the reviews that are due since the last start, where the person switched automatic reviews on."""
+        if not read_switch(self._home).projects or self._closed.wait(LEARN_SECONDS):
+            return
+        from evolvable_server.auto_queue import start_if_due  # few switched them on
+
+        try:
+            if (started := start_if_due(self._config)) is not None:
+                started.wait()  # else what is left of it stays as long as this process; it outlives us
+        except OSError as error:
+            log.warning("Sessions were not reviewed: %s", error)
+
     def start_following(self) -> None:
         """Start to follow folders and library and to warm the embedder, in the background.
 
@@ -332,6 +347,7 @@ class Serving:
             threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             self._hints.start()
             threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
+            threading.Thread(target=self._review, name="evolvable-review", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

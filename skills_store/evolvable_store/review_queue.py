@@ -9,8 +9,11 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
-"""What an entry of the queue says, all texts."""
+EVENT_KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
+"""What an event says of its session, all texts."""
+
+KEYS = (*EVENT_KEYS, "tries", "why")
+"""What an entry of the queue says: also how many reviews of it failed since its last event, and why the last one."""
 
 MAX_WAITING = 500
 """Entries that wait; when another session comes the oldest gives way."""
@@ -32,9 +35,10 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     place = os.path.join(folder, f"{file_name(session)}.json")
     before = read_entry(place)
-    said = {key: value[:MAX_TEXT] for key in KEYS if isinstance(value := event.get(key), str) and value}
+    said = {key: value[:MAX_TEXT] for key in EVENT_KEYS if isinstance(value := event.get(key), str) and value}
+    kept = {key: value for key, value in (before or {}).items() if key in EVENT_KEYS}  # what failed is tried afresh
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    _replace(place, json.dumps({**(before or {}), **said, "time": now}))
+    _replace(place, json.dumps({**kept, **said, "time": now}))
     if before is None:
         _make_room(folder)  # only now: on a full disk nothing gives way for what could not be written
     return True
@@ -123,15 +127,24 @@ RECLAIM_SECONDS = 3_600.0
 class QueuedSession:
     """One session to review: what its client said of it, '' where it said nothing. at: ISO 8601 in UTC.
 
-    place: the file of the entry.
+    tries: reviews that failed. why: why the last one did. place: the file of the entry.
     """
 
-    __slots__ = ("session", "transcript", "cwd", "client", "event", "at", "place")
+    __slots__ = ("session", "transcript", "cwd", "client", "event", "at", "tries", "why", "place")
 
     def __init__(self, said: Mapping[str, str], place: str) -> None:
-        texts = (said.get(key, "") for key in KEYS)
+        texts = (said.get(key, "") for key in EVENT_KEYS)
         self.session, self.transcript, self.cwd, self.client, self.event, self.at = texts
+        tries = said.get("tries", "")
+        self.tries, self.why = int(tries) if len(tries) == 1 and tries in "123456789" else 0, said.get("why", "")
         self.place = place
+
+    def seconds_waiting(self) -> float:
+        """Return how long ago the entry was written: by its last event, or by the review that failed."""
+        try:
+            return time.time() - os.stat(self.place).st_mtime
+        except OSError:
+            return 0.0
 
 
 def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
@@ -176,10 +189,15 @@ def finish_session(entry: QueuedSession) -> None:
     _remove(entry.place)
 
 
-def give_back(home: "str | os.PathLike[str]", entry: QueuedSession) -> None:
-    """Let an entry that was taken wait again, unless its session went on and has a newer one."""
+def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str = "") -> None:
+    """Let an entry that was taken wait again, unless its session went on and has a newer one.
+
+    failure: why its review failed, which the entry then says and counts; '' where there was no try.
+    """
     name = os.path.basename(entry.place).partition(".")[0]
     place = os.path.join(_folder(home, "queue"), f"{name}.json")
+    if failure and (said := read_entry(entry.place)) is not None:
+        _replace(entry.place, json.dumps({**said, "tries": str(min(9, entry.tries + 1)), "why": failure[:MAX_TEXT]}))
     with suppress(FileNotFoundError):
         if os.path.exists(place):
             os.unlink(entry.place)

@@ -109,6 +109,21 @@ def test_on_writes_for_both_clients_and_off_takes_all_of_it_out_again(line):
 
 
 @pytest.mark.process
+def test_copilot_and_opencode_read_the_memories_in_a_block_that_is_taken_out_again(line):
+    places = {"copilot": ".copilot/copilot-instructions.md", "opencode": ".config/opencode/AGENTS.md"}
+    remember(line, "- 2026-11-20: Likes tea.\n")
+    instructions = line.user / places["copilot"]
+    instructions.parent.mkdir()
+    instructions.write_bytes(b"Mine.\n")
+    line("memory", "on", *places)
+    for place in places.values():
+        assert b"Likes tea." in (line.user / place).read_bytes()
+    line("memory", "off")
+    assert instructions.read_bytes() == b"Mine.\n"
+    assert not (line.user / places["opencode"]).exists()
+
+
+@pytest.mark.process
 def test_a_change_of_a_memory_reaches_the_clients_and_the_person_keeps_what_is_theirs(line):
     agents(line).write_bytes(b"Mine.\n")
     line("memory", "on", "codex")

@@ -243,6 +243,8 @@ def test_the_plugin_is_offered_where_it_can_be_installed_and_connects_instead_of
     talk.type("\n")
     assert "The plugin, for Claude Code and Codex" in words(talk.until("[Y/p/n]: "))
     talk.type("p\n")
+    assert "1 review: Review each session of" in words(talk.until("[none]: "))
+    talk.type("\n")
     said = words(talk.end())
     assert "Claude Code works: its server answered in " in said and "Codex works" in said
     for client in ("claude", "codex"):
@@ -250,7 +252,10 @@ def test_the_plugin_is_offered_where_it_can_be_installed_and_connects_instead_of
         assert calls[0][:3] == ["plugin", "marketplace", "add"] and calls[1][-1] == "evolvable@evolvable"
         assert (Path(calls[0][3]) / ".claude-plugin/marketplace.json").is_file()
     assert not (run.user / ".claude.json").exists() and not (run.user / ".codex/config.toml").exists()
-    assert "2 of 3: your clients: none to connect" in run.talk("setup").end()
+    again = run.talk("setup")
+    assert "2 of 3: your clients: none to connect" in again.until("[none]: ")
+    again.type("\n")
+    again.end()
 
 
 def test_a_plugin_that_the_client_refuses_is_told_and_the_rest_goes_on(run: CommandLine) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -304,8 +305,45 @@ def test_an_unsettled_outcome_teaches_no_skill(library, tmp_path):
     late = Labelled("late", BY_NAME["pnpm"].events[:3], frozenset())
     library.store.clock.now = START
     begun = review(library, late, tmp_path)
-    done = submit(library, begun, generates(begun, "we use pnpm here, not npm"))
+    done = submit(library, begun, generates(begun, "Install the dependencies of the front end"))
     assert refusals(done) == ["not_settled"]
+
+
+def test_a_lesson_goes_where_it_belongs_and_is_small(library, tmp_path):
+    library.store.clock.now = START
+    events = (Say("Make the migration."), Say("Done.", agent=True), Say("No. In this project we always use alembic."))
+    begun = review(library, Labelled("places", events, frozenset()), tmp_path)
+    cited = [cite(begun, "In this project we always use alembic")]
+    liking = [{"op": "text", "old": "1. Write", "new": "The user prefers alembic.\n1. Write"}]
+    steps = "".join(f"\nUse alembic for step {number}." for number in range(6))
+    long = [{"op": "add-guard", "old": "1. Write the migration file.", "new": steps}]
+    of_project = {"kind": "memory-fact", "claim": "Uses alembic.", "text": "This project always uses alembic."}
+    done = service.submit_review(
+        library,
+        replace(AGENT, scopes=("shop", "user")),
+        ReviewSettings(REDACTOR),
+        begun.review_id,
+        [
+            {**generates(begun, "In this project we always use alembic"), "edits": liking},
+            {**generates(begun, "In this project we always use alembic"), "edits": long},
+            {**of_project, "target": "memory:MEMORY", "evidence": cited},
+        ],
+    )
+    assert [one.ref for one in done.proposals] == ["memory:shop/MEMORY"]
+    assert refusals(done) == ["wrong_place", "bounds"]
+
+
+def test_a_correction_of_the_last_turn_becomes_an_edit_and_one_that_is_taken_back_does_not(library, tmp_path):
+    library.store.clock.now = START
+    wrong = "No, wrong. Always generate migrations with alembic revision"
+    events = (Say("Add a column to the orders table."), Say("I wrote it.", agent=True), Say(f"{wrong}."))
+    begun = review(library, Labelled("last-turn", events, frozenset()), tmp_path)
+    assert [one.ref for one in submit(library, begun, generates(begun, wrong)).proposals] == ["skill:db-migrations"]
+
+    proposal_inbox.reject(library, proposal_inbox.list_waiting(library)[0].proposal_id, "not yet")
+    back = (*events, Say("I did.", agent=True), Say("No, that was wrong of me: revert that."))
+    begun = review(library, Labelled("taken-back", back, frozenset()), tmp_path)
+    assert refusals(submit(library, begun, generates(begun, wrong))) == ["not_settled"]
 
 
 def test_what_waits_or_was_rejected_is_not_proposed_again_without_new_evidence(library, tmp_path):
@@ -479,7 +517,7 @@ STAGES = [
     (Reviews, "answered"),
     (service, "admit"),
     (Reviews, "finish"),
-    (service._ReviewWork, "make_at_once"),
+    (service.ReviewWork, "make_at_once"),
 ]
 
 
@@ -501,7 +539,7 @@ def test_a_review_that_is_killed_in_any_stage_goes_on_and_nothing_is_doubled_or_
 def test_a_fact_that_was_not_made_before_the_kill_is_made_when_the_review_goes_on(library, tmp_path, monkeypatch):
     auto = {"policies": parse_policies("memory=auto")}
     begun = review(library, BY_NAME["short-commits"], tmp_path)
-    with killed_in(monkeypatch, service._ReviewWork, "make_at_once"):
+    with killed_in(monkeypatch, service.ReviewWork, "make_at_once"):
         submit(library, begun, prefers(begun), **auto)
     assert len(proposal_inbox.list_waiting(library)) == 1
     done = [review(library, BY_NAME["short-commits"], tmp_path, **auto) for _ in range(2)]

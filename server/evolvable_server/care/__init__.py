@@ -19,6 +19,14 @@ if TYPE_CHECKING:
         format_of,
         import_source,
     )
+    from evolvable_server.care.auto_reviews import (
+        AutoStatus,
+        auto_line,
+        auto_status,
+        budget_words,
+        switch_off,
+        switch_on,
+    )
     from evolvable_server.care.client_connections import (
         ClientCheck,
         ClientState,
@@ -43,6 +51,7 @@ else:
         __name__,
         {
             "archives": "ExportResult FORMATS ImportResult back_up export format_of import_source",
+            "auto_reviews": "AutoStatus auto_line auto_status budget_words switch_off switch_on",
             "client_connections": (
                 "ClientCheck ClientState FoundClient check_connections connect_client find_clients "
                 "install_plugin is_own_plugin sample_task titles"
@@ -58,6 +67,7 @@ else:
     )
 
 __all__ = [
+    "AutoStatus",
     "ClientCheck",
     "ClientState",
     "Connected",
@@ -70,7 +80,10 @@ __all__ = [
     "ImportResult",
     "Uninstalled",
     "ask_new_program",
+    "auto_line",
+    "auto_status",
     "back_up",
+    "budget_words",
     "check_connections",
     "connect_client",
     "describe_changes",
@@ -91,6 +104,8 @@ __all__ = [
     "replace_program",
     "sample_task",
     "setup_offers",
+    "switch_off",
+    "switch_on",
     "take_record",
     "titles",
     "write_record",

@@ -1,9 +1,13 @@
 """What `setup` offers: a list of small things, each of them off. Parts add theirs by the hook `setup_offers`."""
 
+import shutil
 from collections.abc import Sequence
 from functools import partial
 
 from evolvable_server import plugins
+from evolvable_server.auto_queue import HEADLESS
+from evolvable_server.auto_switch import read_switch
+from evolvable_server.care.auto_reviews import switch_on
 from evolvable_server.care.client_connections import find_clients
 from evolvable_server.client_folders import read_client_homes
 from evolvable_server.clients import MeasuredList, choose_collection, crowded_list, room_of_projects
@@ -31,7 +35,7 @@ COLLECTION = "everyday"
 
 def setup_offers(config: Config, library: Library) -> list[SetupOffer]:
     """Return what may be offered now, the program's own first. Of two of one name the first counts."""
-    found = [*_shorten(config, library), *_learn(config)]
+    found = [*_shorten(config, library), *_learn(config), *_review(config)]
     for part in plugins.all_hooks().setup_offers(config=config, library=library):
         found += part
     return list({one.name: one for one in reversed(found)}.values())[::-1]
@@ -102,3 +106,24 @@ def _learn(config: Config) -> list[SetupOffer]:
 def _learn_sessions(config: Config, library: Library, caller: Caller, progress: Progress) -> list[str]:
     set_consent(config.home, True)
     return describe_past_sessions(learn_past_sessions(config, library, progress))
+
+
+def _review(config: Config) -> list[SetupOffer]:
+    if is_shared(config.home) or config.review == "off" or read_switch(config.home).covers(str(config.project)):
+        return []
+    programs = [name for name in HEADLESS.values() if shutil.which(name)]
+    if not programs and config.review == "handoff":
+        return []
+    who = config.review if config.review != "handoff" else " or ".join(f"`{name}`" for name in programs)
+    text = (
+        f"Review each session of {config.project} after its end: {who} reads it without secrets, in the background,"
+        " where you corrected something, and its lessons wait for your yes. At most 300,000 tokens and $2 a day, which"
+        " `evolvable status` shows. Take it back: evolvable learn review auto off"
+    )
+    return [SetupOffer("review", text, partial(_switch_reviews_on, config))]
+
+
+def _switch_reviews_on(config: Config, library: Library, caller: Caller, progress: Progress) -> list[str]:
+    switch_on(config)
+    library.record(caller, "automatic reviews on", str(config.project))
+    return [f"Sessions that end in {config.project} are reviewed. Lessons wait in `evolvable inbox`."]

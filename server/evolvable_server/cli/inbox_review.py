@@ -302,6 +302,8 @@ def can_ask() -> bool:
 def review_inbox(library: Library, caller: Caller, wanted: Callable[[Proposal], bool]) -> None:
     """Ask the person about what waits, and say at the end the decisions, also after an interrupt."""
     review = InboxReview(library, caller, wanted)
+    if line := verbs.lessons_line(verbs.waiting_lessons(library)):
+        remark(line)
     try:
         tally = review.run()
         if not tally.seen:

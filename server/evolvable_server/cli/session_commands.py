@@ -1,4 +1,4 @@
-"""The commands sessions, review, compress, memory and stats."""
+"""The commands sessions, review, compress and stats."""
 
 import contextlib
 import dataclasses
@@ -24,25 +24,16 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_server.clients import (
-    TITLES,
-    MemoryCopy,
-    copy_statuses,
-    disable_copies,
-    enable_copies,
-    installed_clients,
-    memory_text,
-)
 from evolvable_server.config import read_machine
 from evolvable_store import read_regular, waiting_sessions
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import outcomes
+from evolvable_tools import Caller, outcomes
 from evolvable_tools.review import Compressed
 
 if TYPE_CHECKING:
     from evolvable_tools import Caller, Library
-    from evolvable_tools.review import AssetFiles, BudgetLeft, LastReview, Reviewed, ReviewSettings, ReviewStatus
+    from evolvable_tools.review import AssetFiles, LastReview, Reviewed, ReviewSettings, ReviewStatus
     from evolvable_tools.sessions import SessionPage
 
 # Start time: only `review` and `compress` need the reviewer.
@@ -96,19 +87,38 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
 
 
 @command("review")
-@click.argument("session", required=False, metavar="[SESSION]")
+@click.argument("words", nargs=-1, metavar="[SESSION | auto on | auto off]")
 @click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
 @click.option("--answer", type=click.File("rb"), help="Hand in the answer to a review request: JSON with review_id.")
 @click.option("--status", is_flag=True, help="What waits, what the last review came to, what budget is left.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
+@click.option("--budget", metavar="LIMITS", help="With `auto on`: of a day, such as tokens=300000,money=2.")
+@click.option("--skill", "skills", metavar="REF", multiple=True, help="With `auto`: make its lessons at once.")
 def review_command(
-    state: CommandContext, session: str | None, queue: bool, answer: click.File | None, status: bool, limit: int
+    state: CommandContext,
+    words: tuple[str, ...],
+    queue: bool,
+    answer: click.File | None,
+    status: bool,
+    limit: int,
+    budget: str | None,
+    skills: tuple[str, ...],
 ) -> Output[Any]:
     """Learn from finished sessions.
 
     SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. `evolvable role model
     role reviewer` names the reviewer model; without one, a review request is written for an agent to answer.
+
+    `auto on` has each session of this project reviewed after its end: by the reviewer model, else by the client that
+    held it, within a daily budget. `auto off` takes that back, and `auto` shows it.
     """
+    if words[:1] == ("auto",) and len(words) <= 2:
+        from evolvable_server.cli.auto_commands import run_auto
+
+        return run_auto(state, words[1] if len(words) == 2 else "show", budget, skills)
+    if len(words) > 1 or budget is not None or skills:
+        raise click.UsageError("Name one session. --budget and --skill go with `auto on`.")
+    session = words[0] if words else None
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.model_setup import review_settings
@@ -213,6 +223,8 @@ def _counts(numbers: Mapping[str, int]) -> str:
 
 
 def _show_status(found: "ReviewStatus") -> None:
+    from evolvable_server.care import budget_words  # start time, as above
+
     who = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[tuple[Cell, Cell]] = [
@@ -224,7 +236,7 @@ def _show_status(found: "ReviewStatus") -> None:
         ),
         (("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")),
         (("last", "bold"), _last(found.last)),
-        (("left today", "bold"), _left(found.left)),
+        (("left today", "bold"), budget_words(found.left)),
     ]
     show_fields(rows)
 
@@ -242,12 +254,6 @@ def _last(last: "LastReview | None") -> str:
     shown = f" It showed {_counts(last.signals)}." if last.signals else ""
     refused = "".join(f" Refused: {one}" for one in last.refused[:3])
     return f"{local_time(last.at)}, session {last.session}: {said}{shown}{refused}"
-
-
-def _left(left: "BudgetLeft") -> str:
-    money = "" if left.money is None or left.of_money is None else f", {left.money:.2f} of {left.of_money:.2f} in money"
-    tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
-    return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"
 
 
 MOST = 64 << 20
@@ -302,55 +308,6 @@ def _show_compressed(found: Compressed, files: "AssetFiles") -> None:
         warn("The summary or the last messages are over the limit; keep fewer messages, or allow more tokens.")
     if found.older:
         say(f"\nAll names: {files.path(found.older)}")
-
-
-@command("memory")
-@click.argument("action", type=click.Choice(["show", "on", "off"]), default="show")
-@click.argument("clients", type=click.Choice(list(TITLES)), nargs=-1, metavar="[CLIENT]...")
-def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> Output[dict[str, Any]]:
-    """Write the memories where clients read them.
-
-    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours) and Codex (AGENTS.md)
-    read them at their start, by default for those that are installed, and keeps them up to date; `off` takes them out
-    again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show` shows what they read.
-    """
-    config = state.config()
-    machine, shown = read_machine(config.project), ""
-    if action == "off":
-        copies = disable_copies(config.home, clients or tuple(TITLES))
-    else:
-        with state.library(create=action == "on") as (library, _):
-            text = memory_text(library)
-        if action == "on":
-            chosen = clients or tuple(installed_clients(machine))
-            if not chosen:
-                raise InvalidArgument("Neither Claude Code nor Codex is installed here.", "Name one: codex.")
-            copies = enable_copies(config.home, machine, chosen, text)
-        else:
-            found = copy_statuses(config.home, machine, text)
-            copies, shown = [one for one in found if not clients or one.client in clients], text
-    return Output({"copies": copies, "text": shown}, lambda _: _show_memory(copies, shown))
-
-
-_SAID = {
-    "off": "{title} reads no memories: {path}",
-    "current": "{title} reads them in {path}, which is up to date.",
-    "behind": "{title} reads them in {path}, which is not up to date; `evolvable client memory on` writes it again.",
-    "broken": "{title}: {why}",
-}
-
-
-def _show_memory(copies: list[MemoryCopy], text: str) -> None:
-    if text:
-        say(f"{text}\n")
-    if not copies:
-        say("It was off already. Nothing changed.")
-    for one in copies:
-        say(_SAID[one.state].format(title=one.title, path=one.path, why=one.why))
-        if one.backup:
-            say(f"The file as it was: {one.backup}")
-        if one.warning and one.state != "off":
-            warn(one.warning)
 
 
 _STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}

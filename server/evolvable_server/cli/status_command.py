@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolvable_server.auto_switch import read_switch
 from evolvable_server.care import Topic, read_standing
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Cell, count, local_time, say, show_fields, some
 from evolvable_store import open_elsewhere
 from evolvable_store.errors import NoLibrary
+from evolvable_tools import Library
 from evolvable_tools.verbs import take_pairs
 from evolvable_tools.verbs.library_status import LibraryStatus, library_status
 
@@ -31,10 +33,21 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
             problems=[f"{wrong.what} {wrong.next}".strip() for wrong in standing.problems],
             near_duplicates=take_pairs(library),
             listing=". ".join(one.text for one in standing.about(Topic.LIST)),
+            reviews=_reviews(state, library),
             clients=[one.text for one in standing.about(Topic.CLIENT)],
         )
         waits = "".join(one.text for one in standing.about(Topic.WAITS))
     return Output(found, lambda status: _show_status(status, waits))
+
+
+def _reviews(state: CommandContext, library: Library) -> str:
+    """Return the line on automatic reviews, '' where they are off."""
+    config = state.config()
+    if not read_switch(config.home).projects:
+        return ""
+    from evolvable_server.care import auto_line  # few switched them on
+
+    return auto_line(config, library)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,7 @@ def _show_status(found: LibraryStatus, waits: str) -> None:
     rows += _rows("listed", [found.listing] if found.listing else [])
     if found.windows:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
+    rows += _rows("reviews", [found.reviews] if found.reviews else [])
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])

@@ -1,8 +1,9 @@
 """Write the memories of the user where clients read them at their start.
 
-Claude Code reads a rule of its own, Codex a block of AGENTS.md. The block is at the beginning of the file, where it
-needs no line end before it; every byte beside it stays. Off until a person switches it on; a file in the library's
-folder lists the clients for which it is on.
+Claude Code reads a rule of its own; Codex and OpenCode read a block of AGENTS.md, Copilot CLI one of its instructions.
+All are files of the person's account. The block is at the beginning of the file, where it needs no line end before it;
+every byte beside it stays. Off until a person switches it on; a file in the library's folder lists the clients for
+which it is on.
 """
 
 import contextlib
@@ -87,7 +88,7 @@ def format_block(text: str, end: bytes) -> bytes:
     return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
 
 
-TITLES = {"claude-code": "Claude Code", "codex": "Codex"}
+TITLES = {"claude-code": "Claude Code", "codex": "Codex", "copilot": "Copilot CLI", "opencode": "OpenCode"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,15 @@ def memory_file_paths(machine: Machine) -> dict[str, Path]:
     return {
         "claude-code": (machine.claude or machine.user / ".claude") / "rules" / "evolvable-memory.md",
         "codex": machine.codex / "AGENTS.md",
+        "copilot": machine.copilot / "copilot-instructions.md",
+        "opencode": machine.settings / "opencode" / "AGENTS.md",
     }
 
 
 def installed_clients(machine: Machine) -> list[str]:
     """Return the clients whose folders of settings are there."""
     folders = {"claude-code": machine.claude or machine.user / ".claude", "codex": machine.codex}
+    folders |= {"copilot": machine.copilot, "opencode": machine.settings / "opencode"}
     return [client for client, folder in folders.items() if folder.is_dir()]
 
 

@@ -20,6 +20,9 @@ USUAL = ("claude-code", "codex")
 QUEUED = ("Stop", "SessionEnd")
 """Events that only queue a review."""
 
+ENDED = "SessionEnd"
+"""The event after which an automatic review may begin: after the others a session goes on."""
+
 
 def main() -> None:
     """Run the hook `evolvable-hook [EVENT [CLIENT]]` with the payload on stdin, and end the process with 0."""
@@ -58,7 +61,10 @@ def run(arguments: Sequence[str]) -> str:
         home = library_home(os.environ)
         if not _is_plain(home):
             _check(home)
-        enqueue(home, payload)
+        if enqueue(home, payload) and event == ENDED:
+            from evolvable_server.auto_switch import start_if_on
+
+            start_if_on(home, payload.get("cwd"))
         return ""
     from evolvable_server.hooks.dispatch import answer_without_server
 

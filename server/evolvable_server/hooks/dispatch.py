@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_server.app import ListedFolders, make_caller, scopes_seen
+from evolvable_server.auto_switch import read_switch
 from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
 from evolvable_server.hooks.named_sessions import name_session
@@ -66,6 +67,9 @@ def _text(value: Any) -> str:
 
 DAYS = 7.0
 """Days after its last offer for which a session is remembered."""
+
+NEWS = 0
+"""In place of a skill, in the offers of a session: the line of automatic reviews. No resource has this number."""
 
 SESSIONS, SKILLS = 200, 50
 """Sessions that are remembered, and skills that are offered to one session."""
@@ -384,7 +388,10 @@ class HookDispatcher:
             if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
                 return EMPTY_ANSWER
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
-            return context_answer(event.client, event.event, text) if text else EMPTY_ANSWER
+            news = self._news(caller, event)
+            told = f"\n{news}\nreview_inbox decides on lessons; ask the user first." if news else ""
+            whole = (text + told).strip()
+            return context_answer(event.client, event.event, whole, news) if whole else EMPTY_ANSWER
         if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
@@ -392,6 +399,15 @@ class HookDispatcher:
         elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
             enqueue(str(self._config.home), asdict(event))
         return EMPTY_ANSWER
+
+    def _news(self, caller: Caller, event: HookEvent) -> str:
+        """Return what automatic reviews have to tell the person, once in a session; '' where they are off."""
+        if caller.session is None or not read_switch(self._config.home).covers(event.cwd):
+            return ""
+        from evolvable_server.auto_queue import review_news  # few switched automatic reviews on
+
+        news = review_news(self._config, self._library)
+        return news if news and self._offered.claim(caller.session, NEWS, "") else ""
 
     def _record_waiting(self) -> None:
         """Record the uses of tools that the library refused at first; what it refuses again waits on."""

@@ -60,8 +60,9 @@ def usual_event(client: object, event: object) -> object:
     return _EVENTS.get(event, event) if client == COPILOT and isinstance(event, str) else event
 
 
-def context_answer(client: str, event: str, text: str) -> str:
-    """Return the JSON text with which a hook puts a text before the model."""
+def context_answer(client: str, event: str, text: str, message: str = "") -> str:
+    """Return the JSON text with which a hook puts a text before the model, and a message before the person."""
     if client == COPILOT:
         return json.dumps({"additionalContext": text})
-    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
+    shown = {"systemMessage": f"Evolvable: {message}"} if message else {}
+    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}, **shown})

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         write_nonblocking,
     )
     from evolvable_server.mcp.lazy_tools import add_lazy_tools
+    from evolvable_server.mcp.lesson_gate import LessonGate
     from evolvable_server.mcp.look_gates import add_approvals
     from evolvable_server.mcp.notifications import ClientLog, Notifier, add_logs, add_notifications
     from evolvable_server.mcp.prompts_and_skills import SkillsExtension, add_prompts
@@ -52,6 +53,7 @@ else:
                 "write_nonblocking"
             ),
             "lazy_tools": "add_lazy_tools",
+            "lesson_gate": "LessonGate",
             "look_gates": "add_approvals",
             "notifications": "ClientLog Notifier add_logs add_notifications",
             "prompts_and_skills": "SkillsExtension add_prompts",
@@ -70,6 +72,7 @@ __all__ = [
     "FastStart",
     "FastStartState",
     "KindText",
+    "LessonGate",
     "Notifier",
     "Number",
     "Propose",

@@ -45,8 +45,8 @@ _LOOKED, _RESULT = "looked", "result"
 """In the state of a question: the ref and the tree that it shows, and the result of the call that led to it."""
 
 
-class _LookGate:
-    """What both gates need: whose call it is, and the question."""
+class LookGate:
+    """What these gates need: whose call it is, and the question."""
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         self._library, self._caller, self._sessions = library, caller, sessions
@@ -71,7 +71,7 @@ class _LookGate:
         return None
 
 
-class CreationGate(_LookGate):
+class CreationGate(LookGate):
     """Asks once about a resource or a file that an agent created, after the call that created it."""
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions, approval: ApprovalGate) -> None:
@@ -110,7 +110,7 @@ class CreationGate(_LookGate):
         return (unseen_in(self._library, who, str(ref), made["version"]) if created else None), created
 
 
-class SessionGate(_LookGate):
+class SessionGate(LookGate):
     """Asks about what an agent changed and nobody looked at, once in a session for each resource, as it is loaded."""
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         parse_candidate,
     )
     from evolvable_tools.review.context_compression import FOLDER, AssetFiles, compress_history
+    from evolvable_tools.review.memory_upkeep import memory_conflicts
     from evolvable_tools.review.review_config import (
         BudgetLeft,
         LastReview,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         ReviewBudget,
         ReviewSettings,
         ReviewStatus,
+        budget_left,
         parse_budget,
         reserve,
         review_status,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         to_plain,
     )
     from evolvable_tools.review.review_results import Compressed, Reviewed
+    from evolvable_tools.review.review_work import reclaim_abandoned, work_queue
     from evolvable_tools.review.rules import MIN_QUOTE, RuleContext, flatten_quote
     from evolvable_tools.review.service import (
         MAX_TOKENS,
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
         pause_gc,
         review_session,
         submit_review,
-        work_queue,
     )
     from evolvable_tools.review.session_signals import SessionSignal, session_steps, signals
 else:
@@ -62,16 +64,18 @@ else:
             "admission": "ALIKE AdmittedCandidate admit jaccard",
             "candidates": "CANDIDATE CandidateKind ReviewCandidate SCHEMA SkillEditOp parse_candidate",
             "context_compression": "AssetFiles FOLDER compress_history",
+            "memory_upkeep": "memory_conflicts",
             "review_config": (
                 "BudgetLeft LastReview OverBudget QuestionUsage ReviewBudget ReviewSettings ReviewStatus "
-                "parse_budget reserve review_status settle stricter_budget"
+                "budget_left parse_budget reserve review_status settle stricter_budget"
             ),
             "review_request": (
                 "EVIDENT EvidenceSpan ReviewRequest TYPED build_request data_for_model skill_bodies to_plain"
             ),
             "review_results": "Compressed Reviewed",
+            "review_work": "reclaim_abandoned work_queue",
             "rules": "MIN_QUOTE RuleContext flatten_quote",
-            "service": "MAX_TOKENS MODES WAITS pause_gc review_session submit_review work_queue",
+            "service": "MAX_TOKENS MODES WAITS pause_gc review_session submit_review",
             "session_signals": "SessionSignal session_steps signals",
         },
     )
@@ -106,14 +110,17 @@ __all__ = [
     "TYPED",
     "WAITS",
     "admit",
+    "budget_left",
     "build_request",
     "compress_history",
     "data_for_model",
     "flatten_quote",
     "jaccard",
+    "memory_conflicts",
     "parse_budget",
     "parse_candidate",
     "pause_gc",
+    "reclaim_abandoned",
     "reserve",
     "review_session",
     "review_status",

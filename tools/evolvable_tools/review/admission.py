@@ -17,7 +17,13 @@ from evolvable_store.storage import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_tools.approvals import dump_scan, file_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.review import candidates
-from evolvable_tools.review.candidates import CandidateDraft, CandidateKind, ReviewCandidate
+from evolvable_tools.review.candidates import CandidateDraft, CandidateKind, ReviewCandidate, SkillEditOp
+from evolvable_tools.review.lesson_rules import (
+    MAX_LINES,
+    contradicted_line,
+    says_nothing_new,
+    too_many_lines,
+)
 from evolvable_tools.review.review_request import EvidenceSpan
 from evolvable_tools.review.review_results import RefusedCandidate
 from evolvable_tools.review.rules import MAX_CLAIM, MEMORY, RULES, RuleCase, RuleContext, RuleViolation, flatten_quote
@@ -27,12 +33,16 @@ from evolvable_tools.verbs import content_terms, parse_facts, same_fact
 ALIKE = 0.6
 """Share of terms in common from which two texts are taken for the same thing."""
 
+MOVES = frozenset({SkillEditOp.SPLIT, SkillEditOp.REORDER})
+"""Edits that move what is there, and say nothing themselves."""
+
 LOOKED_AT = 500
 """Proposals of each state that are compared with."""
 
 
 CORRECTABLE = frozenset(
     {"schema", "bounds", "no_such_span", "quote_not_there", "cannot_be_made", "unsound", "no_change"}
+    | {"contradicts", "wrong_place"}
 )
 """Codes of faults of form, which whoever answered may correct; the others are verdicts."""
 
@@ -125,6 +135,7 @@ def check_candidate(
     wrong = broken_rules(find_problems(made.ref.kind, made.ref.name, made.files))
     if wrong and not broken_rules(find_problems(made.ref.kind, made.ref.name, made.before)):
         raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
+    _check_lines(candidate, made)
     near = _new_to_us(case, made, before)
     found = scan(file_bytes(made.before) or None, file_bytes(made.files), made.ref.kind)
     if found.blocks:
@@ -154,6 +165,21 @@ def check_candidate(
         findings=dump_scan(found),
     )
     return AdmittedCandidate(number, candidate, made, draft)
+
+
+def _check_lines(candidate: ReviewCandidate, made: CandidateDraft) -> None:
+    """Check that an edit is small, says something new, and leaves no line that says the contrary. Raises Breach."""
+    if candidate.what is not CandidateKind.SKILL_EDIT:
+        return
+    ops = {edit.op for edit in candidate.edits}
+    if not ops & MOVES and (lines := too_many_lines(made.before, made.files)):
+        raise RuleViolation("bounds", f"A lesson changes at most {MAX_LINES} lines, not {lines}; say it shorter.")
+    if ops & MOVES:
+        return
+    if line := contradicted_line(made.before, made.files):
+        raise RuleViolation("contradicts", f"{made.ref} says the contrary: “{line[:120]}”; replace that line.")
+    if line := says_nothing_new(made.before, made.files):
+        raise RuleViolation("double", f"{made.ref} says so already: “{line[:120]}”.")
 
 
 def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:

@@ -157,11 +157,24 @@ class CandidateDraft:
     adds: Mapping[str, str] | None = None
 
 
+_OF_PROJECT = re.compile(
+    r"\b(?:this|our)\s+(?:project|repo(?:sitory)?|code\s?base|service|monorepo|package)\b", re.IGNORECASE
+)
+
+
+def is_of_project(candidate: ReviewCandidate) -> bool:
+    """Return whether a fact is one of the project that is open and not of the person, by its words or the quoted."""
+    if candidate.what is not CandidateKind.FACT:
+        return False
+    words = (candidate.text, *(cited.quote for cited in candidate.evidence))
+    return any(_OF_PROJECT.search(one) for one in words)
+
+
 def draft_change(
     library: Library, caller: Caller, candidate: ReviewCandidate, session: str, day: date
 ) -> CandidateDraft:
     """Return the change of a candidate. Raises InvalidArgument and what the store raises for a name or a path."""
-    scope = caller.scopes[0] if candidate.scope == "project" else USER_SCOPE
+    scope = caller.scopes[0] if candidate.scope == "project" or is_of_project(candidate) else USER_SCOPE
     if candidate.what is CandidateKind.SKILL_EDIT:
         return _edited(library, caller, candidate)
     if candidate.what in NEW_KINDS:

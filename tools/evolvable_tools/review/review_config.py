@@ -109,14 +109,17 @@ def reserve(
 
 @dataclass(slots=True)
 class QuestionUsage:
-    """What one question took, as its model tells. attempts: of a model behind an API."""
+    """What one question took, as its model tells. attempts: of a model behind an API. paid: US dollars that a command
+    reported."""
 
     tokens: list[tuple[int, int]] = field(default_factory=list)
     attempts: list[ModelAttempt] = field(default_factory=list)
+    paid: list[float] = field(default_factory=list)
 
     def hooks(self) -> dict[str, Any]:
         """Return what a request is told by."""
-        return {"spent": lambda given, got: self.tokens.append((given, got)), "attempted": self.attempts.append}
+        spent = {"spent": lambda given, got: self.tokens.append((given, got)), "paid": self.paid.append}
+        return {**spent, "attempted": self.attempts.append}
 
     @property
     def told(self) -> bool:
@@ -128,6 +131,7 @@ class QuestionUsage:
         spent: list[tuple[int, int, float | None]] = [(*each, None) for each in self.tokens]
         spent += [(one.input_tokens, one.output_tokens, one.cost) for one in self.attempts]
         money = sum(_money(budget, given, got) if cost is None else cost for given, got, cost in spent)
+        money = sum(self.paid) if self.paid and not self.attempts else money
         tokens = sum(given + got for given, got, _ in spent)
         return Spending(max(1, sum(given + got > 0 for given, got, _ in spent)), tokens, money)
 
@@ -167,6 +171,7 @@ class ReviewSettings:
 
     boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
     home: what `~` means in a session's commands. learns: whether the prompts in a transcript teach, see `past_prompts`.
+    auto_refs: the skills whose lessons are made without a question, where the scan has none.
     """
 
     redactor: Redactor
@@ -178,6 +183,7 @@ class ReviewSettings:
     transcript: Callable[[str], Path | None] = lambda session: None
     home: Path | None = None
     learns: Callable[[Path], bool] = lambda transcript: False
+    auto_refs: frozenset[str] = frozenset()
 
     def policy(self, kind: Kind) -> ApprovalPolicy:
         """Return what becomes of proposals of this kind."""
@@ -253,12 +259,13 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
         [entry.session or entry.transcript for entry in waiting_sessions(home)],
         [PendingReview(one.id, one.session, one.at, one.state) for one in newest if one.state is not ReviewState.DONE],
         _last(done) if done is not None else None,
-        _left(reviews, settings.budget, library.store.clock().date().isoformat()),
+        budget_left(reviews, settings.budget, library.store.clock().date().isoformat()),
         len(library.store.backend.proposals.in_state(OPEN, 10_000)),
     )
 
 
-def _left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
+def budget_left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
+    """Return what a day in UTC may still cost."""
     spent = reviews.spent(day)
     calls, tokens = max(0, budget.calls - spent.calls), max(0, budget.tokens - spent.tokens)
     money = None if budget.money is None else max(0.0, round(budget.money - spent.money, 6))

@@ -24,6 +24,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.outcomes import unquoted_text
 from evolvable_tools.redaction import Redactor
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
+from evolvable_tools.review.lesson_rules import MAX_LINES
 from evolvable_tools.review.session_signals import CODES, LEARNABLE, SessionSignal, signals
 from evolvable_tools.sessions import UNTRUSTED, Origin, Session, Span
 from evolvable_tools.verbs import find_skill
@@ -57,6 +58,9 @@ _WORTH: Mapping[str, int] = CODES["worth"]
 _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
+SAYS_HOW = frozenset({"correction", "user_statement"})
+"""Signals of words by which a person says how work is to be done."""
+
 EVIDENT = LEARNABLE | {"commit"}
 """Signals whose spans are evidence, beside what a person typed."""
 
@@ -89,6 +93,7 @@ def select_evidence(
         for index in signal.spans:
             reasons[index].append(signal.code)
     settled = settled_turns(session, found, now)
+    contradicted = {signal.turn - 1 for signal in found if signal.code == "correction"}
     chosen: list[EvidenceSpan] = []
     room = MAX_CHARS
     for span in sorted(session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)):
@@ -100,7 +105,9 @@ def select_evidence(
             room -= len(text)
             why = tuple(dict.fromkeys(codes)) or ("said_by_user",)
             about = (f"s{span.index}", session.session_id, span.turn, span.origin)
-            chosen.append(EvidenceSpan(*about, why, text, span.turn in settled))
+            # A correction says how work is done, whatever became of that work; unless the next one takes it back.
+            says = span.typed and not SAYS_HOW.isdisjoint(codes) and span.turn not in contradicted
+            chosen.append(EvidenceSpan(*about, why, text, span.turn in settled or says))
     return tuple(sorted(chosen, key=lambda one: int(one.id[1:])))
 
 
@@ -212,7 +219,7 @@ class ReviewRequest:
         return cls(**{**said, **{name: _unpacked(said[name]) for name in ("foreign", "echoed")}})
 
 
-_LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES}
+_LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES, "MAX_LINES": MAX_LINES}
 INSTRUCTIONS = Path(__file__).with_name("instructions.txt").read_text("utf-8").strip().format(**_LIMITS)
 """Instructions for the model. They are the same for every session, so that they are cached."""
 

@@ -47,6 +47,9 @@ def never_kept(short: str, whole: str) -> NeverStoreRule | None:
 FEW = 3
 """Content words of a quote at most, so that one shared word is enough."""
 
+MOSTLY = 0.6
+"""Share of the content words that an edit adds, from which quotes that have them say it."""
+
 _ENTITY = re.compile("|".join(_TABLE["entity"]))
 _EMPTY: str = _TABLE["empty"]
 """Words that so many sentences have that they say nothing of what a change is about."""
@@ -61,10 +64,15 @@ def shared_terms(quotes: str, candidate: candidates.ReviewCandidate) -> tuple[se
 def follows(quotes: str, candidate: candidates.ReviewCandidate) -> bool:
     """Return whether a change shares enough with the words that it rests on.
 
-    A shared name, number or path is enough, as are two shared content words; one is enough for a short quote.
+    A shared name, number or path is enough, as are two shared content words; one is enough for a short quote, and where
+    most of what the change adds is in the quotes.
     """
     names, terms = shared_terms(quotes, candidate)
-    return bool(names) or len(terms) >= (1 if len(content_stems(quotes)) <= FEW else 2)
+    if names or len(terms) >= (1 if len(content_stems(quotes)) <= FEW else 2):
+        return True
+    new, old = (content_stems("\n".join(getattr(e, side) for e in candidate.edits)) for side in ("new", "old"))
+    added = new - old
+    return bool(terms & added) and len(terms & added) >= MOSTLY * len(added)
 
 
 def changed_text(candidate: candidates.ReviewCandidate) -> str:
@@ -95,6 +103,9 @@ STATED = 0.6
 """Share of a fact's words that must be among the words that the user typed."""
 MAX_CLAIM = 400
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
+OF_PERSON = re.compile(_TABLE["person"], re.IGNORECASE)
+"""Words of a line that is about the person."""
+
 MEMORY = (candidates.CandidateKind.FACT, candidates.CandidateKind.PREFERENCE)
 
 
@@ -207,6 +218,18 @@ def not_of_a_class(case: RuleCase) -> None:
         raise RuleViolation(found.code, found.said)
 
 
+def belongs_into_a_skill(case: RuleCase) -> None:
+    """What an edit adds says how work is done, and not who the person is or what they like."""
+    c = case.candidate
+    if c.what is not candidates.CandidateKind.SKILL_EDIT:
+        return
+    added = "\n".join(edit.new for edit in c.edits)
+    before = "\n".join(edit.old for edit in c.edits)
+    if OF_PERSON.search(added) and not OF_PERSON.search(before):
+        reason = "It says who the person is or what they like: propose it as a preference for memory:USER."
+        raise RuleViolation("wrong_place", reason)
+
+
 def facts_were_stated(case: RuleCase) -> None:
     """A fact of the profile repeats what the user typed."""
     c, packet = case.candidate, case.bench.packet
@@ -253,6 +276,7 @@ RULES: tuple[Callable[[RuleCase], None], ...] = (
     somebody_vouches,
     not_of_a_class,
     nothing_foreign,
+    belongs_into_a_skill,
     facts_were_stated,
     outcome_is_settled,
     a_new_skill_was_earned,

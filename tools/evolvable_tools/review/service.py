@@ -1,7 +1,7 @@
-"""The verbs of a review: review a session, submit a model's answer, and work the queue that hooks fill.
+"""The verbs of a review: review a session, and submit a model's answer.
 
 Each step is stored before the next begins. A killed review resumes where it was: it asks no paid question again, and
-writes proposals and result together. One process at a time works the queue, each session once.
+writes proposals and result together.
 """
 
 import contextlib
@@ -16,35 +16,25 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from evolvable_store import (
     Actor,
-    QueuedSession,
-    finish_session,
     format_time,
-    give_back,
-    reclaim,
-    take_session,
-    waiting_sessions,
 )
 from evolvable_store.errors import (
     EvolvableError,
-    Invalid,
     InvalidArgument,
-    LibraryError,
-    LibraryReadOnly,
     NotFound,
     TryAgain,
 )
-from evolvable_store.storage import Review, Reviews, ReviewState
+from evolvable_store.resource import Kind
+from evolvable_store.storage import Proposal, Review, Reviews, ReviewState
 from evolvable_tools import verbs
-from evolvable_tools.approvals import ApprovalPolicy
+from evolvable_tools.approvals import ApprovalPolicy, load_scan
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
 from evolvable_tools.outcomes import record_uses
-from evolvable_tools.review import review_request
+from evolvable_tools.review import memory_upkeep, review_request
 from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
 from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
@@ -121,7 +111,7 @@ def review_session(
     if len(given) > 1:
         hint = "Pass transcript_path, transcript or session, one of them."
         raise InvalidArgument("Several sessions were named.", hint)
-    work = _ReviewWork(library, caller, settings)
+    work = ReviewWork(library, caller, settings)
     if not given:
         waiting = [one for one in work.reviews.newest(500) if one.state is not ReviewState.DONE]
         if not waiting:
@@ -153,7 +143,7 @@ def submit_review(
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
-    work = _ReviewWork(library, caller, settings)
+    work = ReviewWork(library, caller, settings)
     review = work.reviews.get(review_id)
     answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
     if review.state is ReviewState.BEGUN:
@@ -195,7 +185,7 @@ def ask_model(
 
 
 @dataclass(frozen=True, slots=True)
-class _ReviewWork:
+class ReviewWork:
     """The steps of reviews in one library, for one caller."""
 
     library: Library
@@ -232,6 +222,7 @@ class _ReviewWork:
             self.reviews.forget(format_time(now - WAITS))
             about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
             review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
+            memory_upkeep.count_use(self.library, self.caller, session)
         return self.resume(review, mode)
 
     def resume(self, review: Review, mode: str) -> Reviewed:
@@ -322,15 +313,19 @@ class _ReviewWork:
         off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
         admitted = [one for one in admitted if one not in off]
         refused += [_refused_by_policy(one) for one in off]
+        drafts = [one.draft for one in admitted]
+        if self.settings.policy(Kind.MEMORY) is not ApprovalPolicy.OFF:
+            expires = format_time(self.library.store.clock() + WAITS)
+            drafts += memory_upkeep.unused_drafts(self.library, self.caller, expires)
         kept = {
             "why": redactor.redact("" if admitted else _why_none(answer, refused))[0],
             "signals": _counts(packet),
-            "claims": [[str(one.draft.ref), one.draft.reason] for one in admitted],
+            "claims": [[str(draft.ref), draft.reason] for draft in drafts],
             "refused": [asdict(one) for one in sorted(refused, key=lambda one: one.number)],
             "cost": answer.get("cost") or {},
             "redacted": packet.redactions,
         }
-        drafts, result = [one.draft for one in admitted], json.dumps(kept, ensure_ascii=False)
+        result = json.dumps(kept, ensure_ascii=False)
         ids, ours = self.reviews.finish(review, self.library.store.now(), drafts, result)
         if ours:
             self.make_at_once(review, ids)
@@ -369,17 +364,31 @@ class _ReviewWork:
 
         Raises TryAgain: the review is called up once more, and makes what is left.
         """
-        if ApprovalPolicy.AUTO not in self.settings.policies.values():
+        if ApprovalPolicy.AUTO not in self.settings.policies.values() and not self.settings.auto_refs:
             return
-        made, how = Caller(Actor.REVIEW, review.session), "made by the policy memory=auto"
+        made = Caller(Actor.REVIEW, review.session)
         for identity in ids:
-            if self.settings.policy(self.library.store.backend.proposals.get(identity).kind) is ApprovalPolicy.AUTO:
+            if how := self.made_by(self.library.store.backend.proposals.get(identity)):
                 try:
                     verbs.approve_together(self.library, made, [identity], "", how, by_policy=True)
                 except TryAgain:
                     raise
                 except EvolvableError:
                     continue
+
+    def made_by(self, proposal: Proposal) -> str:
+        """Return by which setting of the person a proposal is made without a question, '' where they are asked.
+
+        A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
+        """
+        if json.loads(proposal.grounds or "{}").get("what") == memory_upkeep.UNUSED:
+            return ""
+        if self.settings.policy(proposal.kind) is ApprovalPolicy.AUTO:
+            return "made by the policy memory=auto"
+        named = str(proposal.ref) in self.settings.auto_refs and proposal.base
+        if not named or self.library.lock is not None or load_scan(proposal.findings).asks:
+            return ""
+        return f"made by `learn review auto --skill {proposal.ref}`"
 
     def done(self, review: Review) -> Reviewed:
         """Return the result of a review that is done."""
@@ -412,64 +421,3 @@ def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) ->
 
 def _counts(packet: ReviewRequest) -> dict[str, int]:
     return dict(Counter(signal.code for signal in packet.signals))
-
-
-SHORTEST = timedelta(minutes=1)
-"""A session that took less is reviewed only on request."""
-
-FEWEST_TURNS = 2
-
-
-def work_queue(
-    library: Library, caller: Caller, settings: ReviewSettings, home: Path, limit: int = 50
-) -> Iterator[Reviewed]:
-    """Review the sessions that wait, the oldest first, and yields what became of each.
-
-    One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
-    further one is tried. One whose transcript cannot be read now waits again too, and the next one is tried. Only what
-    will never be a transcript is struck off. Nothing happens while another process works the queue.
-    """
-    if not settings.on or not (home / "reviews").is_dir():
-        return
-    try:
-        with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
-            reclaim(home, 0)  # the process that took it held this lock, and is gone
-            for _ in range(min(limit, len(waiting_sessions(home)))):
-                entry = take_session(home)
-                if entry is None:
-                    return
-                try:
-                    yield _reviewed(_ReviewWork(library, caller, settings), entry)
-                except Invalid as error:
-                    finish_session(entry)  # what is no transcript will not become one
-                    yield Reviewed(None, entry.session, "done", error.text)
-                except (EvolvableError, OSError) as error:
-                    give_back(home, entry)
-                    text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
-                    yield Reviewed(None, entry.session, "waits", text)
-                    if isinstance(error, ProviderError | OverBudget | LibraryError):  # so would the next one
-                        return
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        give_back(home, entry)
-                    raise
-                else:
-                    finish_session(entry)
-    except Timeout:
-        return
-
-
-def _reviewed(work: _ReviewWork, entry: QueuedSession) -> Reviewed:
-    if work.library.store.read_only:  # nothing of it could be kept
-        raise LibraryReadOnly(f"{work.library.store.home} cannot be written.", "The review waits until it can.")
-    session = work.read(Path(entry.transcript))
-    why = too_small(session)
-    return Reviewed(None, entry.session, "done", why) if why else work.review(session, "auto")
-
-
-def too_small(session: Session) -> str:
-    """Return why a session is not worth a review of its own, '' when it is."""
-    if session.turns < FEWEST_TURNS:
-        return f"It has fewer than {FEWEST_TURNS} messages of a person."
-    times = [span.at for span in session.spans if span.at is not None]
-    return "It took less than a minute." if times and max(times) - min(times) < SHORTEST else ""

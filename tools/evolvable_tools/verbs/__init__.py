@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evolvable_tools.verbs.duplicate_hints import DuplicateHints, take_pairs
     from evolvable_tools.verbs.edit import Updated, remove_resource, remove_together, restore_resource, update_resource
     from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
+    from evolvable_tools.verbs.lessons import WaitingLesson, lessons_line, short_line, waiting_lessons
     from evolvable_tools.verbs.load import (
         MAX_TEXT,
         OUTCOMES,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         content_terms,
         memories_for_clients,
         parse_facts,
+        retire_facts,
         same_fact,
         says_already,
     )
@@ -216,12 +218,15 @@ else:
             "duplicate_hints": "DuplicateHints take_pairs",
             "edit": "Updated remove_resource remove_together restore_resource update_resource",
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
+            "lessons": "WaitingLesson lessons_line short_line waiting_lessons",
             "load": (
                 "EvidenceSummary Loaded MAX_TEXT OUTCOMES get_resource load_delegate load_skill note_load "
                 "report_outcome use_delegate"
             ),
             "lookup_test": "AMONG LookupTest measure_lookup",
-            "memory_facts": "add_fact briefing content_terms memories_for_clients parse_facts same_fact says_already",
+            "memory_facts": (
+                "add_fact briefing content_terms memories_for_clients parse_facts retire_facts same_fact says_already"
+            ),
             "overview": (
                 "ContentComparison NOTHING OperationOverview ResourceOverview diff_resources diff_versions "
                 "diff_working_copies show_operation show_resource"
@@ -342,6 +347,7 @@ __all__ = [
     "UnseenChange",
     "Updated",
     "VERBS",
+    "WaitingLesson",
     "WaitingProposal",
     "add_fact",
     "add_table",
@@ -384,6 +390,7 @@ __all__ = [
     "index_for",
     "is_expired",
     "is_users",
+    "lessons_line",
     "list_collections",
     "list_page",
     "list_prompts",
@@ -430,6 +437,7 @@ __all__ = [
     "resource_history",
     "restore_resource",
     "resume_purges",
+    "retire_facts",
     "revert_or_propose",
     "run_spec",
     "runnable_tool",
@@ -439,6 +447,7 @@ __all__ = [
     "scan_resources",
     "seen_versions",
     "set_policy",
+    "short_line",
     "show_operation",
     "show_proposal",
     "show_resource",
@@ -450,6 +459,7 @@ __all__ = [
     "update_resource",
     "use_delegate",
     "verb_at",
+    "waiting_lessons",
     "withdraw_skills",
     "withdraw_tool",
     "withdraw_trust",

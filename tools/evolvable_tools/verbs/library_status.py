@@ -80,7 +80,8 @@ class LibraryStatus:
     held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
     near_duplicates: a line for each pair of near duplicates found since the last look. listing: how full a client's
     list of skills is, '' where every skill keeps its description there. clients: those that are here, and how each
-    stands to the library.
+    stands to the library. reviews: where automatic reviews are on, and what they may still take today, '' where they
+    are off.
     """
 
     home: str
@@ -103,6 +104,7 @@ class LibraryStatus:
     near_duplicates: list[str] = field(default_factory=list)
     listing: str = ""
     clients: list[str] = field(default_factory=list)
+    reviews: str = ""
 
 
 def library_status(
@@ -114,10 +116,11 @@ def library_status(
     near_duplicates: Sequence[str] = (),
     listing: str = "",
     clients: Sequence[str] = (),
+    reviews: str = "",
 ) -> LibraryStatus:
     """Return what a person wants to know first. problems: what the caller saw around the library, the worst first.
 
-    folders, windows, near_duplicates, listing, clients: see LibraryStatus.
+    folders, windows, near_duplicates, listing, clients, reviews: see LibraryStatus.
     """
     store = library.store
     waiting = _waiting(library)
@@ -147,6 +150,7 @@ def library_status(
         list(near_duplicates),
         listing,
         list(clients),
+        reviews,
     )
 
 

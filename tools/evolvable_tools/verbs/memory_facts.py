@@ -83,6 +83,15 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     return Added(made, said)
 
 
+def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
+    """Return the files of a memory without these facts, which go to the archive."""
+    path, going = main_file(Kind.MEMORY, name), set(facts)
+    lines, archive = _lines(files, path, _TITLES[name]), _lines(files, ARCHIVE, "# Archive")
+    gone = [line for line in lines if _text(line) in going]
+    kept = [line for line in lines if line not in gone]
+    return {**files, path: File(_joined(kept).encode()), ARCHIVE: File(_joined([*archive, *gone]).encode())}
+
+
 def over_caps(name: str, text: str) -> str:
     """Return which cap a memory's text passes, '' when it keeps them."""
     most, most_lines = MEMORY_CAPS[name]

@@ -1,0 +1,83 @@
+"""The sessions that automatic reviews take, who reviews each, and what a person is told of the rest."""
+
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from evolvable_server.auto_switch import AutoSwitch, read_switch, start_worker, was_declined
+from evolvable_server.config import Config
+from evolvable_store import QueuedSession, waiting_sessions
+from evolvable_tools import Library, count
+from evolvable_tools.review import reclaim_abandoned
+from evolvable_tools.verbs import lessons_line, waiting_lessons
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+HEADLESS = {"claude-code": "claude", "codex": "codex"}
+"""Client -> the command by which it answers without a person: both a program and a reviewer of that name."""
+
+TRIES = 2
+"""Reviews of one session that fail before it is left to the person."""
+
+TRY_AGAIN_SECONDS = 600.0
+"""How long a failed review rests: what ends in the same minute would meet the same trouble."""
+
+QUIET = timedelta(minutes=30)
+"""After so long without an event a session counts as ended: a client that is killed tells no end."""
+
+
+def reviewer_name(config: Config, entry: QueuedSession) -> str:
+    """Return who reviews a session: whom the person named, else the client that held it; '' where neither can."""
+    if config.review not in ("handoff", "off"):
+        return config.review
+    name = HEADLESS.get(entry.client, "")
+    return name if name and shutil.which(name) else ""
+
+
+def has_ended(entry: QueuedSession, now: datetime) -> bool:
+    """Return whether a session is over: its client said so, or nothing was heard of it for a while."""
+    if entry.event == "SessionEnd":
+        return True
+    try:
+        return now - datetime.fromisoformat(entry.at) >= QUIET
+    except (ValueError, TypeError):
+        return True
+
+
+def is_due(entry: QueuedSession, switch: AutoSwitch, now: datetime) -> bool:
+    """Return whether a session is to be reviewed now, by any reviewer."""
+    if not switch.covers(entry.cwd) or entry.tries >= TRIES or not has_ended(entry, now):
+        return False
+    return not entry.tries or entry.seconds_waiting() >= TRY_AGAIN_SECONDS
+
+
+def due_sessions(config: Config) -> list[QueuedSession]:
+    """Return the sessions that an automatic review can be made of now."""
+    if config.review == "off":
+        return []
+    switch, now = read_switch(config.home), datetime.now(UTC)
+    if not switch.projects:
+        return []
+    reclaim_abandoned(config.home)
+    found = (entry for entry in waiting_sessions(config.home) if is_due(entry, switch, now))
+    return [entry for entry in found if reviewer_name(config, entry)]
+
+
+def start_if_due(config: Config) -> "Popen[bytes] | None":
+    """Start the process of reviews where something waits for it, and return it. Raise OSError."""
+    return start_worker(config.home, os.environ) if due_sessions(config) else None
+
+
+def review_news(config: Config, library: Library) -> str:
+    """Return what automatic reviews have to tell a person as a session begins, in one line; '' for nothing."""
+    switch = read_switch(config.home)
+    queued = [entry for entry in waiting_sessions(config.home) if switch.covers(entry.cwd)]
+    failed = sum(entry.tries >= TRIES for entry in queued)
+    nobody = sum(not reviewer_name(config, entry) for entry in queued)
+    lessons = [one for one in waiting_lessons(library) if not was_declined(config.home, one.proposal_id)]
+    parts = [lessons_line(lessons)]
+    parts += [f"{count(failed, 'review')} failed (evolvable learn review auto)"] * bool(failed)
+    parts += [f'{count(nobody, "session")} to review: say "Review the last session"'] * bool(nobody)
+    return "; ".join(filter(None, parts))

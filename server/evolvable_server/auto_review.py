@@ -1,0 +1,120 @@
+"""The process of automatic reviews: it reviews the sessions that ended and are due, and then ends.
+
+All windows share one: a lock lets one process work the queue, and that process looks again after it let the lock go. So
+no session is left behind by a process that found the lock taken. Nothing waits between reviews: the end of a session
+and the start of a server are the moments at which such a process starts.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evolvable_server import plugins
+from evolvable_server.app import ListedFolders, approvals_lock, make_caller, marks_agents, scopes_seen
+from evolvable_server.auto_queue import due_sessions, is_due, reviewer_name
+from evolvable_server.auto_switch import read_switch
+from evolvable_server.config import MARKS, Config, read_config
+from evolvable_server.model_setup import Redaction, approval_policies, review_settings
+from evolvable_server.person_config import registered_homes
+from evolvable_store import Identity, Principal, QueuedSession
+from evolvable_store.errors import EvolvableError
+from evolvable_tools import ApprovalLevel, Caller, Library
+from evolvable_tools.review import (
+    Reviewed,
+    ReviewSettings,
+    parse_budget,
+    stricter_budget,
+    work_queue,
+)
+
+NICE = 15
+"""How much is added to the niceness of the process, and so to that of the client that it asks."""
+
+_NOT_MARKS = ("CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SSE_PORT")
+"""Variables of a client's own children that are no marks, and that a client of ours shall not inherit either."""
+
+
+def own_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what a client marks its children with; the person's own settings stay."""
+    return {name: value for name, value in environment.items() if name not in MARKS and name not in _NOT_MARKS}
+
+
+class AutoReviews:
+    """One run over the sessions that are due, in one library."""
+
+    def __init__(self, config: Config, library: Library, until: contextlib.ExitStack) -> None:
+        """until: closes the models that are asked."""
+        self._config, self._library, self._until = config, library, until
+        self._switch = read_switch(config.home)
+        self._caller = make_caller(config, library, Identity(Principal.AGENT, "auto-review"))
+        self._settings = functools.cache(self._make_settings)
+
+    def run(self) -> list[Reviewed]:
+        """Review until nothing is due, or what is due cannot be reviewed now; return what became of each session."""
+        done = list[Reviewed]()
+        while due_sessions(self._config):
+            made = list(work_queue(self._library, self._caller, None, self._config.home, choose=self._choose))
+            done += made
+            if not made or any(one.state == "waits" for one in made):
+                break
+        if done:
+            with contextlib.suppress(EvolvableError):  # the next review looks again
+                plugins.hooks().after_review(library=self._library, caller=self._caller)
+        return done
+
+    def _choose(self, entry: QueuedSession) -> tuple[Caller, ReviewSettings] | None:
+        """Return who reviews a session and how, None for one that is not due."""
+        who = reviewer_name(self._config, entry)
+        if not who or not is_due(entry, self._switch, datetime.now(UTC)):
+            return None
+        scopes = scopes_seen(self._config, self._library, Path(entry.cwd))
+        return replace(self._caller, project=entry.cwd, scopes=scopes), self._settings(who)
+
+    def _make_settings(self, who: str) -> ReviewSettings:
+        made = self._until.enter_context(review_settings(replace(self._config, review=who)))
+        budget = stricter_budget(made.budget, parse_budget(self._switch.budget, made.budget))
+        return replace(made, budget=budget, auto_refs=frozenset(self._switch.skills))
+
+
+@contextlib.contextmanager
+def open_library(config: Config) -> Iterator[Library]:
+    """Yield the library as a review needs it: with the person's policies and the lock. Raise as Library.open."""
+    with Library.open(
+        config.home,
+        registered=registered_homes,
+        redactor=Redaction(config.home).redactor,
+        policies=approval_policies(config),
+        level=ApprovalLevel(config.approve),
+        lock=approvals_lock(config),
+        marks_agents=marks_agents(config),
+        trusted_folders=(listed := ListedFolders(config.home)),
+        followed_folders=listed.followed,
+    ) as library:
+        yield library
+
+
+def review_due(config: Config) -> Sequence[Reviewed]:
+    """Review the sessions that are due. Raise EvolvableError for a library that cannot be opened now."""
+    if not due_sessions(config):
+        return []
+    with contextlib.ExitStack() as until, open_library(config) as library:
+        return AutoReviews(config, library, until).run()
+
+
+def main() -> None:
+    """Run the process of automatic reviews: of low priority, and silent. What fails waits in the queue."""
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+    kept = own_environment(os.environ)
+    for name in set(os.environ) - set(kept):
+        del os.environ[name]
+    with contextlib.suppress(EvolvableError, OSError):
+        review_due(read_config())
+
+
+if __name__ == "__main__":
+    main()

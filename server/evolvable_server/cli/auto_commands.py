@@ -1,0 +1,53 @@
+"""`learn review auto`: switch automatic reviews on and off by project, and show what they may take."""
+
+from collections.abc import Sequence
+
+from evolvable_server.care import AutoStatus, auto_status, budget_words, switch_off, switch_on
+from evolvable_server.cli.command_context import CommandContext, Output
+from evolvable_server.cli.terminal import Cell, count, say, show_fields
+from evolvable_server.learning_consent import check_own
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Kind, Ref
+
+ACTIONS = ("show", "on", "off")
+
+
+def run_auto(state: CommandContext, action: str, budget: str | None, skills: Sequence[str]) -> Output[AutoStatus]:
+    """Switch automatic reviews on or off for the project that is open, or for the lessons of skills; show them."""
+    if action not in ACTIONS:
+        raise InvalidArgument(f"{action[:40]!r} is no action of `learn review auto`.", "It is on, off or show.")
+    config = state.config()
+    if action != "show":
+        state.require_person("Switching automatic reviews")
+        state.unlock()
+    with state.library() as (library, _):
+        refs = [str(library.store.head(Ref.parse(name, Kind.SKILL)).ref) for name in skills]
+    if action == "on":
+        check_own(config.home)
+        switch_on(config, refs, budget)
+    elif action == "off":
+        switch_off(config, refs)
+    if action != "show":
+        state.record(f"automatic reviews {action}", ", ".join(refs) or str(config.project))
+    with state.library() as (library, _):
+        found = auto_status(config, library)
+    return Output(found, show_auto_status)
+
+
+def show_auto_status(found: AutoStatus) -> None:
+    """Write the status of automatic reviews for a person."""
+    on = ", ".join(found.projects) or "nowhere"
+    rows: list[tuple[Cell, Cell]] = [
+        (("automatic", "bold"), f"on in {on}" if found.projects else "off"),
+        (("left today", "bold"), budget_words(found.left)),
+        (("queued", "bold"), count(found.waiting, "session")),
+    ]
+    if found.skills:
+        rows.append((("at once", "bold"), f"lessons of {', '.join(found.skills)}, where the scan has no question"))
+    rows += [(("failed", "bold"), (one, "yellow")) for one in found.failed]
+    if found.nobody:
+        text = f"{count(len(found.nobody), 'session')} of clients without a headless mode: `evolvable learn review`"
+        rows.append((("by hand", "bold"), text))
+    show_fields(rows)
+    if not found.here:
+        say("Switch it on for this project: evolvable learn review auto on")

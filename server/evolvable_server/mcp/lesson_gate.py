@@ -1,0 +1,118 @@
+"""Ask the person at the client about the lessons that wait, once in a session, as its agent looks for a skill.
+
+Only where the person switched automatic reviews on. A yes makes the lessons; after another answer they wait in the
+inbox, and no client asks about them again.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.mcpserver import Context
+
+from evolvable_server.auto_switch import note_declined, read_switch, was_declined
+from evolvable_server.mcp.call import Call, CallSessions
+from evolvable_server.mcp.elicitation import Unattended, confirm, cut_line, has_answer
+from evolvable_server.mcp.look_gates import LookGate
+from evolvable_store import Actor, Principal
+from evolvable_store.errors import EvolvableError
+from evolvable_tools import Caller, Library
+
+if TYPE_CHECKING:
+    from evolvable_tools.verbs import WaitingProposal
+
+Result = types.CallToolResult | types.InputRequiredResult
+
+MOST_ASKED = 3
+"""Lessons of one question."""
+
+MAX_DIFF = 800
+"""Characters of the difference of one lesson in the question."""
+
+_KEY, _LESSONS = "lessons", "lessons"
+
+log = logging.getLogger(__name__)
+
+
+class LessonGate(LookGate):
+    """Asks whether the lessons that wait become versions, before the first search of a session."""
+
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
+        super().__init__(library, caller, sessions)
+        self._asked: set[str | None] = set()
+
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call begins a search, and lessons may wait."""
+        return tool == "find_skill" and bool(read_switch(self._library.store.home).projects)
+
+    async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
+        """Ask where lessons wait, then make the call."""
+        who = self._who(context)
+        if self._can_ask(context):
+            shown = await run_sync(self._shown, who, context)
+            if shown:
+                ended = await self._ask_lessons(context, who, shown)
+                if ended is not None:
+                    return ended
+        return await call(tool, arguments, context)
+
+    def _shown(self, who: Caller, context: Context[Any, Any]) -> "dict[int, int | None]":
+        """Return the lessons that a question of this call shows, each with the version it is shown with."""
+        if has_answer(context):
+            state = json.loads(context.request_state or "{}")
+            return {int(number): version for number, version in state.get(_LESSONS, {}).items()}
+        key = who.session or who.connection
+        if key in self._asked:
+            return {}
+        self._asked.add(key)
+        return {one.proposal_id: one.head for one in self._proposals()}
+
+    async def _ask_lessons(
+        self, context: Context[Any, Any], who: Caller, shown: "dict[int, int | None]"
+    ) -> types.InputRequiredResult | None:
+        state = json.dumps({_LESSONS: {str(number): version for number, version in shown.items()}})
+        answer = await confirm(context, _KEY, lambda: lessons_question(self._proposals(shown)), state)
+        if isinstance(answer, types.InputRequiredResult):
+            return answer
+        if answer == "accept":
+            await run_sync(self._approve, who, shown)
+        elif answer is not None and not isinstance(answer, Unattended):
+            await run_sync(note_declined, self._library.store.home, list(shown))
+        return None
+
+    def _proposals(self, wanted: "Mapping[int, int | None] | None" = None) -> "list[WaitingProposal]":
+        """Return the lessons to ask about: none that was declined, is blocked, or that the scan asks about."""
+        from evolvable_tools.verbs import show_proposal, waiting_lessons  # start time: few servers ask
+
+        home = self._library.store.home
+        waiting = [one.proposal_id for one in waiting_lessons(self._library)]
+        numbers = [one for one in waiting if (one in wanted if wanted else not was_declined(home, one))]
+        found = (show_proposal(self._library, one) for one in numbers)
+        return [one for one in found if not one.blocked and not one.findings][:MOST_ASKED]
+
+    def _approve(self, who: Caller, shown: "Mapping[int, int | None]") -> None:
+        from evolvable_tools.verbs import approve_together  # start time, as above
+
+        person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+        for number, version in shown.items():
+            seen = {number: version}
+            try:
+                approve_together(self._library, person, [number], "", "approved in the client", seen=seen)
+            except EvolvableError as error:
+                log.info("a lesson stays in the inbox: %s", error)
+
+
+def lessons_question(lessons: "Sequence[WaitingProposal]") -> str:
+    """Return the question: of each lesson what it says, one quote, and its difference."""
+    lines = [f"{len(lessons)} lesson{'s' * (len(lessons) > 1)} of your earlier sessions. Keep?"]
+    for one in lessons:
+        lines.append(f"{one.ref}: {cut_line(one.reason, 200)}")
+        quotes = one.grounds.evidence[:1] if one.grounds is not None else []
+        lines += [f"   {quote.origin}, turn {quote.turn}: “{cut_line(quote.quote, 120)}”" for quote in quotes]
+        lines.append((one.diff or "")[:MAX_DIFF])
+    lines.append("If you accept, they become versions, which undo takes back. If you do not, they wait in the inbox.")
+    return "\n".join(lines)

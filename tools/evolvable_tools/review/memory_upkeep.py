@@ -1,0 +1,146 @@
+"""The upkeep of memories by use: which lines sessions needed, and the proposal to take out those that none did.
+
+A line counts as needed in a session that has a third of its words, or a name of it, in what the person typed or the
+agent did. The counts lie in a file of the library's folder, on this machine. Nothing is taken out without a decision.
+What goes stays in the archive beside the memory, from which it comes back when it is said again.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from evolvable_store import main_path, read_regular, write_private
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage import OPEN, REJECTED, Draft
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
+from evolvable_tools.review.lesson_rules import contradict, line_terms
+from evolvable_tools.review.review_request import ECHOED
+from evolvable_tools.review.rules import entities
+from evolvable_tools.sessions import UNTRUSTED, Session
+from evolvable_tools.verbs import content_terms, parse_facts, retire_facts
+
+SESSIONS = 50
+"""Sessions in which a line was there and not needed, after which its removal is proposed."""
+
+NEEDED = 0.3
+"""Share of a line's words in a session, from which the session needed it."""
+
+MEMORIES = ("USER", "MEMORY")
+UNUSED = "unused-memory"
+"""What such a proposal is, in its grounds."""
+
+_FILE, _LOCK, _MAX = "memory-use.json", "memory-use.lock", 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LineUse:
+    """How often one line was there, and how often it was needed."""
+
+    seen: int = 0
+    needed: int = 0
+
+
+def count_use(library: Library, caller: Caller, session: Session) -> None:
+    """Count of each line of the memories whether a session needed it. What cannot be written now is not counted."""
+    found = {_key(ref, fact): fact for ref, _, text in _memories(library, caller) for fact in parse_facts(text)}
+    if not found:
+        return
+    own = (one for one in session.spans if one.origin not in ECHOED and one.origin not in UNTRUSTED and not one.copied)
+    said = "\n".join(f"{span.text[:20_000]} {span.input or ''}" for span in own)
+    words, names = content_terms(said), entities(said)
+    home = library.store.home
+    with contextlib.suppress(OSError, Timeout), FileLock(home / _LOCK, timeout=2, mode=0o600):
+        counts = _read(home)
+        kept = {}
+        for key, fact in found.items():
+            before, needed = counts.get(key, LineUse()), is_needed(fact, words, names)
+            kept[key] = [before.seen + 1, before.needed + needed]
+        others = {key: [use.seen, use.needed] for key, use in counts.items() if key not in kept}
+        write_private(home / _FILE, json.dumps(others | kept) + "\n")
+
+
+def is_needed(fact: str, words: set[str], names: set[str]) -> bool:
+    """Return whether a session with these words and names is about what a line says."""
+    wanted = content_terms(fact)
+    return bool(entities(fact) & names) or (bool(wanted) and len(wanted & words) >= NEEDED * len(wanted))
+
+
+def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]:
+    """Return the changes that take out the lines that no session needed; none that waits or was turned down."""
+    counts = _read(library.store.home)
+    if not counts:
+        return []
+    proposals = library.store.backend.proposals
+    known = {one.fingerprint for state in (OPEN, REJECTED) for one in proposals.in_state(state, 500)}
+    found = []
+    for ref, version, text in _memories(library, caller):
+        unused = [fact for fact in parse_facts(text) if _is_unused(counts.get(_key(ref, fact), LineUse()))]
+        mark = hashlib.sha256("\n".join([str(ref), *sorted(unused)]).encode()).hexdigest()[:32]
+        if not unused or mark in known:
+            continue
+        number = f"{len(unused)} line{'s' * (len(unused) > 1)}"
+        reason = f"No session of the last {SESSIONS} needed {number} of it: {'; '.join(unused)[:300]}"
+        says: dict[str, Any] = {
+            "what": UNUSED,
+            "says": " ".join(unused),
+            "evidence": [],
+            "near": [],
+            "adds": None,
+            "cost": None,
+        }
+        before = library.store.files(library.store.head(ref))
+        files = retire_facts(before, ref.name, unused)
+        grounds = json.dumps(says, ensure_ascii=False)
+        found.append(Draft(ref, version, files, reason, grounds=grounds, fingerprint=mark, expires=expires))
+    return found
+
+
+def memory_conflicts(library: Library, caller: Caller) -> list[str]:
+    """Return a line for each two lines of the memories that say the contrary of each other."""
+    lines = [(ref, fact) for ref, _, text in _memories(library, caller) for fact in parse_facts(text)]
+    pairs = ((one, other) for at, one in enumerate(lines) for other in lines[at + 1 :])
+    return [
+        f"{ref}: “{fact}” and {other}: “{contrary}” say the contrary"
+        for (ref, fact), (other, contrary) in pairs
+        if contradict(line_terms(fact), line_terms(contrary))
+    ]
+
+
+def _is_unused(use: LineUse) -> bool:
+    return use.seen >= SESSIONS and not use.needed
+
+
+def _memories(library: Library, caller: Caller) -> Iterator[tuple[Ref, int, str]]:
+    """Yield the memories of facts that the caller sees, each with its version and its text."""
+    for scope in caller.scopes:
+        for name in MEMORIES:
+            ref = Ref(Kind.MEMORY, name, scope)
+            head = library.store.head_or_none(ref)
+            if head is None or head.version is None:
+                continue
+            if path := main_path(ref.kind, name, library.store.manifest(head)):
+                yield ref, head.version, library.store.file(head, path).data.decode("utf-8", "replace")
+
+
+def _key(ref: Ref, fact: str) -> str:
+    return hashlib.sha256(f"{ref}\n{' '.join(sorted(content_terms(fact)))}".encode()).hexdigest()[:32]
+
+
+def _read(home: Path) -> dict[str, LineUse]:
+    try:
+        kept: Any = json.loads(read_regular(home / _FILE, _MAX))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    rows: Iterable[tuple[Any, Any]] = kept.items() if isinstance(kept, dict) else ()
+    return {str(key): LineUse(*row) for key, row in rows if _is_row(row)}
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, list) and len(row) == 2 and all(isinstance(one, int) and one >= 0 for one in row)
