@@ -121,6 +121,40 @@ def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
     yield "the skill is credited to the agent", credited and uses[0].outcome == "succeeded", str(uses)
 
 
+def calling(clerk: Turn) -> Turn:
+    """Return the turn of a model that calls the client's own Skill tool. clerk: the turn of the sub-agent."""
+
+    def turn(seen: Seen) -> Say | Use:
+        if AGENT in json.dumps(seen.request.get("system")):
+            return clerk(seen)
+        return Say("DONE") if seen.results else Use("Skill", {"skill": "filing", "args": "paper.txt"})
+
+    return turn
+
+
+def by_the_skill_tool(binary: Path, place: Place) -> Iterator[Check]:
+    """claude -p: the client's own Skill tool starts the agent, and the evidence is the agent's and the skill's."""
+    furnish(place, preloaded="")
+    done = place.person("checkout", "claude-code", "--only", "filing")
+    copy = (place.home / ".claude/skills/filing/SKILL.md").read_text(encoding="utf-8")
+    yield "the copy names the agent", "\ncontext: fork\nagent: clerk\n---" in copy, done.stderr + copy
+    ran: list[str] = []
+    with Model(repeat(calling(filing(ran)))) as model:
+        claude = Claude(binary, place, model)
+        words = ("--output-format", "stream-json", "--verbose", "--allowedTools", "Skill,Bash")
+        said = claude.run("-p", "File the paper.", *words).stdout
+        events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        session = next((str(event["session_id"]) for event in events if "session_id" in event), "")
+        yield "the agent ran, with the text of the skill", bool(ran) and SKILL in ran[0], str(model.failures) + said
+    begun = place.person("review", session)
+    (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
+    found = json.dumps(clerk)
+    yield "stats agent:clerk says used 1 and a verified end", clerk.get("used") == 1 == clerk["verified"]["n"], found
+    (skill,) = evolvable(place, "stats", "filing")["resources"] or [{}]
+    credited = skill.get("used") == 1 == skill["verified"]["n"]
+    yield "the skill is credited", credited, json.dumps(skill) + begun.stderr
+
+
 def codex_exec(binary: Path, place: Place) -> Iterator[Check]:
     """codex exec: the agent's text comes before the skill."""
     furnish(place)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from evolvable_store import Head
 from evolvable_store.storage import MAIN, Execution, ExecutionUse, Outcome, OutcomeSignal
 from evolvable_tools.client_locators import AgentLocator
-from evolvable_tools.delegation import delegate_of
+from evolvable_tools.delegates import delegate_of
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import Moment, SessionEnds, outcome_of
 

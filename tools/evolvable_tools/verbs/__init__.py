@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from evolvable_tools.verbs.duplicate_hints import DuplicateHints, take_pairs
     from evolvable_tools.verbs.edit import Updated, remove_resource, restore_resource, update_resource
+    from evolvable_tools.verbs.fork_proposals import propose_forks
     from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
     from evolvable_tools.verbs.load import (
         MAX_TEXT,
@@ -215,6 +216,7 @@ else:
             ),
             "duplicate_hints": "DuplicateHints take_pairs",
             "edit": "Updated remove_resource restore_resource update_resource",
+            "fork_proposals": "propose_forks",
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
             "load": (
                 "EvidenceSummary Loaded MAX_TEXT OUTCOMES get_resource load_delegate load_skill note_load "
@@ -411,6 +413,7 @@ __all__ = [
     "plan_secret",
     "preview",
     "propose",
+    "propose_forks",
     "propose_undo",
     "proposed_lines",
     "proposed_parts",
