@@ -87,10 +87,13 @@ def following(server: str, clerk: Turn) -> Turn:
     return turn
 
 
-def hold(claude: Claude) -> str:
-    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without one."""
+def hold(claude: Claude, tool: str = "Agent") -> str:
+    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without one.
+
+    tool: of the client, which starts the agent.
+    """
     words = ("--output-format", "stream-json", "--verbose", "--plugin-dir", str(PLUGIN))
-    said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},Agent,Bash").stdout
+    said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},{tool},Bash").stdout
     events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return next((str(event["session_id"]) for event in events if "session_id" in event), "")
 
@@ -140,12 +143,8 @@ def by_the_skill_tool(binary: Path, place: Place) -> Iterator[Check]:
     yield "the copy names the agent", "\ncontext: fork\nagent: clerk\n---" in copy, done.stderr + copy
     ran: list[str] = []
     with Model(repeat(calling(filing(ran)))) as model:
-        claude = Claude(binary, place, model)
-        words = ("--output-format", "stream-json", "--verbose", "--allowedTools", "Skill,Bash")
-        said = claude.run("-p", "File the paper.", *words).stdout
-        events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-        session = next((str(event["session_id"]) for event in events if "session_id" in event), "")
-        yield "the agent ran, with the text of the skill", bool(ran) and SKILL in ran[0], str(model.failures) + said
+        session = hold(Claude(binary, place, model), "Skill")
+        yield "the agent ran, with the text of the skill", bool(ran) and SKILL in ran[0], str(model.failures)
     begun = place.person("review", session)
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     found = json.dumps(clerk)

@@ -1,6 +1,6 @@
 """The two lines in the head of a skill by which Claude Code's Skill tool has an agent do the work.
 
-They belong to a copy and to no version: a checkout adds them, and whoever reads the copy takes them away again.
+They belong to a copy and to no version: a checkout adds them, and each read of the copy takes them away again.
 """
 
 from evolvable_store.frontmatter import find_frontmatter, top_level
@@ -8,9 +8,11 @@ from evolvable_store.frontmatter import find_frontmatter, top_level
 _KEYS = ("context", "agent")
 
 
-def has_fork(data: bytes) -> bool:
-    """Return whether the head of a main file has one of the two keys."""
-    return any(key in _values(data) for key in _KEYS)
+def forked_agent(data: bytes) -> str:
+    """Return the agent that the Skill tool starts for a main file, '' where it starts none or the client's own one."""
+    values = _values(data)
+    agent = values.get("agent")
+    return agent if values.get("context") == "fork" and isinstance(agent, str) else ""
 
 
 def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:

@@ -25,7 +25,17 @@ from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
 from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
-from evolvable_store import Head, Identity, Principal, enqueue, file_name, format_time, read_regular
+from evolvable_store import (
+    MAX_FILE,
+    Head,
+    Identity,
+    Principal,
+    enqueue,
+    file_name,
+    forked_agent,
+    format_time,
+    read_regular,
+)
 from evolvable_store.errors import EvolvableError, LibraryReadOnly, TryAgain
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Binding, WatchedFolder
@@ -33,7 +43,7 @@ from evolvable_store.workingcopy import record_maker
 from evolvable_tools import AgentLocator, AuthorKind, Caller, Library, SkillLocator, author_words, split_marks
 from evolvable_tools.outcomes import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies, Verdict
-from evolvable_tools.sessions import SUBAGENT_TOOLS
+from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS
 from evolvable_tools.verbs import FoundSkills, find_skill, note_load, record_impressions
 
 if TYPE_CHECKING:
@@ -205,10 +215,7 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
     """
     noted: list[str] = []
     if event.tool_name in SUBAGENT_TOOLS:
-        agent = AgentLocator(library, event.cwd).by_name(event.subagent_type)
-        if agent is not None:
-            _check_writable(library)
-            note_load(library, caller, agent.id, agent.latest)
+        _record_start(library, caller, event, event.subagent_type)
         return noted
     for binding in _opened(library, event):
         if binding.version is None or caller.session is None:
@@ -217,7 +224,26 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
         search = offered.search_of(caller.session, binding.resource)
         if note_load(library, caller, binding.resource, binding.version, search_id=search):
             noted.append(binding.directory)
+        if event.tool_name == SKILL_TOOL:
+            _record_start(library, caller, event, _agent_of_copy(library, binding))
     return noted
+
+
+def _record_start(library: Library, caller: Caller, event: HookEvent, name: str) -> None:
+    """Note the start of an agent of the library. name: by which the client started it, '' for none."""
+    agent = AgentLocator(library, event.cwd).by_name(name) if name else None
+    if agent is not None:
+        _check_writable(library)
+        note_load(library, caller, agent.id, agent.latest)
+
+
+def _agent_of_copy(library: Library, binding: Binding) -> str:
+    """Return the agent that the Skill tool starts for a copy of a skill, '' for none."""
+    folder = next((one for one in library.folders() if one.id == binding.folder), None)
+    try:
+        return forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)) if folder else ""
+    except OSError:
+        return ""
 
 
 def _check_writable(library: Library) -> None:
@@ -227,7 +253,7 @@ def _check_writable(library: Library) -> None:
 
 def _opened(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
-    if event.tool_name == "Skill":
+    if event.tool_name == SKILL_TOOL:
         binding = places.by_name(event.skill)
         return [binding] if binding is not None else []
     if event.tool_name == "Read":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         transcript_files,
     )
     from evolvable_tools.sessions.session import (
+        SKILL_TOOL,
         SUBAGENT_TOOLS,
         UNTRUSTED,
         NoTranscript,
@@ -35,7 +36,8 @@ else:
             "copies": "keys_of mark_copies",
             "parser": "ListedSession SessionPage list_sessions read_session transcript_files",
             "session": (
-                "NoTranscript Origin SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED UnreadableMessages"
+                "NoTranscript Origin SKILL_TOOL SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED "
+                "UnreadableMessages"
             ),
             "taint": "command_line",
         },
@@ -45,6 +47,7 @@ __all__ = [
     "ListedSession",
     "NoTranscript",
     "Origin",
+    "SKILL_TOOL",
     "SUBAGENT_TOOLS",
     "Session",
     "SessionPage",
