@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         special_files,
     )
     from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, argument_problem, known_samples, sample_list
+    from evolvable_evolve.evolution.scorers.rubrics import dimension_names
 else:
     __getattr__ = late_names(
         __name__,
@@ -34,6 +35,7 @@ else:
                 "samples_digest special_files"
             ),
             "registry": "TaskSetScorer argument_problem known_samples sample_list",
+            "rubrics": "dimension_names",
         },
     )
 
@@ -48,6 +50,7 @@ __all__ = [
     "argument_problem",
     "check_calibration",
     "command_score",
+    "dimension_names",
     "family_warning",
     "known_samples",
     "rubric_digest",
