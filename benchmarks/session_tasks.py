@@ -3,8 +3,10 @@
     python -m benchmarks.session_tasks [--json FILE]
 
 The sessions are made (tests/support/session_cases.py), in the formats of Claude Code and Codex, with their label: is a
-usable task in it? Every check is run for real, on the files before and after the work. Exit code 1: fewer than 20
-usable tasks, a precision under .8, or a task set that `evolvable evolve taskset check` refuses.
+usable task in it? Every check is run for real, on the files before and after the work. At the end stand two verdicts on
+15 of the tasks, by the test of the narrower claim: of a scripted executor that solves two in five tasks without a skill
+and four in five with it, and of one that a skill does not change. Each solution is checked for real. Exit code 1: fewer
+than 20 usable tasks, a precision under .8, a refused task set, or a wrong verdict.
 """
 
 import argparse
@@ -21,13 +23,22 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from session_cases import SessionCase, labelled_cases
 from transcripts import session_id
 
-from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
+from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA, NARROW_REPEATS, permutation_result
+from evolvable_evolve.evolution.task import Task, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
-from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
+from evolvable_evolve.evolution.tasks.reader import scorer_files
+from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, KnownAnswer, given_answer, score_known
 from evolvable_evolve.evolution.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
+from evolvable_evolve.evolution.tasks.similarity import count_effective
 from evolvable_tools.library import Library
 
 MIN_USABLE, MIN_PRECISION = 20, 0.8
+TASKS = 15
+"""Tasks of a verdict."""
+
+VERDICTS = {"lifted": "helps on these tasks", "the same": "cannot tell"}
+"""What is said of a scripted executor that a skill lifts by 40 points, and of one that it does not change."""
 
 
 def figures(draft: SessionDraft, cases: list[SessionCase]) -> dict[str, Any]:
@@ -39,6 +50,33 @@ def figures(draft: SessionDraft, cases: list[SessionCase]) -> dict[str, Any]:
     wrong = sorted(case.name for case in found if not case.usable)
     precision = round(usable / len(found), 3) if found else 0.0
     return {"found": len(found), "usable": usable, "of": wanted, "precision": precision, "wrong": wrong}
+
+
+async def solves(taskset: TaskSet, task: Task, solved: bool) -> float:
+    """Return what the check says of a workspace in which an executor solved the task, or left it as it was."""
+    answer = given_answer(sample_list(task.scorer.args["good"])[0], good=True) if solved else KnownAnswer("", {}, False)
+    return (await score_known(taskset, task, answer, TaskSetScorer(files=scorer_files(taskset)))).value
+
+
+async def verdict(taskset: TaskSet, lifted: bool, known: dict[tuple[str, bool], float]) -> dict[str, Any]:
+    """Return the verdict on the first 15 tasks that a command checks. lifted: the skill helps the scripted executor.
+
+    known: what checks said, by task and whether it was solved; a steady executor does the same each time.
+    """
+    tasks = [task for task in taskset.tasks if task.scorer.type == "command"][:TASKS]
+    arms: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
+    for place, task in enumerate(tasks):
+        for arm, share in zip(arms, (2, 4 if lifted else 2), strict=True):
+            done = task.id, place % 5 < share
+            if done not in known:
+                known[done] = await solves(taskset, task, done[1])
+            arm[task.id] = [known[done]] * NARROW_REPEATS
+    said = permutation_result(*arms, planned=NARROW_REPEATS * len(tasks))
+    helps, harms = said.p <= NARROW_ALPHA / 2, said.p_worse <= NARROW_ALPHA / 2
+    word = "helps on these tasks" if helps else "harms on these tasks" if harms else "cannot tell"
+    counts = [sum(values[0] for values in arm.values()) for arm in arms]
+    text = f"with the skill {counts[1]:.0f} of {said.n}, without {counts[0]:.0f} of {said.n}: {word} (p = {said.p:.2g})"
+    return {"verdict": word, "sentence": text, "label": "scripted"}
 
 
 def main() -> int:
@@ -58,12 +96,16 @@ def main() -> int:
             asyncio.run(try_checks(draft, TaskSetScorer()))
             tried = time.perf_counter() - began - read
             check = asyncio.run(check_taskset(draft.taskset))
+            known: dict[tuple[str, bool], float] = {}
+            verdicts = {name: asyncio.run(verdict(draft.taskset, name == "lifted", known)) for name in VERDICTS}
     said = {
         "sessions": len(cases),
         "before the checks are tried": untried,
         "after": figures(draft, cases),
         "refused": [one.text for one in check.remarks if one.level is IssueLevel.REFUSE],
         "seconds": {"reading": round(read, 1), "trying": round(tried, 1)},
+        "effective n": [count_effective(task.group or task.id for task in draft.taskset.tasks), len(draft.found)],
+        "verdicts": verdicts,
         "left_out": dict(draft.left_out.most_common()),
     }
     print(json.dumps(said, indent=1))
@@ -71,7 +113,8 @@ def main() -> int:
         given.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     after = said["after"]
     assert isinstance(after, dict)
-    return int(after["usable"] < MIN_USABLE or after["precision"] < MIN_PRECISION or not check.passes)
+    wrong = any(verdicts[name]["verdict"] != word for name, word in VERDICTS.items())
+    return int(after["usable"] < MIN_USABLE or after["precision"] < MIN_PRECISION or not check.passes or wrong)
 
 
 if __name__ == "__main__":

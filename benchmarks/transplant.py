@@ -286,6 +286,9 @@ class _Sealed:
     def size(self) -> int:
         return len(self._tests)
 
+    def describe_claim(self) -> str:
+        return ""
+
     def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _DrawnTrials]:
         return self._tests, self.look, _DrawnTrials(self._seed)
 

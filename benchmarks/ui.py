@@ -162,6 +162,8 @@ def pages(page: Page, rounds: int, limit: float) -> list[Row]:
         "library": "/library",
         "library, twentieth page": deep(page),
         "library, words": "/library?q=invoices",
+        "library, sorted": "/library?sort=changed",
+        "learn": "/learn",
         "resource with 21 versions": f"/resource/skill:{first}",
         "difference": f"/resource/skill:{first}?from=2&to=20",
         "operations": "/operations",

@@ -1,4 +1,4 @@
-"""Make a small library with the product's own verbs, open its local page, and take the pictures of the documentation.
+"""Make a library of 60 skills with the product's own verbs, open its page, and take the pictures of the documentation.
 
     python docs/make_screenshots.py            writes docs/images/*.png
     python docs/make_screenshots.py --check    takes them and writes nothing; exit code 1 when a page fails
@@ -53,9 +53,24 @@ SKILLS = {
     "csv-cleanup": ("Clean and summarise CSV tables.", "# CSV\n\nLook at the delimiter first. Keep the raw file.\n"),
 }
 
+MORE = ROOT / "docs/picture_skills.tsv"
+"""The names and descriptions of the other skills, written for the pictures."""
+
+USED = {
+    "deploy-staging": 9,
+    "flaky-tests": 12,
+    "migration-plan": 6,
+    "bisect-a-regression": 5,
+    "add-endpoint": 14,
+    "adr": 2,
+}
+"""How often sessions used some of them."""
+
 SCENES = {
+    "home": "/",
     "inbox": "/inbox",
-    "resource": "/resource/skill:pdf-forms",
+    "library": "/library?sort=used",
+    "resource": "/resource/skill:pdf-forms?to=2",
     "search": "/search?task=fill+in+the+fields+of+a+PDF+form",
 }
 """Picture -> the page that it shows."""
@@ -66,13 +81,14 @@ def agent(session: str) -> Caller:
 
 
 def make_library(home: Path) -> None:
-    """Make the library: four skills, one with a history, uses with outcomes, and proposals that wait."""
+    """Make the library: 60 skills, some with a history and uses with outcomes, and proposals that wait."""
     with Library.open(home, create=True) as library:
         for name, (description, body) in SKILLS.items():
             text = f"---\nname: {name}\ndescription: {description}\n---\n\n{body}"
             edit.update_resource(
                 library, PERSON, Ref.parse(name), "imported", files={"SKILL.md": text.encode()}, create=True
             )
+        _add_others(library)
         forms = Ref.parse("pdf-forms")
         _change(
             library,
@@ -95,6 +111,27 @@ def make_library(home: Path) -> None:
         _propose(library, Ref.parse("csv-cleanup"), "Keep the raw file.", "Keep the raw file beside it.", "say where")
 
 
+def _add_others(library: Library) -> None:
+    """Add the skills of the table; agents changed two of them, and a few are in use."""
+    for line in MORE.read_text(encoding="utf-8").splitlines():
+        name, description = line.split("\t")
+        text = f"---\nname: {name}\ndescription: {description}\n---\n\n# {description[:-1]}\n\n1. Read what is there.\n"
+        ref, files = Ref.parse(name), {"SKILL.md": text.encode()}
+        edit.update_resource(library, PERSON, ref, "imported", files=files, create=True)
+        for number in range(USED.get(name, 0)):
+            outcome = Outcome.FAILED if number % 5 == 4 else Outcome.SUCCEEDED
+            _use_once(library, ref, f"{name}-{number}", description, outcome)
+    learned = agent("session-14")
+    _change(
+        library,
+        learned,
+        Ref.parse("flaky-tests"),
+        "1. Read",
+        "1. Run it 50 times under load.\n2. Read",
+        "it needs load",
+    )
+
+
 def _change(library: Library, caller: Caller, ref: Ref, old: str, new: str, reason: str) -> None:
     edit.update_resource(library, caller, ref, reason, edits=[TextEdit("SKILL.md", old, new)])
 
@@ -110,11 +147,15 @@ def _use(library: Library, ref: Ref) -> None:
     """Have a few sessions find, open and report the skill."""
     ends = [Outcome.SUCCEEDED] * 6 + [Outcome.FAILED]
     for number, outcome in enumerate(ends):
-        caller = agent(f"session-{20 + number}")
-        library.note_session(caller)
-        found = find_skill(library, caller, "fill in the fields of a PDF form")
-        opened = load.load_skill(library, caller, ref, search_id=found.search_id)
-        load.report_outcome(library, caller, use_id=opened.use_id, outcome=outcome, usage=Usage.USED)
+        _use_once(library, ref, f"session-{20 + number}", "fill in the fields of a PDF form", outcome)
+
+
+def _use_once(library: Library, ref: Ref, session: str, task: str, outcome: Outcome) -> None:
+    caller = agent(session)
+    library.note_session(caller)
+    found = find_skill(library, caller, task)
+    opened = load.load_skill(library, caller, ref, search_id=found.search_id)
+    load.report_outcome(library, caller, use_id=opened.use_id, outcome=outcome, usage=Usage.USED)
 
 
 class ServedPage:

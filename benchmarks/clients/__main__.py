@@ -1,6 +1,7 @@
 """Drives the real Claude Code, Codex and VS Code through sessions with this server; one line for each check.
 
 python benchmarks/clients --claude PATH --codex PATH --code-server PATH
+python benchmarks/clients --only "whole way" --matrix docs/clients.md --copilot PATH --opencode PATH
 
 No network and no account: each client has a fresh home, a dummy key and a scripted model on the loopback interface.
 Commands of ours that a person gives are told that they are at a terminal (tests/support/account); clients never are.
@@ -26,8 +27,13 @@ import planning
 import reviewing
 import rounding
 import whole_run
+import whole_way
+import whole_way_clients as ways
 from place import Place
 from talks import Check
+
+from evolvable_server.clients import has_hooks
+from evolvable_server.clients.registry import CLIENTS
 
 Session = Callable[[Path, Place], Iterator[Check]]
 
@@ -87,6 +93,30 @@ def of_vscode() -> dict[str, Session]:
     return {title: getattr(vscode, name) for title, name in VSCODE.items()}
 
 
+WAYS: dict[str, tuple[type[ways.Driver], str, str]] = {
+    "claude": (ways.ClaudeCode, "claude-code", "`--allowedTools mcp__evolvable`"),
+    "codex": (ways.Codex, "codex", ""),
+    "copilot": (ways.Copilot, "copilot", "`--allow-tool evolvable`"),
+    "opencode": (ways.OpenCode, "opencode", ""),
+    "qwen": (ways.Qwen, "qwen", "`connect --trust`"),
+    "droid": (ways.Droid, "droid", "`--auto high`"),
+}
+"""Option -> how the client is driven, its name in `connect`, and what lets it do what its default refuses."""
+
+
+def walked(option: str, binary: Path, node: str) -> tuple[Session, whole_way.WholeWay]:
+    """Return the session of the whole way of a client, and what will be seen of it."""
+    driver, name, switch = WAYS[option]
+    client = driver(name, CLIENTS[name].title, binary, node, switch, has_hooks(name))
+    way = whole_way.WholeWay(client.title, "", switch)
+
+    def session(_: Path, place: Place) -> Iterator[Check]:
+        way.version = client.version(place)
+        return whole_way.walk(client, place.root, way)
+
+    return session, way
+
+
 def ran(title: str, session: Session, binary: Path, verbose: bool) -> list[bool]:
     """Run one session in a place of its own and print its checks."""
     started, results = time.monotonic(), []
@@ -111,10 +141,20 @@ def main() -> None:
     parser.add_argument("--code-server", type=Path, help="the program of code-server, which serves VS Code")
     parser.add_argument("--only", default="", help="only sessions whose title holds this")
     parser.add_argument("--verbose", action="store_true", help="all of what was there instead")
+    for option in ("copilot", "opencode", "qwen", "droid"):
+        parser.add_argument(f"--{option}", type=Path, help=f"the binary of {option}")
+    parser.add_argument("--node", default="", help="the folder of a newer Node, for Qwen Code")
+    parser.add_argument("--matrix", type=Path, help="the page whose table of the whole way is written anew")
     options = parser.parse_args()
     given = [(CLAUDE, options.claude)] * bool(options.claude) + [(CODEX, options.codex)] * bool(options.codex)
     if options.code_server:
         given.append((of_vscode(), options.code_server))
+    walks = {
+        option: walked(option, binary, options.node)
+        for option in WAYS
+        if (binary := getattr(options, option)) is not None
+    }
+    given += [({f"{option}, whole way": session}, getattr(options, option)) for option, (session, _) in walks.items()]
     results = [
         good
         for sessions, binary in given
@@ -122,6 +162,8 @@ def main() -> None:
         if options.only in title
         for good in ran(title, session, binary.absolute(), options.verbose)
     ]
+    if options.matrix:
+        whole_way.write_matrix(options.matrix, [way for _, way in walks.values()])
     print(f"{sum(results)} of {len(results)} checks passed")
     sys.exit(not (results and all(results)))
 

@@ -1,4 +1,7 @@
-"""A model that says what a script tells it, behind the two APIs that the clients speak: Messages and Responses."""
+"""A model that says what a script tells it, behind the APIs that the clients speak: Messages and Responses.
+
+`chat` has a third one.
+"""
 
 import json
 import threading
@@ -49,7 +52,7 @@ DATA = ('{"session":', '{"reason":')
 
 
 class Model:
-    """Serves both APIs on a loopback port; each request of the agent gets what the next turn says.
+    """Serves the APIs on a loopback port; each request of the agent gets what the next turn says.
 
     A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests.
     What a review asks goes to the reviewer, and `reviewed` keeps what it was shown. bare: the client was started
@@ -95,6 +98,10 @@ class Model:
                 self.failures.append(f"{type(error).__name__}: {error}; the last result was {self.seen.last[:300]!r}")
                 return Say("The script failed.")
 
+    def chat(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the events of an answer of Chat Completions; one event, the whole answer, where none is streamed."""
+        raise NotImplementedError
+
     def name(self, kind: str) -> str:
         return f"{kind}_{next(self._numbers):06}"
 
@@ -116,10 +123,11 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
                 self._json({"data": [], "models": [], "has_more": False})
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            request = json.loads(body or b"{}")
+            request = json.loads(self._body() or b"{}")
             path = self.path.partition("?")[0].rstrip("/")
-            if path.endswith("/responses"):
+            if path.endswith("/chat/completions"):
+                self._chat(request)
+            elif path.endswith("/responses"):
                 self._stream(_responses(model, request))
             elif path.endswith("/messages") and request.get("stream"):
                 self._stream(_messages(model, request))
@@ -129,6 +137,25 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
                 self._json(_message(model, request, [{"type": "text", "text": text}], "end_turn"))
             else:
                 self._json({"input_tokens": 1})
+
+        def _body(self) -> bytes:
+            if "chunked" not in self.headers.get("transfer-encoding", ""):
+                return self.rfile.read(int(self.headers.get("content-length", 0)))
+            parts = []
+            while size := int(self.rfile.readline().strip() or b"0", 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def _chat(self, request: dict[str, Any]) -> None:
+            if not request.get("stream"):
+                self._json(next(model.chat(request)))
+                return
+            self._begin("text/event-stream")
+            for event in model.chat(request):
+                self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+            self.wfile.write(b"data: [DONE]\n\n")
 
         def _json(self, data: Any) -> None:
             self._begin("application/json")

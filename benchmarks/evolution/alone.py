@@ -10,10 +10,10 @@ import small_sets
 from support import progress
 
 from evolution.report import AloneLine
-from evolution.worlds import FREQUENT, Kind, World, unfriendly_place
+from evolution.worlds import FREQUENT, Kind, World, hidden_worlds, unfriendly_place
 from evolvable_evolve.evolution.final import plan_stages
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, STAGED_REPEATS
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA
+from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NARROW_ALPHA
 from evolvable_evolve.evolution.statistics.staged_test import STAGES, alpha_of_look, staged_sign_flip
 from evolvable_evolve.evolution.task import Split, Task
 
@@ -40,6 +40,11 @@ def _cases() -> list[Case]:
     ]
     clusters = [
         Case(World("clusters", (Kind(1.0, gain, 0.8),), cluster=5), "clusters of 5", gain) for gain in (0.0, 0.10)
+    ]
+    clusters += [
+        Case(world, world.name, gain)
+        for gain, blind in ((0.0, True), (0.0, False), (0.10, False))
+        for world in hidden_worlds((Kind(1.0, gain, 0.8),), blind=blind)
     ]
     odd = [
         Case(World("mixed", (Kind(1.0, fixes=0.06),)), "mixed: fixes 6 %, halves others"),
@@ -98,6 +103,8 @@ def _one(case: Case, design: Sequence[int], seed: int) -> tuple[bool, int]:
             rules = frozenset({"base", "r1"}) if edited else frozenset({"base"})
             return place.drawn("edited" if edited else "base", rules, task, repeat)
 
+    if len({task.group or task.id for task in tasks}) < MIN_GROUPS:
+        return False, 0  # no task is opened for a claim about other tasks
     stages, measured, spent = plan_stages(tasks, str(seed)), [], 0
     for stage, runs in zip(stages, design, strict=True):
         groups: dict[str, list[float]] = {}

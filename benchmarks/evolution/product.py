@@ -130,6 +130,9 @@ class _Test:
         self._tasks = tuple(replace(task, expected=None) for task in place.of(Split.TEST))
         self._place, self.look = place, look
 
+    def describe_claim(self) -> str:
+        return ""
+
     @property
     def size(self) -> int:
         return len(self._tasks)

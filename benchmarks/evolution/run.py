@@ -32,7 +32,7 @@ from evolution.others import evoskill, gepa_minibatch, gepa_reflection, k_se, ow
 from evolution.product import Design, ours
 from evolution.report import Line, judged, looks_text, table, test_table
 from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, Place, Scenario, place
-from evolution.worlds import HAIR, WORLDS, World, unfriendly_place
+from evolution.worlds import HAIR, HIDDEN, WORLDS, World, unfriendly_place
 
 Loop = Callable[[Place, int], Found]
 AnyWorld = Scenario | World | CritiqueWorld | CategoryWorld
@@ -140,7 +140,7 @@ def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
     yield list(NEW[1:]), WORLDS[:1]
     yield [name for name in OPTIMIZERS if name != "ours"], (*SCENARIOS, *WORLDS)
     yield [*OPTIMIZERS, *PARETO], CRITIQUE_WORLDS
-    yield list(NEW[:1]), (CATEGORY_WORLD,)
+    yield list(NEW[:1]), (CATEGORY_WORLD, *HIDDEN)
 
 
 def every(

@@ -8,13 +8,15 @@ gains more than a quarter of a point.
 import hashlib
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import NormalDist
 
 from evolution.scenarios import BASE, Place, Rules
-from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, TaskSet
+from evolvable_evolve.evolution.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
+from evolvable_evolve.evolution.tasks.similarity import find_groups
 
 HAIR = 0.0025
 """A gain up to which a program is no better."""
@@ -47,6 +49,11 @@ class World:
     cluster: tasks that share difficulty and effects. graded: scores between 0 and 1. missing: the share of an edited
     program's failures that come to no result. drift: what the chance gains from the first to the last trial, logistic.
     tokens: the spread of the logarithm of a trial's tokens. memorises: an edit fixes the training tasks it was shown.
+
+    shared: how far the effect on a task is that on its cluster, as a correlation. labelled: the set says which tasks
+    are a cluster; else only their texts show it. blind: by the rule before 29 November 2026, which took a number for a
+    word. templates: of the whole set, in all splits alike. copies: of each task, dealt as other tasks are. infra: the
+    share of trials of the base and of an edited program that come to no result, whatever they would be.
     """
 
     name: str
@@ -57,10 +64,17 @@ class World:
     drift: float = 0.0
     tokens: float = 0.0
     memorises: bool = False
+    shared: float = 1.0
+    labelled: bool = True
+    blind: bool = False
+    templates: int = 0
+    copies: int = 1
+    infra: tuple[float, float] = (0.0, 0.0)
 
 
 FREQUENT = (Kind(0.5), Kind(0.2, -0.05), Kind(0.2, 0.05), Kind(0.1, 0.10))
 _NULL = (Kind(1.0),)
+_RANDOM = (Kind(0.5), Kind(0.5, 0.0, 1.2))
 
 WORLDS = (
     World("heterogeneous, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT)),
@@ -76,6 +90,31 @@ WORLDS = (
     World("heavy tokens, useful is frequent", FREQUENT, tokens=0.8),
     World("edits fit the training tasks shown", _NULL, memorises=True),
 )
+
+
+def hidden_worlds(mix: Sequence[Kind], *, blind: bool = False) -> tuple[World, ...]:
+    """Return worlds whose clusters nobody labels. blind: grouped by the rule before, which does not see them."""
+    shapes = [("clusters of 5", {"cluster": 5}), ("clusters of 10", {"cluster": 10})]
+    shapes += [("3 templates", {"templates": 3}), ("4 templates", {"templates": 4})]
+    more = " (rule before)" if blind else ""
+    return tuple(
+        World(f"hidden {name}, {word}{more}", mix, shared=shared, labelled=False, blind=blind, **shape)
+        for name, shape in shapes
+        for word, shared in (("strong", 1.0), ("mild", 0.7))
+    )
+
+
+def copied_world(*, blind: bool = False) -> World:
+    """Return a world with near copies of its tasks, and edits of no use that fit the training tasks they were shown."""
+    more = " (rule before)" if blind else ""
+    return World(f"near copies across splits{more}", _NULL, memorises=True, labelled=False, blind=blind, copies=4)
+
+
+HIDDEN = (
+    *(one for blind in (True, False) for one in hidden_worlds(_RANDOM, blind=blind)[:2]),
+    *(copied_world(blind=blind) for blind in (True, False)),
+)
+"""The worlds of the whole loop whose clusters nobody labels, each with the rule before and with that of today."""
 
 
 def _sigmoid(value: float) -> float:
@@ -156,6 +195,7 @@ class WorldLaw:
 
     effects: tuple[_Edit, ...]
     seed: str
+    shared: float = 1.0
     _draws: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, compare=False)
 
     def chance(self, difficulty: float, rules: Rules, key: str) -> float:
@@ -171,7 +211,11 @@ class WorldLaw:
         if (rule, key) not in self._draws:
             draw = random.Random(f"{self.seed} {rule} {key}")
             self._draws[rule, key] = draw.random(), draw.gauss(0, 1)
-        return self._draws[rule, key]
+        where, own = self._draws[rule, key]
+        if self.shared < 1 and " " in key:  # the group before the task
+            group = self._draw(rule, key.partition(" ")[0])
+            return where, self.shared * group[1] + math.sqrt(1 - self.shared**2) * own
+        return where, own
 
     def score(self, rules: Rules) -> float:
         """Return the true score of a program, over the population."""
@@ -200,7 +244,7 @@ class UnfriendlyPlace(Place):
 
     def was_shown(self, rule: str, tasks: Sequence[str]) -> None:
         if self.world.memorises:
-            self.shown[rule] = set(tasks)
+            self.shown[rule] = {self.difficulties[task][1] for task in tasks}
 
     def drawn(self, digest: str, rules: Rules, task: Task, repeat: int) -> float:
         return self.trial(digest, rules, task, repeat)[0] or 0.0
@@ -218,7 +262,7 @@ class UnfriendlyPlace(Place):
         if (digest, task.id) not in self._chances:
             self._chances[digest, task.id] = self.law.chance(difficulty, rules, key)
         passes = self._chances[digest, task.id]
-        if any(task.id in self.shown.get(rule, ()) for rule in rules):
+        if any(key in self.shown.get(rule, ()) for rule in rules):
             passes = 1.0
         if world.drift:
             logit = math.log(max(1e-9, passes) / max(1e-9, 1 - passes))
@@ -228,35 +272,97 @@ class UnfriendlyPlace(Place):
             score = round(min(1.0, max(0.0, passes + chance.gauss(0, 0.01))), 3) if passes > 0 else 0.0
         else:
             score = float(chance.random() < passes)
+        if any(world.infra) and chance.random() < world.infra[len(rules) > len(BASE)]:
+            return None, 0
         tokens = int(_TOKENS * math.exp(chance.gauss(0, world.tokens))) if world.tokens else 0
         if world.missing and len(rules) > len(BASE) and score == 0 and chance.random() < world.missing:
             return None, tokens
         return score, tokens
 
 
+@lru_cache(maxsize=64)
+def hidden_texts(clusters: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return texts of tasks of these clusters, which differ in numbers and are alike in the rest, and their groups.
+
+    The groups are those that the product finds in the texts.
+    """
+    every = [(verb, thing, place) for place in _PLACES for thing in _THINGS for verb in _VERBS]
+    forms = [every[37 * number % len(every)] for number in range(max(clusters) + 1)]
+    texts = tuple(
+        f"{forms[cluster][0]} {17 * number + 3} {forms[cluster][1]} {forms[cluster][2]} and write the number {number}."
+        for number, cluster in enumerate(clusters)
+    )
+    names = [f"{number:04}" for number in range(len(texts))]
+    found = find_groups(dict(zip(names, texts, strict=True)))
+    return texts, tuple(found[name] for name in names)
+
+
+_VERBS = ("Count the", "Weigh all of the", "Sort by age the", "Find buyers for", "Report damage to", "Draw all", "Pack")
+_THINGS = ("barrels of cider", "wooden chairs", "letters without a stamp", "bicycles", "sheep", "maps of the coast")
+_PLACES = ("in the old harbour", "behind the mill", "that the school ordered", "under the town hall", "on the train")
+
+
 def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], proposals: int) -> UnfriendlyPlace:
     """Return a fresh place of a world; equal arguments give equal ones."""
-    chance = random.Random(f"{world.name} {seed}")
+    salt = f"{world.name.removesuffix(' (rule before)')} {seed}"  # both rules meet the same tasks
+    chance = random.Random(salt)
     kinds = chance.choices(world.mix, [kind.chance for kind in world.mix], k=proposals)
-    law = WorldLaw(tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), f"{world.name} {seed}")
+    law = WorldLaw(tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), salt, world.shared)
+    splits = [split for split, count in zip(Split, sizes, strict=True) for _ in range(count)]
+    clusters = _clusters(world, splits)
+    shared: dict[str, float] = {}
+    groups, prompts = _groups(world, clusters)
     tasks: list[Task] = []
     difficulties: dict[str, tuple[float, str]] = {}
-    for split, count in zip(Split, sizes, strict=True):
-        for number in range(count):
-            cluster = number // world.cluster
-            if number % world.cluster == 0:
-                shared = chance.gauss(_MEAN, _SPREAD)
-            name = f"{split}-{number:03}"
-            group = f"{split}-group-{cluster}" if world.cluster > 1 else ""
-            difficulties[name] = shared, group or name
-            tasks.append(_task(name, split, group, chance.choice(_CATEGORIES), seed))
-    digest = hashlib.sha256(f"{world.name} {seed}".encode()).hexdigest()
+    counts: Counter[Split] = Counter()
+    for split, cluster, group, prompt in zip(splits, clusters, groups, prompts, strict=True):
+        name = f"{split}-{counts[split]:03}"
+        counts[split] += 1
+        if cluster not in shared:
+            shared[cluster] = chance.gauss(_MEAN, _SPREAD)
+        alone = not (world.cluster > 1 or world.templates or world.copies > 1)
+        key = name if alone else f"{cluster} {name}" if world.shared < 1 else cluster
+        difficulties[name] = shared[cluster], key
+        category = _CATEGORIES[len(shared) % 4] if world.copies > 1 else chance.choice(_CATEGORIES)
+        digest = hashlib.sha256(f"{seed} {name}".encode()).hexdigest()
+        spec = ScorerSpec("exact")
+        tasks.append(Task(name, prompt, spec, split, digest, None, category, source="simulated", group=group))
+    if world.copies > 1:
+        tasks = _dealt(tasks, sizes)
+    digest = hashlib.sha256(salt.encode()).hexdigest()
     place = UnfriendlyPlace(law, TaskSet(world.name, tuple(tasks), {}, digest, digest), None)  # type: ignore[arg-type]
     place.world, place.difficulties = world, difficulties
     return place
 
 
-def _task(name: str, split: Split, group: str, category: str, seed: int) -> Task:
-    digest = hashlib.sha256(f"{seed} {name}".encode()).hexdigest()
-    prompt = f"Simulated task {name}."
-    return Task(name, prompt, ScorerSpec("exact"), split, digest, None, category, source="synthetic", group=group)
+def _clusters(world: World, splits: Sequence[Split]) -> list[str]:
+    """Return the cluster of each task; templates and copies are in all splits alike."""
+    counts: Counter[Split] = Counter()
+    found = []
+    for number, split in enumerate(splits):
+        at = counts[split]
+        counts[split] += 1
+        if world.templates:
+            found.append(f"template-{at % world.templates}")
+        elif world.copies > 1:
+            found.append(f"task-{number // world.copies}")
+        else:
+            found.append(f"{split}-group-{at // world.cluster}")
+    return found
+
+
+def _groups(world: World, clusters: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the group and the prompt of each task."""
+    plain = [f"Simulated task {number}." for number in range(len(clusters))]
+    if world.labelled or world.blind:
+        return [cluster if world.labelled and world.cluster > 1 else "" for cluster in clusters], plain
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    texts, groups = hidden_texts(tuple(numbers[cluster] for cluster in clusters))
+    return groups, texts
+
+
+def _dealt(tasks: Sequence[Task], sizes: tuple[int, int, int]) -> list[Task]:
+    """Return the tasks in the splits to which the product deals them."""
+    ratios = SplitRatios(sizes[0] / sum(sizes), sizes[1] / sum(sizes))
+    splits = assign_splits([SplitRequest(t.id, t.category, t.group or t.id, None, "human") for t in tasks], ratios)
+    return [replace(task, split=splits[task.id]) for task in tasks]

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -23,11 +24,15 @@ from evolvable_page import (
     home_pages,
     inbox_pages,
     key_page,
+    learn_pages,
     library_pages,
     resource_pages,
+    search_pages,
     session_pages,
 )
-from evolvable_page.access import PageAccess, PageGuard
+from evolvable_page.access import PageAccess
+from evolvable_page.guard import PageGuard
+from evolvable_page.kept_page import KeptPage, only_page
 from evolvable_page.layout import PageBody
 from evolvable_page.live import ChangeFeed, stream_endpoint
 from evolvable_page.parts import page_parts
@@ -42,8 +47,10 @@ MODULES = (
     home_pages,
     inbox_pages,
     changed_list,
+    learn_pages,
     resource_pages,
     library_pages,
+    search_pages,
     session_pages,
     activity_pages,
     health_pages,
@@ -81,7 +88,7 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
     # A redirect would be made from the Host that the browser sends.
     app.router.redirect_slashes = False
     hint = "The page lives under the name that `evolvable ui` printed."
-    hosts, origins = frozenset({access.host}), frozenset({access.origin})
+    hosts, origins = frozenset(access.origins), frozenset(access.origins.values())
     return HostCheck(PageGuard(app, access), hosts, origins, hint, hint)
 
 
@@ -135,8 +142,12 @@ class PageServer:
                 f"{host} can be reached from other machines, and no proxy is named.",
                 "The page speaks no TLS: write the addresses of your proxy as `proxies` of [sign_in].",
             )
-        self._sockets = [_bound(host, port)] if host else _listen(port)
-        self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow)
+        self._open = contextlib.ExitStack()
+        home = services.library.store.home
+        keeps = flow is None and not host and os.access(home, os.W_OK)
+        kept = KeptPage(home) if keeps else None
+        self._sockets = [_bound(host, port)] if host else self._listening(kept, port)
+        self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow, kept=kept)
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
         app = page_application(services, self.access, self._feed)
         if proxies:
@@ -158,6 +169,32 @@ class PageServer:
         )
         self._server = _Server(config)
 
+    def _listening(self, kept: KeptPage | None, port: int) -> list[socket.socket]:
+        """Return the sockets of the page; those of a home that keeps its page are at its port and no other."""
+        if kept is None:
+            return _listen(port)
+        home, is_new = self.services.library.store.home, not (port or kept.port)
+        for tries in range(TRIES, 0, -1):
+            try:
+                sockets = _listen(port or kept.choose_port())
+                break
+            except InvalidArgument:
+                if is_new and tries > 1:
+                    continue
+                with only_page(home):  # says so where it is our own page that has the port
+                    kept.end_reading()  # a browser may have sent its cookie to who listens there
+                if port:
+                    raise
+                raise _taken(kept) from None
+        try:
+            self._open.enter_context(only_page(home))
+        except InvalidArgument:
+            for one in sockets:
+                one.close()
+            raise
+        kept.keep(sockets[0].getsockname()[1])
+        return sockets
+
     def serve(self, ready: Callable[[], None]) -> None:
         """Serve until `stop`, or an interrupt. ready: called when requests are answered."""
         try:
@@ -166,6 +203,7 @@ class PageServer:
             self._feed.close()
             for one in self._sockets:
                 one.close()
+            self._open.close()
 
     def stop(self) -> None:
         """End the page; open streams end at once."""
@@ -191,6 +229,14 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _taken(kept: KeptPage) -> InvalidArgument:
+    return InvalidArgument(
+        f"Another program has port {kept.port}, at which browsers know the page of this library. The page takes no"
+        " other, and no browser reads without a new link.",
+        "End that program. Or run `evolvable ui --forget`, which has the next start choose a new name and port.",
+    )
 
 
 def _listen(port: int) -> list[socket.socket]:

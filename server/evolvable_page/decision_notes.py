@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import htpy as h
 from htpy import Node
 
-from evolvable_page.layout import form, resource_link, swapping
+from evolvable_page.layout import form, resource_link, swapping, with_code
 from evolvable_page.site import MOST_WAITING, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
 from evolvable_store.resource import Ref
@@ -52,7 +52,11 @@ def operation_note(site: Site, asked: PageRequest) -> Node:
         text = f"Operation {number}, {make_visible(made.reason)}: "
     # No key: `u` pressed twice would do again what it took back.
     back = undo_form(asked, number, h.button(type="submit")["Take it back"], "/operations")
-    return h.div(".done", role="status", id="done")[h.p[text, moved_resources(site.library, number)], back]
+    remarks = asked.session.remarks(number)
+    return [
+        h.div(".done", role="status", id="done")[h.p[text, moved_resources(site.library, number)], back],
+        h.div(".warning")[[h.p[with_code(make_visible(line))] for line in remarks]] if remarks else None,
+    ]
 
 
 def decision_note(site: Site, asked: PageRequest) -> Node:

@@ -9,6 +9,7 @@ from htpy import Node
 from evolvable_page import listing_budget
 from evolvable_page.changed_list import approved_note, draw_changed
 from evolvable_page.decision_notes import operation_note
+from evolvable_page.digest_panel import draw_digest
 from evolvable_page.inbox_pages import first_steps, waiting_parts
 from evolvable_page.layout import PageBody, resource_link, share_bar, tag, with_code
 from evolvable_page.library_pages import read_evidence
@@ -32,7 +33,7 @@ def _home(site: Site, asked: PageRequest) -> PageBody:
     main = [
         h.h1(".skip")["Home"],
         approved_note(site, asked) or operation_note(site, asked),
-        h.div(".home")[_waiting(site), _budget(site), _changed(site, asked), _evidence(site)],
+        h.div(".home")[_waiting(site), _budget(site), _changed(site, asked), draw_digest(site, asked), _evidence(site)],
     ]
     return PageBody("Home", main, "home", of="home")
 

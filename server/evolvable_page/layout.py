@@ -25,6 +25,7 @@ SECTIONS = {
 """Section -> its address and its name, in the order of the navigation. Learn leads to the first of its pages."""
 
 LEARN = {
+    "overview": ("/learn", "Overview"),
     "sessions": ("/sessions", "Sessions"),
     "operations": ("/operations", "Operations"),
 }
@@ -33,7 +34,7 @@ LEARN = {
 KEYS = {
     "a": "approve the proposal, or the change in the frame",
     "r": "reject it: type why, then Enter; Escape leaves",
-    "e": "edit it before you approve",
+    "e": "edit the proposal before you approve it; on a resource, edit it",
     "j, k": "next and previous",
     "u": "take the last decision back",
     "m": "the merge of a proposal whose resource changed since",
@@ -41,6 +42,10 @@ KEYS = {
     "?": "show these keys",
 }
 """Key -> what it does, as `static/page.js` says."""
+
+
+MAY_READ = "This browser may read, and decides nothing."
+HOW_TO_DECIDE = "To decide, run `evolvable ui --open`, or press Enter where `evolvable ui` runs, and open its link."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,8 @@ class Frame:
     """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token.
 
     signed: the person whom a provider named. left_out: sections that are not shown.
-    added: sections of other parts of the program, which stand in Learn.
+    added: sections of other parts of the program, which stand in Learn. reads: this browser decides nothing.
+    keeps: it decides, and can also read at the address that the home keeps.
     """
 
     files: Mapping[str, str]
@@ -72,12 +78,14 @@ class Frame:
     signed: str = ""
     left_out: frozenset[str] = frozenset()
     added: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    reads: bool = False
+    keeps: bool = False
 
 
 def _learn_pages(frame: Frame) -> dict[str, tuple[str, str]]:
     """Return the pages of Learn that this page has."""
-    (first, *rest), added = LEARN.items(), frame.added.items()
-    return {name: page for name, page in (first, *added, *rest) if name not in frame.left_out}
+    (*first, last), added = LEARN.items(), frame.added.items()
+    return {name: page for name, page in (*first, *added, last) if name not in frame.left_out}
 
 
 def _navigation(body: PageBody, frame: Frame) -> Node:
@@ -129,14 +137,16 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.script(src=frame.files["htmx.min.js"], defer=True),
             h.script(src=frame.files["page.js"], defer=True),
         ],
-        h.body[
+        h.body(class_="reads" if frame.reads else None)[
             h.a(".skip", href="#main")["Skip to the content"],
             h.header[_navigation(body, frame)],
+            h.p(".reading", id="reading")[f"{MAY_READ} ", with_code(HOW_TO_DECIDE)] if frame.reads else None,
             h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
             h.footer[
                 h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
                 h.details(id="keys")[h.summary["Keys"], h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]],
                 _signed_in(frame),
+                h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]] if frame.keeps else None,
                 form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
             ],
         ],
@@ -178,9 +188,16 @@ def passphrase_field(label: str) -> Node:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Node]], caption: str = "", **attributes: str) -> Node:
-    """Return a table that scrolls inside of its own frame on a narrow screen. The first cell of a row is its head."""
+    """Return a table; on a narrow screen each cell that does not fit has a line of its own, with its column's name.
+
+    The first cell of a row is its head.
+    """
+    cells = [h.td(data_head=head) if head else h.td for head in heads[1:]]
     # Rendered row by row: a text that passes through fewer generators takes half the time.
-    body = [Markup(h.tr[h.th(scope="row")[row[0]], *(h.td[cell] for cell in row[1:])]) for row in rows]
+    body = [
+        Markup(h.tr[h.th(scope="row")[row[0]], *(td[cell] for td, cell in zip(cells, row[1:], strict=True))])
+        for row in rows
+    ]
     return h.div(class_="wide", tabindex="0", role="region", aria_label=caption or "Table", **attributes)[
         h.table[
             h.caption[caption] if caption else None,

@@ -1,46 +1,62 @@
-"""The library as a table, page by page, and the search with its stages; a person corrects what it found."""
+"""The library as a list, one line a resource: filtered as one types, sorted; several are chosen for one action."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any
 
 import htpy as h
 from htpy import Node
 
 from evolvable_page import listing_budget
+from evolvable_page.decision_notes import operation_note
 from evolvable_page.layout import (
     PageBody,
     author_tag,
     form,
+    resource_address,
     resource_link,
     share_bar,
-    swapping,
     table,
     tag,
-    with_code,
+    when,
 )
+from evolvable_page.library_catalog import CatalogLine, check_kind, read_catalog
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import one_line, quoted
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref, check_scope
-from evolvable_tools import format_success
-from evolvable_tools.outcomes import ResourceStats, Stats, correct_task, list_learned, stats, verdict_words
-from evolvable_tools.retrieval import MODES, VERDICTS, Verdict
-from evolvable_tools.verbs import FoundSkills, ListedResource, find_skill, list_resources
-
-if TYPE_CHECKING:
-    from evolvable_store.search import Match
+from evolvable_tools import AuthorKind, format_success
+from evolvable_tools.outcomes import ResourceStats, Stats, stats, verdict_words
+from evolvable_tools.verbs import list_collections, list_resources
 
 PAGE = 50
 """Resources on a page."""
 
+ADDRESS = "/library"
+
 VIEWS_OF_EVIDENCE = {
-    "rated": "By lower bound of success",
+    "rated": "By success",
     "helps": "Help",
     "harms": "Harm",
-    "dead": "Shown, never opened",
-    "unused": "Shown or opened, never used",
+    "dead": "Never opened",
+    "unused": "Never used",
 }
-"""View -> its name; the first page is by name."""
+"""View -> its name; the first page has all."""
+
+SORTS = {"": "name", "used": "most used", "helped": "most helpful", "changed": "last changed"}
+"""How the list is sorted -> how a person reads it."""
+
+AUTHORS = {
+    AuthorKind.YOU: "yours",
+    AuthorKind.AGENT: "agents'",
+    AuthorKind.MEMBER: "members'",
+    AuthorKind.IMPORT: "imported",
+    AuthorKind.REPOSITORY: "of a repository",
+}
+"""Author -> how the filter names what is theirs."""
+
+FILTERS = ("q", "kind", "author", "scope", "sort")
+"""Fields of the address that say what is listed, and how."""
 
 
 def _library(site: Site, asked: PageRequest) -> PageBody:
@@ -48,76 +64,198 @@ def _library(site: Site, asked: PageRequest) -> PageBody:
     view = asked.get("view")
     if view == "budget":
         listing = listing_budget.draw_budget(site, asked)
+    elif view in VIEWS_OF_EVIDENCE:
+        listing = _by_evidence(site, view)
     else:
-        listing = _by_evidence(site, view) if view in VIEWS_OF_EVIDENCE else _by_name(site, asked)
-    main = [h.h1["Library"], _views(view), _filter(site, asked) if not view else None, listing]
-    return PageBody("Library", main, "library")
+        listing = [_filter(asked), _listing(site, asked)]
+    title = h.div(".head")[h.h1["Library"], _views(view)]
+    return PageBody("Library", [operation_note(site, asked), title, listing], "library", of=f"library {view}")
 
 
 def _views(chosen: str) -> Node:
+    views = {"": "All", **VIEWS_OF_EVIDENCE, "budget": "Listed by Claude Code"}
     links = [
-        h.a(href=f"/library?view={name}" if name else "/library", aria_current="page" if name == chosen else None)[said]
-        for name, said in {"": "By name", **VIEWS_OF_EVIDENCE, "budget": "Listed by Claude Code"}.items()
+        h.a(href=f"{ADDRESS}?view={name}" if name else ADDRESS, aria_current="page" if name == chosen else None)[title]
+        for name, title in views.items()
     ]
-    return h.nav(aria_label="Views")[h.p[[[link, " · "] for link in links[:-1]], links[-1]]]
+    return h.nav(".chips", aria_label="Views")[links]
 
 
-def _filter(site: Site, asked: PageRequest) -> Node:
-    scopes = ["", *dict.fromkeys(site.caller.scopes)]
-    kinds = ["", *(kind.value for kind in Kind)]
-    return h.form(".line", method="get", action="/library", role="search")[
-        h.label["Words ", h.input(type="search", name="q", value=asked.get("q"), maxlength="200")],
-        _choice("Kind", "kind", kinds, asked.get("kind")),
-        _choice("Scope", "scope", scopes, asked.get("scope")),
-        h.button(type="submit")["Filter"],
+def _filter(asked: PageRequest) -> Node:
+    """Return the field that filters as one types, by itself with JavaScript and by its button without."""
+    typed: dict[str, Any] = {
+        "hx-get": ADDRESS,
+        "hx-trigger": "input delay:150ms",
+        "hx-target": "#listing",
+        "hx-select": "#listing",
+        "hx-swap": "outerHTML",
+        "hx-replace-url": "true",
+    }
+    hidden = [h.input(type="hidden", name=name, value=asked.get(name)) for name in FILTERS[1:] if asked.get(name)]
+    return h.form(".line", method="get", action=ADDRESS, role="search", **typed)[
+        h.input(
+            type="search",
+            name="q",
+            value=asked.get("q"),
+            maxlength="200",
+            aria_label="Words of the name or the description",
+            placeholder="Filter by words",
+            autocomplete="off",
+        ),
+        hidden,
+        h.noscript[h.button(type="submit")["Filter"]],
     ]
 
 
-def _choice(said: str, name: str, values: Sequence[str], chosen: str) -> Node:
-    options = [h.option(value=value, selected=value == chosen)[value or "every"] for value in values]
-    return h.label[f"{said} ", h.select(name=name)[options]]
+def _address(asked: PageRequest, **changed: str) -> str:
+    """Return the address of the list as it is filtered now, with some of it changed."""
+    fields = {name: asked.get(name) for name in FILTERS} | changed
+    query = "&".join(f"{name}={quoted(value)}" for name, value in fields.items() if value)
+    return f"{ADDRESS}?{query}" if query else ADDRESS
 
 
-def _by_name(site: Site, asked: PageRequest) -> Node:
-    kind, scope = _kind(asked.get("kind")), asked.get("scope")
+def _listing(site: Site, asked: PageRequest) -> Node:
+    """Return the chips, the order, and the list that they lead to."""
+    return h.div(id="listing", data_live=True)[_chips(site, asked), _lines(site, asked)]
+
+
+def _chips(site: Site, asked: PageRequest) -> Node:
+    """Return what narrows the list; a chip that is chosen leads back to the list without it."""
+    scopes = list(dict.fromkeys(site.caller.scopes))
+    groups = [
+        ("kind", "Kind", {kind.value: kind.value for kind in Kind}),
+        ("author", "Whose", {author.value: words for author, words in AUTHORS.items()}),
+    ]
+    if len(scopes) > 1:
+        groups.append(("scope", "Scope", {scope: scope for scope in scopes}))
+    return [
+        h.nav(".chips", aria_label="Filters")[
+            [
+                [h.span(".none")[label], [_chip(asked, name, value, title) for value, title in values.items()]]
+                for name, label, values in groups
+            ]
+        ],
+        h.nav(".chips.sorts", aria_label="Order")[
+            h.span(".none")["Sort by"],
+            [
+                h.a(href=_address(asked, sort=name), aria_current="true" if asked.get("sort") == name else None)[title]
+                for name, title in SORTS.items()
+            ],
+        ],
+    ]
+
+
+def _chip(asked: PageRequest, name: str, value: str, title: str) -> Node:
+    chosen = asked.get(name) == value
+    address = _address(asked, **{name: "" if chosen else value})
+    return h.a(href=address, aria_current="true" if chosen else None)[title]
+
+
+@dataclass(frozen=True, slots=True)
+class _ListPage:
+    """One page of the list. following: the address of the next one, '' on the last."""
+
+    lines: Sequence[CatalogLine]
+    following: str
+
+
+def _lines(site: Site, asked: PageRequest) -> Node:
+    page = _by_name(site, asked) if not (asked.get("author") or asked.get("sort")) else _of_catalog(site, asked)
+    if page is None:
+        return h.p(".none", id="reading-list")["The list is being sorted; this page shows it by itself. Or reload it."]
+    if not page.lines:
+        none = "Nothing fits." if any(asked.get(name) for name in FILTERS[:-1]) else "The library holds nothing yet."
+        return [
+            h.p[none],
+            h.p(".none")["In a terminal, ", h.code["evolvable init"], " imports folders of skills."],
+        ]
+    is_dated = asked.get("sort") == "changed"
+    heading = "Resources by " + SORTS.get(asked.get("sort"), "name")
+    following = (
+        page.following
+        and h.p[h.a(".button", href=page.following, id="next", rel="next", aria_keyshortcuts="j")["Next page"]]
+    )
+    return form(
+        asked.session.csrf,
+        action_path("remove"),
+        h.ul(".list", aria_label=heading)[[_line(site, line, is_dated=is_dated) for line in page.lines]],
+        following or None,
+        _bulk(site, asked),
+        fields={"back": ADDRESS},
+        id="several",
+    )
+
+
+def _line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
+    one = line.listed
+    ref = Ref.parse(one.ref)
+    name = ref.name if ref.kind is Kind.SKILL and ref.scope in (None, "user") else one.ref
+    success = f", {share} well" if (share := format_success(one.success, one.rated)) else ""
+    made_at = site.library.store.operation(line.operation).at if is_dated and line.operation else None
+    return h.li[
+        h.label(".pick")[h.input(type="checkbox", name="pick", value=f"{one.ref}@{one.version}", aria_label=name)],
+        h.a(".grow", href=resource_address(one.ref))[
+            h.strong[one_line(name, 80)], h.span(".none")[" ", one_line(one.description, 200)]
+        ],
+        author_tag(one.author, one.by) if one.author != AuthorKind.YOU else None,
+        h.span(".number.none")[f"{one.uses:,} ×{success}"] if one.uses else None,
+        h.span(".number.none")[when(made_at)] if made_at else None,
+    ]
+
+
+def _bulk(site: Site, asked: PageRequest) -> Node:
+    """Return the actions on those that are chosen; the style sheet shows them once one is."""
+    known = [h.option(value=one.name) for one in list_collections(site.library)]
+    collecting = asked.session.signed is None and [
+        h.label["Collection ", h.input(type="text", name="collection", maxlength="64", list="collections")],
+        h.datalist(id="collections")[known],
+        h.button(type="submit", formaction=action_path("collection add"))["Add to the collection"],
+    ]
+    return h.div(".bulk.buttons", role="group", aria_label="With those that are chosen")[
+        collecting or None,
+        h.button(".bad", type="submit", formaction=action_path("remove"))["Remove them"],
+    ]
+
+
+def _by_name(site: Site, asked: PageRequest) -> _ListPage:
     listing = list_resources(
         site.library,
         site.caller,
-        kind=kind,
+        kind=check_kind(asked.get("kind")),
         query=asked.get("q") or None,
-        scope=check_scope(scope) if scope else None,
+        scope=check_scope(asked.get("scope")) if asked.get("scope") else None,
         limit=PAGE,
         cursor=asked.get("cursor") or None,
     )
-    rows = [_listed_row(one) for one in listing.resources]
-    heads = ("resource", "author", "used", "description")
-    following = None
-    if listing.next_cursor:
-        names = [(name, asked.get(name)) for name in ("q", "kind", "scope") if asked.get(name)]
-        query = "&".join(f"{name}={quoted(value)}" for name, value in [*names, ("cursor", listing.next_cursor)])
-        following = h.p[h.a(href=f"/library?{query}", id="next", rel="next", aria_keyshortcuts="j")["Next page"]]
-    if not rows:
-        return h.p[with_code("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")]
-    return [h.div(id="library", data_live=True)[table(heads, rows, "Resources by name")], following]
+    following = _address(asked, cursor=listing.next_cursor) if listing.next_cursor else ""
+    return _ListPage([CatalogLine(one, 0) for one in listing.resources], following)
 
 
-def _kind(text: str) -> Kind | None:
-    if not text:
+def _of_catalog(site: Site, asked: PageRequest) -> _ListPage | None:
+    """Return a page of the list in another order, None while it is being read: it needs all of the library."""
+    author, sort, begin = asked.get("author"), asked.get("sort"), asked.number("from") or 0
+    if sort not in SORTS or author and author not in set(AuthorKind):
+        raise InvalidArgument("There is no such order or author.", "Follow a link of the page.")
+    caller = site.caller  # whose these are is said to the reader
+    lines: list[CatalogLine] | None = site.value(
+        f"catalog {caller.via}", lambda: read_catalog(site.library, caller), site.revision()
+    )
+    if lines is None:
         return None
-    if text not in {kind.value for kind in Kind}:
-        raise InvalidArgument(f"{text[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
-    return Kind(text)
-
-
-def _listed_row(one: ListedResource) -> list[Node]:
-    used = "never" if not one.uses else f"{one.uses:,} times"
-    success = f", {share} well" if (share := format_success(one.success, one.rated)) else ""
-    return [
-        resource_link(one.ref, f"{one.ref}@{one.version}"),
-        author_tag(one.author, one.by),
-        used + success,
-        one_line(one.description, 240),
+    kind, scope, words = check_kind(asked.get("kind")), asked.get("scope"), asked.get("q").casefold().split()
+    found = [
+        line
+        for line in lines
+        if (not author or line.listed.author == author)
+        and (kind is None or line.ref.kind is kind)
+        and (not scope or line.ref.scope == scope)
+        and all(word in line.words for word in words)
     ]
+    if sort:
+        found.sort(key=lambda line: line.rank(sort), reverse=True)
+    end = begin + PAGE
+    following = _address(asked, **{"from": str(end)}) if end < len(found) else ""
+    return _ListPage(found[begin:end], following)
 
 
 def _by_evidence(site: Site, view: str) -> Node:
@@ -164,113 +302,6 @@ def _evidence_row(one: ResourceStats) -> list[Node]:
     ]
 
 
-MAX_TASK = 4_000
-"""Characters of a task."""
+VIEWS = (PageView(ADDRESS, _library),)
 
-
-def _search(site: Site, asked: PageRequest) -> PageBody:
-    """Search as an agent does, and show what every stage said."""
-    task, mode, kind = asked.get("task")[:MAX_TASK], asked.get("mode") or "auto", asked.get("kind") or "skill"
-    modes = list(MODES)
-    fields = [
-        h.label["Task ", h.input(type="search", name="task", value=task, maxlength=str(MAX_TASK), required=True)],
-        _choice("Mode", "mode", modes, mode),
-        _choice("Kind", "kind", [one.value for one in Kind], kind),
-        h.button(type="submit")["Search"],
-    ]
-    main: list[Node] = [
-        h.h1["Search"],
-        h.form(".line", method="get", action="/search", role="search")[fields],
-    ]
-    if task.strip():
-        found = find_skill(site.library, site.caller, task, kind=_kind(kind) or Kind.SKILL, mode=mode, limit=10)
-        main.append(_found(site, asked, task, found))
-    else:
-        main.append(h.p(".none")["Type a task as you would give it to an agent. Nothing of it is stored."])
-    return PageBody("Search", main, "search")
-
-
-def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    heads = ("resource", "confidence", "stage", "author", "why", "")
-    rows = [_match_row(asked, task, one, found) for one in found.lines]
-    stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]
-    return [
-        h.p[VERDICTS[found.verdict], " The nearest:" if found.verdict is Verdict.NONE and rows else None],
-        table(heads, rows, "Matches") if rows else None,
-        _further(found),
-        h.h2["Stages"],
-        h.ol[stages],
-        _correction(asked, task, found),
-        _learned(site, found),
-    ]
-
-
-def _match_row(asked: PageRequest, task: str, one: "Match", found: FoundSkills) -> list[Node]:
-    best = _best(found)
-    fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
-    button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]
-    sure = found.verdict is Verdict.SURE and one.ref == best
-    return [
-        [resource_link(one.ref, f"{one.ref}@{one.version}"), h.br, h.span(".none")[one_line(one.description, 160)]],
-        [f"{one.confidence:.2f} ", tag("sure", "good") if sure else None],
-        one.stage,
-        author_tag(one.author, one.by),
-        make_visible(one.why),
-        form(asked.session.csrf, action_path("learned"), button, fields=fields, **swapping()),
-    ]
-
-
-def _best(found: FoundSkills) -> str:
-    """Return the ref of the match that an agent is told to use, '' where there is none."""
-    return found.matches[0].ref if found.verdict is Verdict.SURE else ""
-
-
-def _further(found: FoundSkills) -> Node:
-    if found.verdict is not Verdict.CHOOSE or not found.further:
-        return None
-    choices = [h.li[resource_link(one.ref)] for one in found.further]
-    return h.section[h.h2["What else an agent may choose"], h.ul[choices]]
-
-
-def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    best = _best(found)
-    return h.section[
-        h.h2["This should have been"],
-        h.p(".none")[
-            with_code(
-                "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
-                " instead, and `evolvable learn tasks --measure` asks it."
-            )
-        ],
-        form(
-            asked.session.csrf,
-            action_path("learned"),
-            h.label["Resource ", h.input(type="text", name="right", required=True, placeholder="skill:pdf")],
-            h.button(type="submit")["Store the correction"],
-            fields={"task": task, "wrong": best},
-            class_="line",
-            **swapping(),
-        ),
-    ]
-
-
-def _learned(site: Site, found: FoundSkills) -> Node:
-    refs = [Ref.parse(one.ref) for one in found.matches[:3]]
-    tasks = [one for ref in refs for one in list_learned(site.library, site.caller, ref)]
-    rows = [
-        h.li[resource_link(one.ref), ": ", "not " if one.against else "", make_visible(one.task), f" ({one.source})"]
-        for one in [task for task in tasks if task.task][:12]
-    ]
-    return h.section[h.h2["Learned tasks of the first matches"], h.ul[rows]] if rows else None
-
-
-def _correct(site: Site, asked: PageRequest) -> str:
-    task, right, wrong = asked.get("task")[:MAX_TASK], Ref.parse(asked.get("right")), asked.get("wrong")
-    against = Ref.parse(wrong) if wrong and Ref.parse(wrong) != right else None
-    correct_task(site.library, site.caller, task, right, against)
-    return f"/search?task={quoted(task)}&kind={right.kind}"
-
-
-VIEWS = (PageView("/library", _library), PageView("/search", _search))
-
-ACTIONS = (PageAction("learned", _correct), *listing_budget.ACTIONS)
+ACTIONS: tuple[PageAction, ...] = listing_budget.ACTIONS

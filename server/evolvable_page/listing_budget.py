@@ -10,10 +10,11 @@ import htpy as h
 from htpy import Node
 
 from evolvable_page.layout import form, resource_link, shape, svg, table, with_code
+from evolvable_page.library_catalog import picked
 from evolvable_page.site import PageAction, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, quoted
 from evolvable_server import read_machine
-from evolvable_server.clients import ClientList, choose_collection, client_lists, measure_list
+from evolvable_server.clients import ClientList, choose_collection, client_lists, cut_lists, measure_list
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools.verbs import (
@@ -72,11 +73,16 @@ def draw_budget(site: Site, asked: PageRequest) -> Node:
 
 
 def draw_short(site: Site) -> Node:
-    """Return how full each list of Claude Code is, in a line with its bar."""
+    """Return how full each list is, in a line; those of Claude Code with a bar."""
     lists = _read(site)
-    if lists is None:
+    others = site.value(
+        "other lists",
+        lambda: cut_lists(site.library, read_machine(site.services.config.project)),
+        (site.library.store.sequence(),),
+    )
+    if lists is None or others is None:
         return h.p(".none")["The descriptions are being read; this page shows them by itself."]
-    if not lists:
+    if not lists and not others:
         return h.p[with_code("No client lists skills of the library. `evolvable setup` connects one.")]
     return [
         [
@@ -84,7 +90,7 @@ def draw_short(site: Site) -> Node:
             _bar(one.listing),
         ]
         for one in lists
-    ]
+    ] + [h.p[make_visible(other.text), "."] for other in others]
 
 
 def _read(site: Site) -> list[_Shown] | None:
@@ -227,6 +233,10 @@ def _back() -> Node:
 
 def _store(site: Site, asked: PageRequest) -> str:
     """Store which skills a collection has: those that were checked, and those that the form did not show."""
+    if "pick" in asked.fields:
+        chosen = [ref for ref, _ in picked(asked)]
+        add_to_collection(site.library, site.caller, asked.get("collection").strip(), chosen)
+        return ADDRESS
     name = asked.get("known") or asked.get("name").strip()
     wanted = {Ref.parse(text) for text in asked.fields.get("skill", ())}
     shown = {Ref.parse(skill.ref) for one in _read(site) or () for skill in one.skills}

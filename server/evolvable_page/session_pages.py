@@ -24,7 +24,7 @@ MAX_TEXT = 1_200
 """Characters that are shown of a piece."""
 
 
-def _listed(site: Site) -> SessionPage | None:
+def read_sessions(site: Site) -> SessionPage | None:
     """Return the sessions on this machine; they are read beside the page, which shows the last reading."""
     folders = read_machine(site.services.config.project).transcripts
     taken, foreign = site.library.store.backend.observations.taken, site.library.store.backend.transcript_rows.foreign
@@ -33,7 +33,7 @@ def _listed(site: Site) -> SessionPage | None:
 
 def _sessions(site: Site, asked: PageRequest) -> PageBody:
     """List the sessions that clients wrote down."""
-    found = _listed(site)
+    found = read_sessions(site)
     if found is None:
         body: Node = h.p["The sessions are being read; this page shows them by itself."]
     elif not found.sessions:
@@ -119,7 +119,7 @@ def _reviews(site: Site, session: str) -> Node:
 
 def _timeline(site: Site, session: str) -> Node:
     """Return what was said; the file is one of those that the list found, never one that an address names."""
-    listed = _listed(site)
+    listed = read_sessions(site)
     one = next((each for each in listed.sessions if each.session == session), None) if listed is not None else None
     if one is None:
         waits = "The sessions are being read; reload in a moment." if listed is None else ""

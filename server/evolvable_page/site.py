@@ -1,14 +1,13 @@
 """Answer requests of the local page: views that read, and actions that run one verb of the registry as the person."""
 
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import htpy as h
@@ -17,8 +16,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from evolvable_page.access import BodyTooLong, PageAccess, PageSession
-from evolvable_page.layout import Frame, PageBody, draw_page, with_code
+from evolvable_page.access import PageAccess, PageSession
+from evolvable_page.background import BackgroundValue
+from evolvable_page.guard import BodyTooLong
+from evolvable_page.layout import HOW_TO_DECIDE, MAY_READ, Frame, PageBody, draw_page, with_code
 from evolvable_page.text import make_visible
 from evolvable_server import ApproverKeys, Config, lock_of, read_library_config
 from evolvable_store import Actor, Signer
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 _SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", default=None)
 """Whose request this thread answers."""
 
+END_PATH = "/end"
+"""Where a browser signs out, also one that only reads."""
+
 MAX_FIELDS = 1_000
 """Fields of a form."""
 
@@ -52,58 +56,10 @@ _FILES = {
     "icon.svg": "image/svg+xml",
 }
 
-FIRST_SECONDS = 0.06
-"""How long a page waits for the first value of a computation."""
-
 MAX_VALUES = 64
 """Computations whose last value is kept."""
 
 Result = TypeVar("Result")
-
-
-class BackgroundValue(Generic[Result]):
-    """A value that takes long to compute: the last one is shown while a thread computes the next."""
-
-    def __init__(self, compute: Callable[[], Result], done: Callable[[], None], least_seconds: float = 5.0) -> None:
-        """done: called when a new value is there. least_seconds: between two computations."""
-        self._compute, self._done, self._least = compute, done, least_seconds
-        self._lock = threading.Lock()
-        self._value: Result | None = None
-        self._key: Hashable = None
-        self._began = -least_seconds
-        self._running = False
-        self._first = threading.Event()
-
-    def get(self, key: Hashable) -> Result | None:
-        """Return the last value, None before there is one. key: when it differs, the value is computed again.
-
-        The first value is waited for, but not for long: without JavaScript a page is not drawn again by itself.
-        """
-        self._begin(key)
-        self._first.wait(FIRST_SECONDS)
-        return self._value
-
-    def _begin(self, key: Hashable) -> None:
-        with self._lock:
-            stale = self._key != key and time.monotonic() - self._began >= self._least
-            if stale and not self._running:
-                self._running, self._key, self._began = True, key, time.monotonic()
-                threading.Thread(target=self._run, name="evolvable-page-value", daemon=True).start()
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        try:
-            self._value = self._compute()
-        except EvolvableError as error:
-            log.warning("%s", error)
-        except Exception:
-            log.exception("a value of the page could not be computed")
-        finally:
-            # However often it is asked for, it takes a twentieth of one processor.
-            self._least = max(self._least, 20 * (time.monotonic() - began))
-            self._running = False
-            self._first.set()
-            self._done()
 
 
 @dataclass(frozen=True)
@@ -160,6 +116,14 @@ View = Callable[["Site", PageRequest], "PageBody | str"]
 Action = Callable[["Site", PageRequest], str]
 
 
+class FormAgain(Exception):
+    """A form that was refused is shown again, with what the person wrote in it."""
+
+    def __init__(self, body: PageBody) -> None:
+        super().__init__(body.title)
+        self.body = body
+
+
 @dataclass(frozen=True, slots=True)
 class PageView:
     """A page that is read."""
@@ -170,7 +134,10 @@ class PageView:
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """What a form does: one verb of the registry. run returns the address of the page that shows the result."""
+    """What a form does: one verb of the registry. run returns the address of the page that shows the result.
+
+    It raises FormAgain where the person has to correct the form.
+    """
 
     verb: str
     run: Action
@@ -284,14 +251,24 @@ class Site:
     def draw(self, body: PageBody, session: PageSession) -> Response:
         """Return a page in its frame."""
         signed = session.signed.identity.via.partition(":")[2] if session.signed is not None else ""
-        frame = Frame(self.files, self.waiting(), session.csrf, self.locked, signed, self.left_out, self.added)
+        frame = Frame(
+            self.files,
+            self.waiting(),
+            session.csrf,
+            self.locked,
+            signed,
+            self.left_out,
+            self.added,
+            reads=not session.decides,
+            keeps=session.decides and bool(self.access.reading_origin),
+        )
         return HTMLResponse(draw_page(body, frame), body.status)
 
     def routes(self, views: Sequence[PageView], actions: Sequence[PageAction]) -> list[Route]:
         """Return the routes of these views and actions, of the files of the page, and of the end of a session."""
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
-            Route("/end", self._posting(self._end), methods=["POST"]),
+            Route(END_PATH, self._posting(self._end), methods=["POST"]),
             # Who reloads the page of a form that was refused.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
@@ -349,9 +326,16 @@ class Site:
             asked = PageRequest(request.path_params, fields, session)
             if not _same(asked.get("csrf"), session.csrf):
                 return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+            if not session.decides and request.url.path != END_PATH:
+                return await to_thread.run_sync(self._refused, _failure(Refused(MAY_READ, HOW_TO_DECIDE)), session)
             return await to_thread.run_sync(answer, asked)
 
         return posted
+
+    def _refused(self, body: PageBody, session: PageSession) -> Response:
+        answer = self._failed(body, session)
+        answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
+        return answer
 
     def _acting(self, run: Action, verb: str) -> Callable[[PageRequest], Response]:
         def acted(asked: PageRequest) -> Response:
@@ -360,15 +344,13 @@ class Site:
                 if verb:
                     _check_permission(asked.session, verb)
                 address = asked.session.answer_once(_form_hash(asked), lambda: run(self, asked))
+            except FormAgain as again:
+                return self._refused(again.body, asked.session)
             except EvolvableError as error:
-                answer = self._failed(_failure(error), asked.session)
-                answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
-                return answer
+                return self._refused(_failure(error), asked.session)
             except Exception:
                 log.exception("an action failed")
-                answer = self._failed(BROKEN_ACTION, asked.session)
-                answer.headers["hx-push-url"] = "false"
-                return answer
+                return self._refused(BROKEN_ACTION, asked.session)
             self.services.changed()
             return RedirectResponse(address, 303)
 

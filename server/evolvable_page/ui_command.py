@@ -4,13 +4,16 @@ import contextlib
 import signal
 import sys
 import threading
+import webbrowser
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
 from evolvable_page.app import PageServer
+from evolvable_page.kept_page import KeptPage, forwarding_page
 from evolvable_page.site import PageServices
 from evolvable_server import Config, PassphraseSigner, listen_address, plugins
 from evolvable_server.cli import CommandContext, command, paused_progress
@@ -28,16 +31,26 @@ PAGE = Identity(Principal.PERSON, "page")
 
 
 @command("ui")
-@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of 127.0.0.1 and ::1 [default: any free one].")
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of 127.0.0.1 and ::1; it is kept.")
 @click.option("--proposal", type=click.IntRange(min=1), help="Open this proposal of the inbox first.")
+@click.option("--open", "opening", is_flag=True, help="Start the browser, too.")
+@click.option("--forget", is_flag=True, help="Forget the page's name and port, and every browser that reads.")
 @click.option("--sign-in", "signing", is_flag=True, help="Let others sign in at the provider of your configuration.")
 @click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-For is believed.")
 def ui_command(
-    state: CommandContext, port: int, proposal: int | None, signing: bool, trusted_proxy: tuple[str, ...]
+    state: CommandContext,
+    port: int,
+    proposal: int | None,
+    opening: bool,
+    forget: bool,
+    signing: bool,
+    trusted_proxy: tuple[str, ...],
 ) -> None:
     """Open the local page: inbox, library, search, evolution, sessions, operations, health.
 
     Prints a link that opens the page once, in a browser of this machine. Enter prints a new one, Ctrl-C ends the page.
+    That browser decides until the page ends. The page leads to a second address, which stays the same: a browser that
+    knows it reads there for 30 days from its last use, also after later starts.
     What you do there is yours, as at this terminal. With --sign-in there is no link: people sign in at the OpenID
     provider that [sign_in] of your configuration names, and do what its grants say. That needs no terminal, so it can
     run as a service; SIGTERM ends it.
@@ -46,6 +59,11 @@ def ui_command(
         state.require_person("The local page")
         if trusted_proxy:
             raise click.UsageError("--trusted-proxy goes with --sign-in.")
+    elif opening or forget:
+        raise click.UsageError("--open and --forget do not go with --sign-in.")
+    if forget:
+        _forget(state.config().home)
+        return
     flow = _login_flow(state.config(), port) if signing else None
     with state.library(create=True) as (library, caller):
         start = "/"
@@ -57,8 +75,26 @@ def ui_command(
             return
         server = PageServer(services, port, start)
         threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
-        with paused_progress(), contextlib.suppress(KeyboardInterrupt):
-            server.serve(lambda: _print_link(state, server))
+        with contextlib.ExitStack() as files, paused_progress(), contextlib.suppress(KeyboardInterrupt):
+            server.serve(lambda: _ready(state, server, files if opening else None))
+
+
+def _forget(home: Path) -> None:
+    if not KeptPage(home).forget():
+        say("The page of this library has no name yet, and no browser reads it.")
+        return
+    say("Forgotten: the page's name and port, and every browser that reads. The next start chooses new ones.")
+    remark("A page that is open now answers nobody any more: end it with Ctrl-C.")
+
+
+def _ready(state: CommandContext, server: PageServer, files: contextlib.ExitStack | None) -> None:
+    """Print a link. files: has the browser opened, and removes at its end what the browser reads for that."""
+    _print_link(state, server)
+    if files is not None:
+        page = forwarding_page(server.services.library.store.home, server.access.new_link())
+        files.callback(page.unlink, missing_ok=True)
+        if not webbrowser.open(page.as_uri()):
+            remark("No browser could be started here. Open the link.")
 
 
 def _serve_with_sign_in(

@@ -69,6 +69,7 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
 def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     """Return where the clients have the person's own skills and commands, there or not."""
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
+    moved[homes.user / ".opencode"] = homes.user / ".config/opencode"  # the other is that of its projects
     skills = [moved.get(one.parent, one.parent) / one.name for one in skill_folders(homes.user)]
     return [*map(ClientFolder, skills), ClientFolder(homes.claude / COMMANDS, kind=Kind.PROMPT)]
 

@@ -41,12 +41,23 @@ MARKS = {
     "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
     "COPILOT_AGENT_SESSION_ID": "copilot",
     "COPILOT_CLI": "copilot",
+    "OPENCODE": "opencode",
+    "OPENCODE_PID": "opencode",
+    "QWEN_CODE": "qwen",
+    "QWEN_CODE_PROMPT_ID": "qwen",
+    "QWEN_CODE_SESSION_ID": "qwen",
+    "FACTORY_EXEC_TARGET_AUTONOMY": "droid",
+    "FACTORY_UPSTREAM_CLIENT_TYPE": "droid",
 }
 """Variables that the real clients set in the shells of their agents, and the client that each belongs to.
 
 Each was seen there; tests/data/client_shells says in which. Settings that people export themselves, such as
-CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
+CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks, nor is a name that no client owns, such as OpenCode's AGENT.
 """
+
+
+_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "COPILOT_AGENT_SESSION_ID", "QWEN_CODE_SESSION_ID")
+"""Variables in which a client gives its servers the name of its session, which its transcript has too."""
 
 
 def marked_client(environment: Mapping[str, str]) -> str | None:
@@ -162,7 +173,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         home=place,
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
-        session=client_session(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
+        session=client_session(next((env[name] for name in (SESSION, *_SESSIONS) if env.get(name)), None)),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
         # What thinks for us asks nobody in its turn, who would ask it again.
         judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
@@ -244,8 +255,9 @@ class Machine:
     """Where the clients of the person at this machine keep their settings.
 
     system: as sys.platform names it. user: the home folder. project: the folder that is open. programs: PATH.
-    claude, codex: the folders that CLAUDE_CONFIG_DIR and CODEX_HOME name. roaming, local: Windows' folders of settings.
-    settings: that of Linux. passed: what the sparsest client passes on of the environment to a server.
+    claude, codex, copilot, kimi: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME, COPILOT_HOME and KIMI_CODE_HOME name.
+    roaming, local: Windows' folders of settings. settings, data: those of Linux, for settings and for data. passed:
+    what the sparsest client passes on of the environment to a server.
     """
 
     system: str
@@ -254,15 +266,29 @@ class Machine:
     programs: str
     claude: Path | None
     codex: Path
+    copilot: Path
+    kimi: Path
     roaming: Path
     local: Path
     settings: Path
+    data: Path
     passed: Mapping[str, str]
 
     @property
     def transcripts(self) -> tuple[Path, ...]:
-        """The folders in which Claude Code and Codex keep what was said in their sessions."""
-        return (self.claude or self.user / ".claude") / "projects", self.codex / "sessions"
+        """The folders in which the clients keep what was said in their sessions."""
+        return (
+            (self.claude or self.user / ".claude") / "projects",
+            self.codex / "sessions",
+            self.copilot / "session-state",
+            self.data / "opencode",
+            *own_transcripts(self.user),
+        )
+
+
+def own_transcripts(user: Path) -> tuple[Path, ...]:
+    """Return the folders of transcripts that no variable moves: those of Qwen Code and Droid."""
+    return user / ".qwen/projects", user / ".factory/sessions"
 
 
 _PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")
@@ -286,9 +312,12 @@ def read_machine(
         programs=env.get("PATH", ""),
         claude=folder("CLAUDE_CONFIG_DIR", user) if env.get("CLAUDE_CONFIG_DIR") else None,
         codex=folder("CODEX_HOME", user / ".codex"),
+        copilot=folder("COPILOT_HOME", user / ".copilot"),
+        kimi=folder("KIMI_CODE_HOME", user / ".kimi-code"),
         roaming=folder("APPDATA", user / "AppData/Roaming"),
         local=folder("LOCALAPPDATA", user / "AppData/Local"),
         settings=folder("XDG_CONFIG_HOME", user / ".config"),
+        data=folder("XDG_DATA_HOME", user / ".local/share"),
         passed={name: env[name] for name in _PASSED if name in env},
     )
 

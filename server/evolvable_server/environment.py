@@ -6,7 +6,7 @@ A client waits for a hook, so this part of `config` imports next to nothing.
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from types import ModuleType
 
 PROJECTS = "evolvable-projects"
@@ -91,6 +91,20 @@ CLIENT = "client:"
 def bearer_session(bearer: str, session: str | None) -> str:
     """Return the session of a bearer's call: what the client names, behind the bearer, who begins as BEARERS do."""
     return f"{bearer}/{session}" if session else bearer
+
+
+_CLIENT_KEYS = {"FACTORY_API_KEY": "FACTORY_API_KEY", "OPENAI_API_KEY": "QWEN_CODE_SESSION_ID"}
+"""Keys with which a client pays its own model and that it hands to its servers, and by which variable that client is
+known: OPENAI_API_KEY is a person's own in others."""
+
+
+def drop_client_keys(environment: MutableMapping[str, str], needed: Collection[str]) -> None:
+    """Take the keys of clients' own models out of an environment, so that no child, log or report gets one.
+
+    needed: variables that the person's configuration names for the library's models.
+    """
+    for key in [key for key, mark in _CLIENT_KEYS.items() if environment.get(mark) and key not in needed]:
+        environment.pop(key, None)
 
 
 def client_session(session: str | None) -> str | None:

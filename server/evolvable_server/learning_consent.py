@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evolvable_server.client_folders import read_client_homes
-from evolvable_server.config import Config, is_person
+from evolvable_server.config import Config, is_person, own_transcripts
 from evolvable_server.person_config import account_home
 from evolvable_store import ADDRESS_FILE, read_regular, write_private
 from evolvable_store.errors import Refused
@@ -72,7 +72,8 @@ def transcript_places(config: Config) -> TranscriptPlaces:
         named = config.person.clients
         user = account
         claude, codex = (named.get(client) or account / f".{client}" for client in ("claude", "codex"))
-    return TranscriptPlaces(user, (claude / "projects", codex / "sessions"))
+    others = (user / ".copilot/session-state", user / ".local/share/opencode", *own_transcripts(user))
+    return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *others))
 
 
 def may_teach(config: Config, transcript: Path) -> bool:

@@ -4,9 +4,8 @@ import contextlib
 import functools
 import logging
 import os
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,6 +237,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     # Late: a server answers its first question without them.
     from evolvable_server.clients import strip_block
     from evolvable_tools.review import ReviewSettings
+    from evolvable_tools.sessions import find_transcript
 
     _, _, budget = budget_limits(config)
     machine = read_machine(config.project)
@@ -260,7 +260,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             budget,
             approval_policies(config),
             boot,
-            lambda session: _transcript(machine.transcripts, session),
+            lambda session: find_transcript(machine.transcripts, session),
             machine.user,
             lambda path: may_teach(config, path),
         )
@@ -314,14 +314,6 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
             floor = stricter_policies(floor, parse_policies(text))
     with naming_source(REVIEW_POLICY):
         return stricter_policies(floor, parse_policies(config.review_policy))
-
-
-def _transcript(folders: Sequence[Path], session: str) -> Path | None:
-    """Return the newest transcript whose name has a session's id in it, as both clients name theirs."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}", session):
-        return None
-    found = [path for folder in folders if folder.is_dir() for path in folder.rglob(f"*{session}.jsonl")]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:

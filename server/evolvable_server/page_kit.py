@@ -66,13 +66,14 @@ class PageParts:
     """What a part adds to the page. section: its name, its address and its title in the navigation.
 
     views, actions: made by `PageView` and `PageAction` of the kit. waiting: draws what waits for the person in the
-    inbox, nothing where nothing does.
+    inbox, nothing where nothing does. learn: draws what stands of it in the overview of Learn.
     """
 
     views: Sequence[Any]
     actions: Sequence[Any]
     section: tuple[str, str, str] | None = None
     waiting: Callable[[PageSite], Any] | None = None
+    learn: Callable[[PageSite], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

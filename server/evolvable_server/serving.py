@@ -28,6 +28,7 @@ from evolvable_server.app import (
 from evolvable_server.client_process import client_connection, shared_connection
 from evolvable_server.clients import add_client_log
 from evolvable_server.config import MEMORY_COPIES, SMALL, Config
+from evolvable_server.hooks import named_session
 from evolvable_server.index_worker import index_elsewhere
 from evolvable_server.learning_consent import consent
 from evolvable_server.mcp import (
@@ -212,7 +213,8 @@ class Serving:
             extensions=extensions,
             request_state_security=RequestStateSecurity(keys=[state_key(config.home)]) if state_key else None,
         )
-        sessions = CallSessions(None if shared else config.session, shared=shared)
+        named = partial(named_session, config.home, None if shared else connection)
+        sessions = CallSessions(None if shared else config.session, shared=shared, named=named)
         self.server.take_hints = lambda request: self._hints.take(conversation_of(client, request, sessions))
         settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
         small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix

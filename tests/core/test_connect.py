@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_server.clients import config_files, json_edit
+from evolvable_server.clients.client import usual_entry
 from evolvable_server.clients.registration import configuration_entry
 from evolvable_server.clients.registry import CLIENTS
 from evolvable_server.config import read_machine
+from evolvable_store import load_yaml
 
 JSON_CLIENTS = [name for name in CLIENTS if name != "codex"]
 
@@ -66,7 +69,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """A machine on which no client's own command is installed."""
     line = CommandLine(tmp_path)
     monkeypatch.chdir(line.project)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     return line
@@ -96,7 +99,7 @@ def given_file(run: CommandLine, client: str, text: str) -> Path:
 def entry_in(path: Path, client: str) -> Any:
     text = path.read_text(encoding="utf-8")
     values: Any = tomllib.loads(text) if path.suffix == ".toml" else json_edit.parse_jsonc(text).root.value
-    return values[CLIENTS[client].table]["evolvable"]
+    return usual_entry(values[CLIENTS[client].table]["evolvable"])
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -105,7 +108,10 @@ def test_an_absent_file_is_made_with_the_absolute_path_of_this_program(run: Comm
 
     entry = entry_in(file_of(run, client), client)
     assert Path(entry["command"]).is_file() and Path(entry["command"]).is_absolute()
-    assert entry["args"][-1] == "serve" and entry["env"] == {"EVOLVABLE_HOME": str(run.home)}
+    assert entry["args"][-1] == "serve" and entry["env"] == {
+        **CLIENTS[client].environment,
+        "EVOLVABLE_HOME": str(run.home),
+    }
     assert "is connected" in said.out and "Check:" in said.out
 
 
@@ -159,7 +165,7 @@ def test_a_program_that_is_installed_for_good_is_connected(run: CommandLine, how
 def test_the_usual_library_is_not_named(run: CommandLine, client: str) -> None:
     run("--home", run.user / ".evolvable", "connect", client)
 
-    assert "env" not in entry_in(file_of(run, client), client)
+    assert "EVOLVABLE_HOME" not in entry_in(file_of(run, client), client).get("env", {})
 
 
 def test_codex_is_told_to_wait_for_the_server(run: CommandLine) -> None:
@@ -469,3 +475,59 @@ def test_a_link_that_a_repository_brings_is_not_written_through(run: CommandLine
     (run.project / ".cursor/mcp.json").symlink_to(run.user / "planted.json")
     assert "leads out of the repository" in run("connect", "cursor", "--scope", "project", code=1).err
     assert not (run.user / "planted.json").exists()
+
+
+def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    path = evolvable.user / ".qwen/settings.json"
+    path.parent.mkdir()
+    before = '{\n  "theme": "Ayu",\n  "mcpServers": {},\n  "$version": 4\n}\n'
+    path.write_text(before, encoding="utf-8")
+
+    evolvable("connect", "qwen")
+    assert "trust" not in json.loads(path.read_text("utf-8"))["mcpServers"]["evolvable"]
+    evolvable("connect", "qwen", "--trust")
+    assert json.loads(path.read_text("utf-8"))["mcpServers"]["evolvable"]["trust"] is True
+    evolvable("connect", "qwen")
+    assert json.loads(path.read_text("utf-8"))["mcpServers"]["evolvable"]["trust"] is True
+    evolvable("disconnect", "qwen")
+    assert path.read_text("utf-8") == before
+    refused = evolvable("connect", "droid", "--trust", code=None)
+    assert refused.code == 1 and "cannot say that its tools run unasked" in refused.err
+
+
+def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_says_otherwise(run: CommandLine) -> None:
+    path = file_of(run, "copilot")
+    run("connect", "copilot")
+    entry = entry_in(path, "copilot")
+    assert (entry["type"], entry["tools"], entry["env"]["EVOLVABLE_TOOLSETS"]) == ("local", ["*"], "small")
+
+    text = path.read_text(encoding="utf-8").replace('"EVOLVABLE_TOOLSETS": "small"', '"MINE": "1"')
+    path.write_text(text, encoding="utf-8")
+    run("connect", "copilot")
+    assert path.read_text(encoding="utf-8") == text
+    run("disconnect", "copilot")
+    run("connect", "copilot", "--env", "EVOLVABLE_TOOLSETS=off")
+    assert entry_in(path, "copilot")["env"]["EVOLVABLE_TOOLSETS"] == "off"
+
+
+def test_an_unknown_client_gets_the_entry_to_paste_in_three_forms(run: CommandLine) -> None:
+    shown = run("connect", "zed", "--name", "mine", "--env", 'A=say "hi": \\ü', code=2)
+    assert "'zed' is none of the clients that are known: claude-code, codex" in shown.err
+
+    usual, listed, yaml = (
+        part.split("\n\n", 1)[1] for part in re.split(r"(?m)^(?=JSON with|YAML with)", shown.out)[1:]
+    )
+    entry = json.loads(usual)["mcpServers"]["mine"]
+    assert entry["args"][-1] == "serve" and entry["env"] == {"EVOLVABLE_HOME": str(run.home), "A": 'say "hi": \\ü'}
+    other = json.loads(listed)["mcp"]["mine"]
+    assert other["command"] == [entry["command"], *entry["args"]] and other["environment"] == entry["env"]
+    (one,) = load_yaml(yaml).value["mcpServers"]
+    assert one == {"name": "mine", "type": "stdio", **entry}
+    assert not list(run.user.rglob("*.json"))
+
+
+def test_an_unknown_client_is_refused_in_json_without_a_text_on_the_output(run: CommandLine) -> None:
+    shown = run("connect", "zed", "--json", code=2)
+    assert '"mcpServers"' in shown.err and '"mcpServers"' not in shown.out
+    assert run("disconnect", "zed", code=2).out == ""

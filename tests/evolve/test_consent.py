@@ -225,6 +225,8 @@ async def test_evolve_start_over_mcp_runs_nothing_unasked(tmp_path: Path, monkey
             for tool, more in (("evolve_measure", {"executors": [executor]}), ("evolve_plan", {"executor": executor})):
                 ran = await client.call_tool(tool, spends | more)
                 assert ran.is_error and "Nothing was started" in ran.content[0].text
+            ran = await client.call_tool("try_skill", {"skill": "pdf", "executor": executor, "prompts": ["Do it."]})
+            assert ran.is_error and ran.content[0].text
         ran = await client.call_tool("evolve_continue", {})
         assert ran.is_error and "a person starts it" in ran.content[0].text
     assert not owned.exists()

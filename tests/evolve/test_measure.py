@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from pydoc_data.topics import topics
 
 import pytest
 from command_line import CommandLine
@@ -22,6 +23,7 @@ from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left
 from evolvable_evolve.evolution.statistics.staged_test import stratified_permutation_p_value
 from evolvable_evolve.evolution.task import Split
 from evolvable_evolve.evolution.tasks.reader import read_taskset
+from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
@@ -32,7 +34,7 @@ from evolvable_tools.library import Library
 PERSON = Caller(Actor.HUMAN, None)
 HOST = HostContext({})
 SIMULATED = {"kind": "simulated"}
-ABOUT = b"---\nname: forms\ndescription: Tasks.\n---\n"
+ABOUT = b"---\nname: forms\ndescription: Tasks.\nalike: only-words\n---\n"
 WORDS = {"helps": "rule: iso", "harms": "rule: bad", "idle": "Say hello."}
 
 
@@ -104,6 +106,10 @@ def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_p
     assert len(sealed.opened_for) >= 1 and state.candidates[state.verdict["candidate"]].name == "c1"
     worse, better = state.verdict["p_worse"], state.verdict["p"]
     assert state.verdict["p_two_sided"] == pytest.approx(min(1.0, 2 * min(worse, better)))
+    words = {"PROMOTE": "helps (+", "HARMFUL": "harms (-", "NOT SUPPORTED": "makes no difference of more than"}
+    answer = verdict_line(state, ())
+    assert answer.startswith(f"forms {words[verdict]}"), answer
+    assert ("Worse in validation: " in answer) == (verdict == "HARMFUL")
 
 
 @pytest.mark.process
@@ -267,7 +273,7 @@ def test_where_both_arms_miss_as_many_every_missing_trial_counts_as_failed_too()
 
 
 def test_a_plan_shows_a_band_of_power_and_what_more_tasks_or_repeats_would_buy():
-    plan = make_plan(read_taskset("forms", {"tasks.jsonl": lines("forms", 80)}), noise=0.2)
+    plan = make_plan(read_taskset("forms", {"tasks.jsonl": lines("forms", 80), "ENVIRONMENT.md": ABOUT}), noise=0.2)
 
     rows = {row.gain: row for row in plan.power}
     assert plan.claim == "tasks like these" and plan.repeats == 2 and plan.noise_measured
@@ -297,7 +303,8 @@ def test_a_search_without_hope_says_how_little_chance_is_left():
 def test_anyone_may_plan_without_an_executor(tmp_path):
     evolvable = CommandLine(tmp_path)
     table = evolvable.project / "sums.csv"
-    table.write_text("q,a\n" + "".join(f"What is {n} and {n}?,{2 * n}\n" for n in range(60)), encoding="utf-8")
+    texts = [" ".join(text.split()[:40]).replace('"', "'") for text in list(topics.values())[:60]]  # no two alike
+    table.write_text("q,a\n" + "".join(f'"{text}",{n}\n' for n, text in enumerate(texts)), encoding="utf-8")
     evolvable("init", "--yes")
     evolvable("taskset", "import", table, "--question", "q", "--answer", "a")
     shown = evolvable("evolve", "plan", "environment:sums").out

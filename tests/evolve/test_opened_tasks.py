@@ -24,6 +24,9 @@ from evolvable_store.errors import InvalidArgument, LibraryCorrupt
 LONG = "The harbour office of the northern town keeps a ledger of every ship that leaves in autumn; name the {} one."
 
 
+ONLY_WORDS = b"---\nname: made\nalike: only-words\n---\n"
+
+
 def made(*prompts: str, **more: str):
     lines = [
         {"id": f"t{n}", "prompt": text, "expected": "7", "split": "test", **more} for n, text in enumerate(prompts)
@@ -54,8 +57,9 @@ def test_a_set_has_one_look_more_than_the_most_of_its_tasks_and_what_was_not_ope
 
     assert look_at(tmp_path, made("Add 4 and 5.")) == 2
     assert look_at(tmp_path, made("Add 4 and 5.", "Add 2 and 3.")) == 4
-    assert look_at(tmp_path, made("Add 6 and 7.")) == 1
-    assert opened_before(tmp_path, made("Add 6 and 7.", "Add 2 and 3.").tasks, {}) == ["t1"]
+    assert look_at(tmp_path, made("Take 6 from 7.")) == 1
+    mixed = made("Name the capital of Chile.", "Add 2 and 3.")
+    assert opened_before(tmp_path, mixed, mixed.tasks) == ["t1"]
 
 
 def test_the_looks_of_another_library_come_along_and_hostile_lines_are_skipped(tmp_path):
@@ -154,19 +158,25 @@ def test_the_alpha_of_all_looks_together_stays_at_five_percent():
 
 
 def test_alike_tasks_are_one_group_and_a_persons_names_can_join_groups_and_not_part_them():
-    texts = {"a": LONG.format("third"), "b": LONG.format("fifth"), "c": "Add 2 and 3.", "d": "Add 2 and 4."}
+    texts = {"a": LONG.format("third"), "b": LONG.format("fifth"), "c": "Add 2 and 3.", "d": "Take 2 from 4."}
 
     assert find_groups(texts) == {"a": "a", "b": "a", "c": "c", "d": "d"}
-    assert find_groups(texts | {"e": "Now add 2 and 4, please."})["e"] == "d"
+    assert find_groups(texts | {"e": "Now take 2 from 4, please."})["e"] == "d"
     assert find_groups(texts, {"a": "x", "b": "y", "c": "x"}) == {"a": "a", "b": "a", "c": "a", "d": "d"}
 
 
 def test_a_group_is_dealt_to_one_part_of_the_set():
     lines = [
-        {"id": f"t{n}", "prompt": f"Question {n} of page {n // 5}", "expected": "7", "group": f"page {n // 5}"}
+        {
+            "id": f"t{n}",
+            "prompt": f"Question {n} of page {n // 5}",
+            "expected": "7",
+            "group": f"page {n // 5}",
+        }
         for n in range(100)
     ]
-    taskset = read_taskset("made", {"tasks.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode()})
+    files = {"tasks.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode(), "ENVIRONMENT.md": ONLY_WORDS}
+    taskset = read_taskset("made", files)
 
     parts = {task.group: {one.split for one in taskset.tasks if one.group == task.group} for task in taskset.tasks}
     assert len(parts) == 20 and all(len(splits) == 1 for splits in parts.values())

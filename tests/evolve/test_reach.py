@@ -33,7 +33,8 @@ def words(val: int, test: int, groups: int = 0):
             prompt = f"{random.Random(f'{split}{n}').getrandbits(200):x}"
             group = {"group": f"g{n % groups}"} if groups and split == "test" else {}
             lines.append({"id": f"{split}-{n}", "prompt": prompt, "expected": f"{n}x", "split": split, **group})
-    return read_taskset("words", {"tasks.jsonl": "\n".join(map(json.dumps, lines)).encode()})
+    about = b"---\nname: words\nalike: only-words\n---\n"
+    return read_taskset("words", {"tasks.jsonl": "\n".join(map(json.dumps, lines)).encode(), "ENVIRONMENT.md": about})
 
 
 @pytest.mark.process

@@ -30,7 +30,7 @@ from evolvable_evolve.rounds.diagnosis import ProposalSign, TraceDiagnosis, diag
 from evolvable_evolve.rounds.pool import decide_trial, list_pool, start_trial
 from evolvable_evolve.rounds.round_source import TrialSource
 from evolvable_evolve.rounds.round_state import LEDGER, fold_rounds
-from evolvable_evolve.rounds.service import round_state, run_round
+from evolvable_evolve.rounds.service import read_rounds, run_round
 from evolvable_evolve.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
@@ -138,7 +138,7 @@ def test_a_round_without_a_model_keeps_the_traces_for_the_next_one(library, sess
         second = run_round(library, PERSON, sessions.settings(thinker=model))
     assert second.retained == {"repeated-failure": 3} and len(api.asked) == 3
     assert [one.action for one in second.changes] == ["refine"]
-    assert round_state(library).failures.most_common(1)[0][1] == 3, "a trace is counted once"
+    assert read_rounds(library).failures.most_common(1)[0][1] == 3, "a trace is counted once"
 
 
 @pytest.mark.process
@@ -189,7 +189,7 @@ def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library,
             run_round(opened, PERSON, config)
             about = [(one.ref, one.reason) for one in proposal_inbox.list_waiting(opened)]
             trials = [(one.ref, one.state, one.reason) for one in list_pool(opened, ended=True).trials]
-            return round_state(opened).plain(), about, trials
+            return read_rounds(opened).plain(), about, trials
 
     sessions.moment = library.store.clock()
     with RoundModel(answers) as api, asking(api) as model:
@@ -199,7 +199,7 @@ def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library,
         with Library.open(whole) as opened:
             opened.store.clock = lambda: sessions.moment
             run_round(opened, PERSON, config)
-            expected = round_state(opened).plain()
+            expected = read_rounds(opened).plain()
         records = len(read_ledger(whole / LEDGER))
         assert {one["action"] for one in expected["evolved"].values()} == {"refine", "hold"} and records > 10
         outcomes = []

@@ -23,9 +23,13 @@ from evolvable_tools.verbs import proposal_inbox
 
 PERSON = Caller(Actor.HUMAN, None)
 CASES = {case.name: case for case in labelled_cases()}
-WORDS = ("Save changes before leaving", "Delete the whole folder", "Send the report", "Print two pages")
+WORDS = (
+    "Save all of your changes before you leave",
+    "Delete everything below the folder that was chosen",
+    "Send the yearly report to whoever asked for it",
+    "Print only the pages with a picture on them",
+)
 FORMAL = "Wrong, we always use the formal address in dialogs."
-NEEDS = "a judge needs 3 known good and bad answers, and all sessions together have {}"
 
 
 @pytest.fixture
@@ -57,16 +61,6 @@ def categories(draft: SessionDraft) -> Counter[str]:
     return Counter(task.category for task in draft.taskset.tasks)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_judge_that_cannot_be_calibrated_is_left_out_with_a_sentence(library, tmp_path, count):
-    paths = [corrected(tmp_path, f"s{n}", WORDS[n]) for n in range(count)]
-    repairs = [CASES[f"repair-{n}"].write(tmp_path) for n in range(2)]
-    draft = drafted(library, *paths, *repairs)
-
-    assert len(draft.found) == 2 and draft.left_out == {NEEDS.format(count): count}
-    assert {task.scorer.type for task in draft.taskset.tasks} == {"command"}
-
-
 def test_judges_of_three_sessions_are_calibrated_by_the_answers_of_all(library, tmp_path):
     draft = drafted(library, *(corrected(tmp_path, f"s{n}", WORDS[n]) for n in range(3)))
 
@@ -79,8 +73,6 @@ def test_sessions_that_asked_the_same_give_one_task_with_the_answers_of_all(libr
     """The same wrong answer counts once; answers to other prompts are wrong here and fill what is missing."""
     said = [("Du: Save", f"Sie: Save ({n})") for n in range(3)]
     same = [corrected(tmp_path, f"s{n}", WORDS[0], answers=pair) for n, pair in enumerate(said)]
-    alone = drafted(library, *same)
-    assert alone.left_out == {NEEDS.format(1): 1}
     draft = drafted(library, *same, corrected(tmp_path, "other", WORDS[1]))
     first, second = draft.taskset.tasks
 
@@ -198,7 +190,10 @@ def test_sessions_become_a_task_set_that_passes_its_check_and_can_be_measured(tm
         "taskset", "from-sessions", *paths, "--limit", "100", "--name", "texts", "--json", stdin="y\n"
     ).json
     evolvable("inbox", "approve", found["proposal"], stdin="y\n")
-    check = evolvable("taskset", "check", "environment:texts", "--json").json
+    about = tmp_path / "ENVIRONMENT.md"
+    about.write_text("---\nname: texts\ndescription: Dialogs.\nalike: only-words\n---\n", encoding="utf-8")
+    evolvable("update", "environment:texts", "-m", "other texts each", "--file", f"ENVIRONMENT.md={about}")
+    check = evolvable("taskset", "check", "environment:texts", "--json", stdin="y\n").json
     assert check["passes"] and sum(check["sizes"].values()) == 26 and found["shortage"] == ""
     assert found["left_out"] == {"its check does not tell the files before and after the work apart": 1}
     assert not {one["rule"] for one in check["remarks"]} & {"rare-category", "no-tasks", "judge-uncalibrated"}

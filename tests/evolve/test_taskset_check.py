@@ -17,6 +17,7 @@ from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
 from evolvable_evolve.evolution.tasks.reader import read_taskset
 from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
 
+ABOUT = b"---\nname: sums\ndescription: Sums.\nalike: only-words\n---\n"
 SPLITS = ["train"] * 15 + ["val"] * 20 + ["test"] * 40
 
 
@@ -30,7 +31,7 @@ def sums(count=75, **fields):
 
 
 def checked(records, looks=0, repeats=0, **files):
-    data = {"tasks.jsonl": "\n".join(map(json.dumps, records)).encode()}
+    data = {"tasks.jsonl": "\n".join(map(json.dumps, records)).encode(), "ENVIRONMENT.md": ABOUT}
     taskset = read_taskset("sums", data | {p: t.encode() for p, t in files.items()})
     return asyncio.run(check_taskset(taskset, looks=looks, repeats=repeats))
 
@@ -68,10 +69,12 @@ def test_a_sound_task_set_passes_and_says_what_it_could_show():
     assert found.sizes == {"train": 15, "val": 20, "test": 40}
     assert found.scorers == {"numeric_strict": 75}
     assert found.detectable == smallest_gain(PowerDesign.of(40, 2)) < smallest_gain(PowerDesign.of(40, 1))
-    assert "40 test tasks, each run 2 times, find a true gain of" in found.remarks[-1].text
-    taskset = read_taskset("sums", {"tasks.jsonl": "\n".join(map(json.dumps, sums())).encode()})
+    [told] = [one.text for one in found.remarks if "each run 2 times" in one.text]
+    assert "40 test tasks, each run 2 times, find a true gain of" in told
+    files = {"tasks.jsonl": "\n".join(map(json.dumps, sums())).encode(), "ENVIRONMENT.md": ABOUT}
+    taskset = read_taskset("sums", files)
     assert found.detectable == make_plan(taskset).detectable, "one figure, whoever is asked"
-    assert "of which 14% of the results differ from one run to the next" in found.remarks[-1].text
+    assert "of which 14% of the results differ from one run to the next" in told
 
 
 def test_every_look_before_makes_the_test_blunter():
@@ -272,9 +275,11 @@ def evolvable(tmp_path):
 
 
 def written(evolvable, records):
-    path = evolvable.project / "tasks.jsonl"
-    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    return path
+    folder = evolvable.project / "tasks"
+    folder.mkdir(exist_ok=True)
+    (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    (folder / "ENVIRONMENT.md").write_bytes(ABOUT)
+    return folder
 
 
 def test_check_says_by_its_exit_code_whether_anything_may_be_spent(evolvable):
@@ -306,12 +311,12 @@ def test_splits_are_shown_and_written_down_and_listed_without_what_is_asked(evol
 
 def test_the_task_sets_of_the_library_are_listed_checked_and_split(evolvable):
     about = evolvable.project / "ENVIRONMENT.md"
-    about.write_text("---\nname: sums\ndescription: Sums.\n---\n\nSums.\n", encoding="utf-8")
+    about.write_bytes(ABOUT)
     tasks = written(evolvable, [{k: v for k, v in record.items() if k != "split"} for record in sums()])
     evolvable("init", "--yes")
     evolvable(
         *("update", "environment:sums", "--create", "-m", "sums"),
-        *("--file", f"ENVIRONMENT.md={about}", "--file", f"tasks.jsonl={tasks}"),
+        *("--file", f"ENVIRONMENT.md={about}", "--file", f"tasks.jsonl={tasks / 'tasks.jsonl'}"),
     )
     assert "environment:sums" in (listed := evolvable("taskset", "list").out) and " 75 " in listed
     assert evolvable("taskset", "check", "environment:sums").code == 0

@@ -36,7 +36,8 @@ from evolvable_tools.verbs import edit
 def lines(*records, **files):
     """The files of a task set: its tasks as lines, and others by path."""
     text = "\n".join(record if isinstance(record, str) else json.dumps(record) for record in records)
-    return {"tasks.jsonl": text.encode("utf-8", "surrogatepass")} | {
+    about = b"---\nname: sums\nalike: only-words\n---\n"  # sums that are no two of one kind
+    return {"tasks.jsonl": text.encode("utf-8", "surrogatepass"), "ENVIRONMENT.md": about} | {
         path: data.encode() for path, data in files.items()
     }
 
@@ -273,7 +274,7 @@ def test_what_the_search_gets_holds_no_test_row_nor_its_files(taskset):
     open_, test = hold_out_test(taskset)
 
     assert [one.id for one in (*open_.train, *open_.val)] == ["t0", "t1"]
-    assert sorted(open_.files) == ["check.py", "in/0/a.txt", "in/1/a.txt"]
+    assert sorted(open_.files) == ["ENVIRONMENT.md", "check.py", "in/0/a.txt", "in/1/a.txt"]
     assert test.size == 2
     for shown in (repr(test), repr(open_), str(vars(SealedTest)), str(dir(test))):
         assert "t2" not in shown

@@ -56,6 +56,24 @@ def put_into_trash(machine: CommandLine, name: str, number: int, at: float) -> N
         Trash(machine.home).put(opened / name, Path("/home/ada-king/.claude/skills"), name, at)
 
 
+ASKED = (
+    *("Count the legs of a spider.", "How old must a voter be?", "In which month does winter begin?", "五と二の和は？"),
+    *(
+        "Which prime comes after eleven?",
+        "Round pi to a whole.",
+        "Tell the players of a chess game.",
+        "Zähle die Finger.",
+    ),
+    *(
+        "Wheels on a tricycle?",
+        "What number do all clocks begin with?",
+        "Combien de jours a la semaine ?",
+        "Name a square.",
+    ),
+)
+"""Questions that are no two of one kind."""
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     """A machine with transcripts, trash, a used collection and a task set."""
@@ -72,8 +90,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     line("collection", "add", "a-collection-with-a-name-that-is-long", "golang-error-wrapping")
     line("collection", "use", "work")
     tasks = [
-        {"id": f"task-{number}", "prompt": f"What is {number}?", "expected": str(number), "category": "日本語の足し算"}
-        for number in range(12)
+        {"id": f"task-{number}", "prompt": asked, "expected": str(number), "category": "日本語の足し算"}
+        for number, asked in enumerate(ASKED)
     ]
     (line.project / "sums.jsonl").write_text("\n".join(map(json.dumps, tasks)), encoding="utf-8")
     return line

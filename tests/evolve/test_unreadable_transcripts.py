@@ -15,22 +15,27 @@ from evolvable_tools.library import Library
 from evolvable_tools.sessions.parser import list_sessions, outline, read_session
 from evolvable_tools.sessions.session import NoTranscript, UnreadableMessages
 
-QWEN = session_id("qwen")
+FOREIGN = session_id("foreign")
 
 
-def qwen_line(kind: str, role: str, *parts: Mapping[str, Any], number: int = 0) -> dict[str, Any]:
-    """A line as Qwen Code writes it: the envelope of Claude Code, the text in parts."""
-    about = {"uuid": session_id(f"{kind}{number}"), "parentUuid": None, "sessionId": QWEN, "cwd": "/home/dev/project"}
+def foreign_line(kind: str, role: str, *parts: Mapping[str, Any], number: int = 0) -> dict[str, Any]:
+    """A line as no known client writes it: the envelope of Claude Code, the text in fragments."""
+    about = {
+        "uuid": session_id(f"{kind}{number}"),
+        "parentUuid": None,
+        "sessionId": FOREIGN,
+        "cwd": "/home/dev/project",
+    }
     at = {"timestamp": f"2026-11-28T02:17:{number:02}.000Z", "version": "0.24.4", "gitBranch": "master"}
-    return {**about, **at, "type": kind, "message": {"role": role, "parts": list(parts)}}
+    return {**about, **at, "type": kind, "message": {"role": role, "fragments": list(parts)}}
 
 
 CHAT = [
-    qwen_line("user", "user", {"text": "No, always use tabs in this project."}, number=1),
-    {**qwen_line("system", "system", number=2), "subtype": "ui_telemetry", "message": None},
-    qwen_line("assistant", "model", {"functionCall": {"id": "call_1", "name": "shell", "args": {}}}, number=3),
-    qwen_line("tool_result", "user", {"functionResponse": {"id": "call_1", "response": {"output": "1"}}}, number=4),
-    qwen_line("assistant", "model", {"text": "Done."}, number=5),
+    foreign_line("user", "user", {"text": "No, always use tabs in this project."}, number=1),
+    {**foreign_line("system", "system", number=2), "subtype": "ui_telemetry", "message": None},
+    foreign_line("assistant", "model", {"functionCall": {"id": "call_1", "name": "shell", "args": {}}}, number=3),
+    foreign_line("tool_result", "user", {"functionResponse": {"id": "call_1", "response": {"output": "1"}}}, number=4),
+    foreign_line("assistant", "model", {"text": "Done."}, number=5),
 ]
 
 
@@ -114,7 +119,7 @@ def test_the_commands_and_the_queue_say_which_transcript_they_refuse(tmp_path: P
 
     refused = evolvable("review", chat, code=None)
     assert refused.code != 0 and "'chat.jsonl' has the lines of a transcript of claude-code, but" in refused.err
-    assert enqueue(str(evolvable.home), {"session_id": QWEN, "transcript_path": str(chat)})
+    assert enqueue(str(evolvable.home), {"session_id": FOREIGN, "transcript_path": str(chat)})
     (queued,) = evolvable("review", "--queue", "--json").json["reviews"]
     assert "have no text that can be read" in queued["why"] and queued["review_id"] is None
     shown = evolvable("taskset", "from-sessions", chat, "--dry-run", "--no-try").out

@@ -50,6 +50,7 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
         "evolve_start": (True, True),
         "evolve_continue": (True, True),
         "evolve_measure": (True, True),
+        "try_skill": (True, True),
         "evolve_plan": (True, True),
         "evolve_adopt": (True, False),
     }

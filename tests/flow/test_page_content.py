@@ -36,11 +36,12 @@ HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 
 OURS = """html head meta title link script body a header nav strong main footer p form input button h1 h2 h3 div section
     article aside span code pre ins del blockquote q ul ol li dl dt dd label textarea select option table caption thead
-    tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr"""
+    tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr noscript datalist"""
 ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex role for open selected
     required maxlength placeholder autocomplete spellcheck rows scope start width height x y x1 y1 x2 y2 cx cy r d
-    viewbox transform text-anchor datetime data-live data-of disabled hidden form defer hx-boost hx-target hx-select
-    hx-swap aria-label aria-current aria-hidden aria-keyshortcuts"""
+    viewbox transform text-anchor datetime data-head data-live data-of disabled hidden form defer hx-boost hx-target
+    hx-select hx-swap hx-get hx-trigger reversed hx-replace-url checked formaction list aria-label aria-current
+    aria-hidden aria-keyshortcuts"""
 ALLOWED, NAMES = frozenset(OURS.split()), frozenset(ATTRIBUTES.split())
 """The elements and attributes that our own pages are made of."""
 
@@ -127,6 +128,8 @@ def test_every_string_of_the_attack_collection_is_shown_and_does_nothing(page: P
         "/library?q=%3Cscript%3E",
         "/search?task=" + "%3Cscript%3E+hostile+other",
         "/operations",
+        "/",
+        "/learn",
         "/operations?session=%22%3E%3Cscript%3E",
         f"/sessions/{session_id('told')}",
         "/evolution/20260101-000000-abcd",
@@ -186,14 +189,18 @@ def test_a_link_shows_the_host_that_it_leads_to_and_no_image_is_loaded() -> None
     assert make_visible("a\u00adb\r\nc") == "a⟦U+00AD⟧b\nc"
 
 
-def test_a_version_is_restored_and_every_author_has_a_letter_in_the_lane(page: PagePlace) -> None:
+def test_a_version_is_restored_and_every_author_has_a_letter_in_the_timeline(page: PagePlace) -> None:
     page.create("laned", "first")
     for text in ("second", "third"):
         page.post("/do/inbox-approve", number=page.propose("laned", text))
     refused = page.propose("laned", "fourth", "never mind")
     page.post("/do/inbox-reject", number=refused)
     shown = page.get("/resource/skill:laned").text
-    assert "3 versions, oldest first; 1 refused proposals" in shown and f'href="/inbox/{refused}"' in shown
+    assert "3 versions, 1 refused proposal" in shown and f'href="/inbox/{refused}"' in shown
+    assert shown.count('class="letter"') == 3 and shown.index(f"/inbox/{refused}") < shown.index('id="version-3"')
+    changed = page.get("/resource/skill:laned?to=2").text
+    entry = changed.partition('id="version-2"')[2].partition('id="version-1"')[0]
+    assert 'class="diff"' in entry and changed.count('class="diff"') == 1
     assert page.post("/do/restore", ref="skill:laned", version=1, expected=2).status == 409
     assert page.post("/do/restore", ref="skill:laned", version=1, expected=3).status == 303
     head = page.library.store.head(Ref.parse("skill:laned"))
@@ -223,7 +230,7 @@ def test_a_correction_in_the_search_is_a_learned_task_of_the_person(page: PagePl
     for name in ("invoices", "receipts"):
         page.create(name, f"How to read {name}.")
     task = "read the totals of scanned supplier paperwork"
-    assert "Stages" in page.get("/search?task=" + task.replace(" ", "+")).text
+    assert "How the search came to it" in page.get("/search?task=" + task.replace(" ", "+")).text
     page.post("/do/learned", task=task, right="skill:receipts", wrong="skill:invoices")
     learned = page.library.store.backend.learned
     heads = {head.id: head.name for head in page.library.store.heads()}

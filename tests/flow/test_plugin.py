@@ -36,7 +36,7 @@ def hooks_of(client: str) -> list[tuple[str, dict]]:
 
 
 def test_every_manifest_has_the_version_of_the_package():
-    market, registry = read(".claude-plugin/marketplace.json"), read("server.json")
+    market = read(".claude-plugin/marketplace.json")
     said = {
         "installed": importlib.metadata.version("evolvable"),
         "claude": read("plugins/evolvable/.claude-plugin/plugin.json")["version"],
@@ -44,19 +44,40 @@ def test_every_manifest_has_the_version_of_the_package():
         "desktop": read("plugins/desktop/manifest.json")["version"],
         "marketplace": market["metadata"]["version"],
         "marketplace's plugin": market["plugins"][0]["version"],
-        "registry": registry["version"],
-        "registry's package": registry["packages"][0]["version"],
+        "registry": read("server.json")["version"],
+        "handshake": read("server/evolvable_server/mcp/handshake.json")["serverInfo"]["version"],
     }
 
     assert said == dict.fromkeys(said, __version__)
+
+
+@pytest.mark.process
+def test_every_file_of_both_plugins_is_the_one_that_is_generated():
+    done = subprocess.run(
+        [sys.executable, "plugins/manifests.py", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_agent_plugin_has_what_its_specification_knows_and_nothing_that_its_readers_report():
+    manifest, servers = read("plugins/agent-plugin/plugin.json"), read("plugins/agent-plugin/mcp.json")
+    known = {"$schema", "name", "version", "description", "author", "homepage", "repository", "license", "keywords"}
+    assert manifest.keys() <= known | {"extensions"}
+    assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]", manifest["name"]) and manifest["version"] == __version__
+    for file, kind in ((manifest, "plugin"), (servers, "mcp")):
+        assert file["$schema"] == f"https://agent-plugins.org/schemas/1.0.0/{kind}.schema.json"
+    (server,) = servers["mcpServers"].values()
+    assert server.keys() == {"type", "command", "args"} and "/" not in server["command"]
+    hooks = read("plugins/agent-plugin/com.github.copilot/hooks/hooks.json")["hooks"]
+    assert all(hook["type"] == "command" for group in hooks.values() for hook in group)
 
 
 def installing() -> dict[str, str]:
     """The line of the plugin's page that installs it, for each client's program."""
     pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/hooks.md", "plugins/evolvable/README.md")]
     found = [re.findall(r"^(\w+) (plugin marketplace add .*)$", page, re.M) for page in pages]
-    assert found[0] == found[1]
-    return {program: f"{program} {line}" for program, line in found[0]}
+    assert set(found[1]) <= set(found[0])
+    return {program: f"{program} {line}" for program, line in found[1]}
 
 
 @pytest.mark.process
@@ -135,19 +156,6 @@ def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_ar
     assert named and named <= tools
 
 
-def test_the_registry_s_entry_is_what_the_registry_takes():
-    """The rules of its schema of 2025-12-11, and the line by which PyPI proves who owns the name."""
-    entry = read("server.json")
-    (package,) = entry["packages"]
-
-    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
-    assert 1 <= len(entry["description"]) <= 100
-    assert package["transport"] == {"type": "stdio"} and package["registryType"] == "pypi"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert package["identifier"] == project["name"]
-    assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / project["readme"]).read_text(encoding="utf-8")
-
-
 @pytest.mark.process
 def test_the_desktop_bundle_holds_the_program_that_its_manifest_starts(tmp_path):
     code = f"import build, pathlib; build.stage(pathlib.Path({str(tmp_path)!r}))"
@@ -159,7 +167,7 @@ def test_the_desktop_bundle_holds_the_program_that_its_manifest_starts(tmp_path)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         assert (tmp_path / package / "__init__.py").is_file()
-    assert (tmp_path / project["project"]["readme"]).is_file()
+    assert (tmp_path / "README.md").is_file()
     # Nothing is left to be resolved on a user's machine.
     assert tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"] == []
     assert (tmp_path / "requirements.lock").read_bytes() == (ROOT / "requirements.lock").read_bytes()

@@ -100,21 +100,6 @@ def test_the_bundle_starts_with_the_locked_packages_alone():
     assert "--no-project" in manifest["server"]["mcp_config"]["args"]
 
 
-def test_no_message_and_no_page_installs_from_a_package_index():
-    """The package is on none, so a package of this name there would be somebody else's."""
-    folders = ("server", "tools", "skills_store", "docs", "plugins")
-    files = [path for folder in folders for suffix in ("py", "md") for path in (ROOT / folder).rglob(f"*.{suffix}")]
-    install = re.compile(r"(?:pip|uv tool|pipx) install\s+(?:-U\s+)?['\"]?evolvable\b(?!-)")
-    found = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in files
-        for line in path.read_text("utf-8").splitlines()
-        if install.search(line)
-    ]
-
-    assert found == []
-
-
 def test_a_person_finds_how_to_report():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     for heading in ("## How to report", "## Supported versions", "## What it does not hold against"):

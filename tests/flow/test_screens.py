@@ -42,7 +42,7 @@ SCREENS = {
     "history": ["history", "check-invoices"],
     "undo": ["undo", "63"],
     "inbox": ["inbox", "list"],
-    "try": ["evolve", "measure", "--help"],
+    "try": ["try", "--help"],
     "status": ["status"],
     "ui": ["ui", "--help"],
     "doctor": ["doctor"],

@@ -15,7 +15,7 @@ import pytest
 from command_line import CommandLine
 from page_place import PagePlace, open_page
 
-from evolvable_page import access
+from evolvable_page import access, guard
 from evolvable_page.access import PageAccess
 from evolvable_page.app import MODULES, PageServer
 from evolvable_server.grants import Permission
@@ -119,16 +119,16 @@ def test_another_host_is_refused_even_with_the_cookie(page: PagePlace) -> None:
 def test_every_answer_carries_the_policy_and_no_page_has_a_script_or_a_style_of_its_own(page: PagePlace) -> None:
     for path in ("/inbox", "/operations", "/static/page.js", "/nothing"):
         answer = page.get(path)
-        assert answer.headers["content-security-policy"] == access.POLICY
+        assert answer.headers["content-security-policy"] == guard.POLICY
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-    assert "'unsafe" not in access.POLICY and "default-src 'none'" in access.POLICY
+    assert "'unsafe" not in guard.POLICY and "default-src 'none'" in guard.POLICY
     text = page.get("/inbox").text
     assert "<style" not in text and " style=" not in text and text.count("<script") == text.count("<script src=") == 2
 
 
 def test_a_form_that_is_too_long_is_refused_before_it_is_read(page: PagePlace) -> None:
-    assert page.post("/do/inbox-approve", number="1", reason="x" * access.MAX_BODY).status == 413
+    assert page.post("/do/inbox-approve", number="1", reason="x" * guard.MAX_BODY).status == 413
 
 
 def test_a_browser_that_signed_out_is_out(page: PagePlace) -> None:

@@ -99,6 +99,7 @@ def test_enter_in_a_field_that_was_clicked_decides_nothing(
                 tab.keyboard.press("Enter")
         assert tab.url.endswith(path) and not tab.locator("#done").count()
     tab.goto(f"http://{page.host}/search?task=skill")
+    tab.locator("#correct summary").click()
     tab.locator("input[name=right][type=text]").click()
     tab.keyboard.type("skill:skill-0")
     tab.keyboard.press("Enter")

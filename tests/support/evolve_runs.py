@@ -99,6 +99,9 @@ class OpenTest:
     def size(self) -> int:
         return len(self._tests)
 
+    def describe_claim(self) -> str:
+        return ""
+
     def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, TrialRunner]:
         self.opened_for.append(finalist)
         return self._tests, self.look, self._measures()

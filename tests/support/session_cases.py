@@ -2,7 +2,9 @@
 
 Usable is a session in which a person asked for something that stands alone, and whose files and check are known. The
 check fails on the files before the work and passes on those after it, or the person corrected an answer and accepted
-the next one. All of it is made; no session of a real person is in here.
+the next one. Where the words of the
+person lean on others, the window from the failing check to its success is usable. All of it is made; no session of a
+real person is in here.
 """
 
 import subprocess
@@ -131,6 +133,21 @@ def _usable(number: int, client: str) -> SessionCase:
     return SessionCase(f"repair-{number}", client, (*_work(number), *thanks), True)
 
 
+def _piped(number: int, client: str) -> SessionCase:
+    """The agent read the end of what the check printed, so the exit code is another program's."""
+    name, _, wrong, right, _, about = FUNCTIONS[number + 4]
+    source, test = _sources(number + 4)
+    events = (
+        User(f"Make {name} in code_{name}.py a function that {about}; its test has to pass."),
+        Run(f"{CHECK} 2>&1 | tail -1", "FAILED (failures=1)"),
+        ReadFile(f"/PROJECT/code_{name}.py", source),
+        ReadFile(f"/PROJECT/test_{name}.py", test),
+        EditFile(f"/PROJECT/code_{name}.py", f"    return {wrong}", f"    return {right}"),
+        Run(f"{CHECK} 2>&1 | tail -1", "OK"),
+    )
+    return SessionCase(f"piped-{number}", client, events, True)
+
+
 def _committed(number: int, client: str) -> SessionCase:
     """The work was done by a command, so only the repository knows the files."""
     name, _, _, right, _, about = FUNCTIONS[number]
@@ -225,16 +242,6 @@ def _no_task(client: str, at: int) -> Iterator[tuple[str, tuple[Event, ...]]]:
     yield "unread", (*_work(n, read=False),)
     yield "nothing-changed", (*_work(n, edits=False),)
     yield (
-        "piped",
-        (
-            User("Make the tests of the importer pass again, please."),
-            ReadFile("/PROJECT/a.py", "x = 1\n"),
-            Run(f"{CHECK} | tail -1", "FAILED", code=1),
-            EditFile("/PROJECT/a.py", "x = 1", "x = 2"),
-            Run(f"{CHECK} | tail -1", "OK"),
-        ),
-    )
-    yield (
         "outside",
         (
             User("Point the name of the shop to the new server, please."),
@@ -285,9 +292,13 @@ def labelled_cases() -> list[SessionCase]:
     """Return the hundred sessions."""
     clients = tuple(WRITERS)
     cases = [_usable(number, clients[number % 2]) for number in range(24)]
+    cases += [_piped(number, clients[number % 2]) for number in range(4)]
     cases += [_committed(number, clients[number % 2]) for number in range(4)]
     cases += [_corrected(number, clients[number % 2]) for number in range(4)]
     for at in range(4):
         client = clients[at % 2]
-        cases += [SessionCase(f"{name}-{at}", client, tuple(events), False) for name, events in _no_task(client, at)]
+        cases += [
+            SessionCase(f"{name}-{at}", client, tuple(events), name == "leaning")
+            for name, events in _no_task(client, at)
+        ]
     return cases

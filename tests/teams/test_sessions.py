@@ -28,6 +28,8 @@ async def change(client, ref="pdf", **options):
         ({}, "usual"),
         (CODEX, "codex-1"),
         ({"threadId": "thread-1"}, "thread-1"),
+        ({"assemblySessionId": "droid-1", "caller": "AGENT"}, "droid-1"),
+        ({"assemblySessionId": 7}, "usual"),
         ({"x-codex-turn-metadata": "odd", "threadId": 5}, "usual"),
         ({"x-codex-turn-metadata": {"session_id": "x" * 201}}, "usual"),
         ({"claudecode/toolUseId": "toolu_1"}, "usual"),

@@ -14,6 +14,7 @@ from evolvable_evolve.evolution import (
     RunDirectory,
     RunFacts,
     RunStatus,
+    TryResult,
     collect_facts,
     draw_curve,
     draw_lineage,
@@ -23,8 +24,11 @@ from evolvable_evolve.evolution import (
     list_statuses,
     read_records,
     read_status,
+    read_try,
     stop_run,
+    word_changes,
 )
+from evolvable_evolve.learning_overview import draw_learning
 from evolvable_evolve.promoted_runs import draw_promoted
 from evolvable_server.page_kit import PageForm, PageKit, PageParts, PageSite
 from evolvable_store.errors import InvalidArgument
@@ -37,7 +41,7 @@ EVENTS = 30
 """Events that are shown of a run, the newest first."""
 
 _STATES = {"running": "good", "waiting": "doubtful", "interrupted": "bad"}
-_VERDICTS = {"PROMOTE": "good", "HARMFUL": "bad", "DISQUALIFIED": "bad"}
+_VERDICTS = {"PROMOTE": "good", "HARMFUL": "bad", "DISQUALIFIED": "bad", "helps": "good", "harms": "bad"}
 
 
 class EvolutionPages:
@@ -55,7 +59,8 @@ class EvolutionPages:
             page.PageView("/evolution/{run}/adopt", self._adoption),
         )
         actions = (page.PageAction("evolve adopt", self._adopt), page.PageAction("evolve stop", self._stop))
-        return PageParts(views, actions, ("evolution", "/evolution", "Evolution"), partial(draw_promoted, page))
+        section = ("evolution", "/evolution", "Evolution")
+        return PageParts(views, actions, section, partial(draw_promoted, page), partial(draw_learning, page))
 
     def _evolution(self, site: PageSite, asked: PageForm) -> Any:
         """List the runs of the library."""
@@ -90,6 +95,7 @@ class EvolutionPages:
             waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
             return self._page.PageBody(f"Run {folder.id}", [h.h1["Run ", h.code[folder.id]], waits], "evolution")
         status, facts = found
+        tried = read_try(site.library.store.home, folder.id)
         live = h.div(id="run", data_live=True)[
             h.p[
                 self._page.tag(status.state, _STATES.get(status.state, "")),
@@ -100,6 +106,18 @@ class EvolutionPages:
             ],
             h.p(".warning")[self._page.make_visible(status.why)] if status.why else None,
             [h.p(".warning")[self._page.make_visible(text)] for text in facts.warnings],
+            *(self._rest(facts) if tried is None else self._tried(tried)),
+            h.h2["What it took"],
+            self._bill(facts),
+            self._events(status),
+        ]
+        title = h.h1["Run ", h.code[status.run], " ", self._page.tag(status.label)]
+        main = [self._page.operation_note(site, asked), title, self._controls(site, asked, status), live]
+        return self._page.PageBody(f"Run {status.run}", main, "evolution")
+
+    def _rest(self, facts: RunFacts) -> list[Node]:
+        """Return what a run that searched or measured has: the sealed test, validation, and candidates."""
+        return [
             self._sealed(facts),
             h.h2["Fitness in validation"],
             h.p(".none")[
@@ -110,13 +128,29 @@ class EvolutionPages:
             h.h2["Lineage"],
             h.div(".chart")[draw_lineage(facts)] if facts.tried else None,
             self._candidates(facts.tried),
-            h.h2["What it took"],
-            self._bill(facts),
-            self._events(status),
         ]
-        title = h.h1["Run ", h.code[status.run], " ", self._page.tag(status.label)]
-        main = [self._page.operation_note(site, asked), title, self._controls(site, asked, status), live]
-        return self._page.PageBody(f"Run {status.run}", main, "evolution")
+
+    def _tried(self, tried: TryResult) -> list[Node]:
+        """Return the answer of a trial of skills, and the answers of both arms side by side."""
+        shown: list[Node] = [h.p[self._page.make_visible(one.sentence)] for one in tried.skills]
+        for one in tried.skills:
+            rows = [
+                [
+                    self._page.make_visible(its.prompt[:200]),
+                    _score(its.score_without),
+                    _score(its.score_with),
+                    [self._changed_words(kind, text) for kind, text in word_changes(its.without, its.with_skill)],
+                ]
+                for its in one.answers
+            ]
+            heads = ("task", "without", f"with {one.skill}", "answers: removed words are without, added ones with it")
+            shown.append(self._page.table(heads, rows, "Answers side by side"))
+        left = [h.li[f"{self._page.make_visible(task)}: {why}"] for task, why in tried.left_out.items()]
+        return [*shown, [h.h2["Left out"], h.ul[left]] if left else None]
+
+    def _changed_words(self, kind: str, text: str) -> Node:
+        words = self._page.make_visible(text)
+        return [h.del_[words] if kind == "-" else h.ins[words] if kind == "+" else words, " "]
 
     def _sealed(self, facts: RunFacts) -> Node:
         rows = [[name.replace("_", "-"), _mean(its)] for name, its in (facts.test or {}).items()]
@@ -249,6 +283,10 @@ class EvolutionPages:
 def _read(folder: RunDirectory, redactor: Redactor) -> tuple[RunStatus, RunFacts]:
     records = read_records(folder)
     return read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _mean(its: MeanInterval | None) -> str:

@@ -24,6 +24,7 @@ _COMMANDS = {
     "ags_commands": ("ags",),
     "rspl_commands": ("rspl", "tool"),
     "groups": ("evolve", "taskset"),
+    "try_command": ("try",),
 }
 
 

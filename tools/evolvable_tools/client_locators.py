@@ -29,6 +29,7 @@ class SkillLocator:
         folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.SKILL]
         self._bindings = {folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders}
         self._cwd, self._home = cwd or "", home
+        self._own = [folder.path for folder in folders if folder.scope == USER_SCOPE]
         self._named = _seen_by_claude(folders, self._cwd)
         self._folders_at: dict[str, str] = {}
 
@@ -44,6 +45,10 @@ class SkillLocator:
             if own and (linked := self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}")) is not None:
                 return linked[0]
         return None
+
+    def by_own_name(self, name: str) -> Binding | None:
+        """Return the skill of this name in a folder of the person's, for a client other than Claude Code."""
+        return next((found for path in self._own if (found := self._bindings[path].get(name)) is not None), None)
 
     def by_path(self, path: str) -> tuple[Binding, str] | None:
         """Return the skill that a file lies in, and the file's path below it; None when it lies in none."""

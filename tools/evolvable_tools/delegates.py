@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store import (
+    MAX_FILE,
     MAX_FRONTMATTER,
     Delegate,
     Document,
     Head,
+    forked_agent,
     main_path,
     parse_document,
+    read_regular,
     summarize,
 )
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage import Binding
 from evolvable_tools.authority import field_author
 from evolvable_tools.authors import FileAuthor, version_authorship
 from evolvable_tools.caller import JudgedLibrary
@@ -91,6 +95,16 @@ def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], f
         return ""
     lying = _versions_beside(library, agent, folder)
     return name if lying and named.agent.version in (None, *lying) else ""
+
+
+def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
+    """Return the agent that Claude Code's Skill tool starts for the copy of a skill that lies there, '' for none."""
+    folders = library.store.backend.bindings.folders()
+    folder = next((one for one in folders if one.id == binding.folder), None)
+    try:
+        return forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)) if folder else ""
+    except OSError:
+        return ""
 
 
 def _versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[int]:

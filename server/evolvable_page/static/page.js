@@ -26,7 +26,7 @@
   const early = (at) => performance.now() - at < SEEN_MS;
   // Focus on the list: on a button or in a field of the next proposal, Enter would decide about it.
   const focusList = () => (find("queue") || find("main")).focus({ preventScroll: true });
-  addEventListener("htmx:after:swap", () => { seen(); swappedAt = shownAt; moved = false; focusList(); if (find("proposal")) scrollTo(0, 0); });
+  addEventListener("htmx:after:swap", () => { seen(); swappedAt = shownAt; moved = false; if (document.activeElement.type === "search") return; focusList(); if (find("proposal")) scrollTo(0, 0); });
   addEventListener("htmx:error", () => { sent = false; });
   addEventListener("pageshow", seen);
   addEventListener("pointermove", (event) => { if (event.movementX || event.movementY) moved = true; });

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from evolvable_server.care.setup_record import describe_changes, read_record, take_record, write_record
     from evolvable_server.care.standing import Standing, Topic, read_standing
     from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
+    from evolvable_server.care.upgrade import ask_new_program, plan_upgrade, replace_program
 else:
     __getattr__ = late_names(
         __name__,
@@ -52,6 +53,7 @@ else:
             "setup_record": "describe_changes read_record take_record write_record",
             "standing": "Standing Topic read_standing",
             "uninstall": "Uninstalled plan_account_removal plan_removal",
+            "upgrade": "ask_new_program plan_upgrade replace_program",
         },
     )
 
@@ -67,6 +69,7 @@ __all__ = [
     "Topic",
     "ImportResult",
     "Uninstalled",
+    "ask_new_program",
     "back_up",
     "check_connections",
     "connect_client",
@@ -82,8 +85,10 @@ __all__ = [
     "is_own_plugin",
     "plan_account_removal",
     "plan_removal",
+    "plan_upgrade",
     "read_record",
     "read_standing",
+    "replace_program",
     "sample_task",
     "setup_offers",
     "take_record",

@@ -19,6 +19,7 @@ from evolvable_server.clients import (
     all_clients,
     configuration_entry,
     connect,
+    has_hooks,
     read_configuration,
     run_client,
     server_start,
@@ -139,13 +140,16 @@ def is_own_plugin(folder: Path) -> bool:
 # Connecting
 
 
-def connect_client(config: Config, machine: Machine, name: str) -> ClientConnection:
-    """Write the entry of the server into the settings of a client. Raise as `connect`."""
-    return connect(configuration_entry(machine, all_clients()[name], USER), server_start(config.home))
+def connect_client(config: Config, machine: Machine, name: str, *, hooks: bool = False) -> ClientConnection:
+    """Write the entry of the server, and the hooks, into the settings of a client. Raise as `connect`."""
+    place = configuration_entry(machine, all_clients()[name], USER)
+    return connect(place, server_start(config.home), hooks=hooks)
 
 
 def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
-    """Return why the plugin cannot be installed in a client from here, '' where it can."""
+    """Return why the plugin, or hooks in its place, cannot be installed in a client from here, '' where they can."""
+    if has_hooks(client.name):
+        return ""
     if not client.plugin:
         return f"{client.title} has no plugins that hold the server"
     if _program(client, machine) is None:
@@ -173,8 +177,14 @@ def plugin_source() -> Path | None:
 
 
 def install_plugin(config: Config, machine: Machine, name: str) -> None:
-    """Have a client install the plugin. Raise InvalidArgument where it cannot, or says that it failed."""
+    """Have a client install the plugin, or write its entry and its hooks where no hook of the plugin acts in it.
+
+    Raise InvalidArgument where it cannot, or says that it failed, and as `connect`.
+    """
     client = all_clients()[name]
+    if has_hooks(name):
+        connect_client(config, machine, name, hooks=True)
+        return
     program, source = _program(client, machine), plugin_source()
     why = plugin_obstacle(client, config, machine)
     if why or program is None or source is None:

@@ -23,7 +23,7 @@ from evolvable_server.clients import (
     read_configuration,
     strict_json_warnings,
 )
-from evolvable_server.clients.client import PROJECT, SCOPES, Client
+from evolvable_server.clients.client import PROJECT, SCOPES, Client, usual_entry
 from evolvable_server.config import SELF_CHECK, Config, Machine, read_config
 from evolvable_server.environment import HOME
 from evolvable_store import holds_library
@@ -300,7 +300,7 @@ def _local(values: Mapping[str, Any], project: Path) -> Any:
 def _ours(client: Client, scope: str, path: Path, table: Any) -> Iterator[ClientEntry]:
     for name, values in table.items() if isinstance(table, dict) else ():
         if isinstance(values, dict) and is_ours(values):
-            yield ClientEntry(client, scope, path, name, values)
+            yield ClientEntry(client, scope, path, name, usual_entry(values))
 
 
 def _bad_path(entry: ClientEntry) -> Iterator[HealthProblem]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from evolvable_server.care.client_connections import ClientState, FoundClient, find_clients
 from evolvable_server.client_folders import read_client_homes
-from evolvable_server.clients import SHORTEN, crowded_list
+from evolvable_server.clients import SHORTEN, crowded_list, cut_lists
 from evolvable_server.config import Config, read_machine
 from evolvable_server.watch_failures import watch_failures
 from evolvable_tools import HealthProblem, Library, some
@@ -97,8 +97,13 @@ def _client_line(one: FoundClient) -> StandingLine:
 
 
 def _list_lines(library: Library, config: Config, clients: Sequence[FoundClient]) -> Iterator[StandingLine]:
-    """Yield the line on the list in which Claude Code leaves out descriptions; none where it leaves out none."""
-    if crowded := crowded_list(library, read_machine(config.project)):
+    """Yield a line on each list in which a client leaves out descriptions; none where it leaves out none."""
+    machine = read_machine(config.project)
+    if crowded := crowded_list(library, machine):
         can_find = any(one.name == "claude-code" and one.is_connected for one in clients)
         fewer = f"; `{SHORTEN}` lists fewer" if can_find else ""
         yield StandingLine(Topic.LIST, "", f"{crowded.text}{fewer}", False)
+    for one in cut_lists(library, machine):
+        if one.cut:
+            use = "`evolvable client collection use NAME --client CLIENT` lists fewer"
+            yield StandingLine(Topic.LIST, "", f"{one.text}; {use}", False)

@@ -14,8 +14,10 @@ from evolvable_server.clients import (
     disable_copies,
     disconnect,
     entry_home,
+    is_of_other_client,
     read_enabled_copies,
     take_out,
+    take_out_of_client,
 )
 from evolvable_server.clients.client import SCOPES
 from evolvable_server.config import Config, read_machine
@@ -116,7 +118,7 @@ class Removal:
             disconnect(entry)
         disable_copies(self.home, list(self.copies))
         for choice in _choices(self.home):
-            take_out(choice)
+            (take_out_of_client if is_of_other_client(choice) else take_out)(choice)
             with Store.open(self.home) as store:
                 store.backend.collections.forget(choice.settings)
         if self.watched:

@@ -14,11 +14,19 @@ from evolvable_server.clients import (
     configuration_entry,
     connect,
     disconnect,
+    entry_forms,
     server_start,
 )
 from evolvable_server.clients.client import SCOPES
 from evolvable_server.config import TOOL_PREFIX, read_machine, tool_prefix_of
 from evolvable_store.errors import InvalidArgument
+
+
+class _AnyClient(click.Choice[str]):
+    """The name of a client; of one that is not known too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if value not in self.choices else super().convert(value, param, ctx)
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,7 +40,6 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="For you everywhere, or for the project that is open.",
         ),
-        click.argument("client", type=click.Choice(all_clients())),
     ):
         function = option(function)
     return function
@@ -40,37 +47,58 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @command("connect")
 @_options
+@click.argument("client", type=_AnyClient(all_clients()))
 @click.option(
     "--env", "env", multiple=True, metavar="KEY=VALUE", help="Set in the server's environment; may be repeated."
 )
 @click.option(
     "--prefix", metavar="TEXT", help="Before the names of the tools, for a client that adds none, such as evolvable_."
 )
+@click.option("--trust", is_flag=True, help="Let the client run all tools of it unasked (Qwen Code); yours to say.")
+@click.option("--hooks", is_flag=True, help="Write the client's hooks too, so that a prompt gets the skill that fits.")
 def connect_command(
-    state: CommandContext, client: str, scope: str, name: str, dry_run: bool, env: tuple[str, ...], prefix: str | None
+    state: CommandContext,
+    client: str,
+    scope: str,
+    name: str,
+    dry_run: bool,
+    env: tuple[str, ...],
+    prefix: str | None,
+    trust: bool,
+    hooks: bool,
 ) -> Output[ClientConnection]:
     """Connect a client to the server.
 
     Writes the server into the client's configuration, with the path of this installation and of this library. All else
     in there stays as it is, and a copy of the file as it was is kept beside it. Run again, it changes nothing, or
-    brings the entry up to date.
+    brings the entry up to date. For a client that is not known, it shows the entry to paste.
     """
     variables = dict(map(_variable, env))
     if prefix is not None:
         variables[TOOL_PREFIX] = tool_prefix_of(prefix)
     start = server_start(state.config().home, variables)
-    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run)
+    if client not in all_clients():
+        # Not broken into lines for the screen: it is pasted.
+        click.echo(f"{entry_forms(name, start)}\n", err=state.json)
+        known = ", ".join(all_clients())
+        raise click.UsageError(
+            f"{ascii(client[:60])} is none of the clients that are known: {known}. Nothing was written; paste the "
+            "entry, in the form that its own documentation shows, into its configuration."
+        )
+    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks)
     return Output(result, lambda _: _show_connection(result, dry_run))
 
 
 @command("disconnect")
 @_options
+@click.argument("client", type=click.Choice(all_clients()))
 def disconnect_command(
     state: CommandContext, client: str, scope: str, name: str, dry_run: bool
 ) -> Output[ClientConnection]:
     """Take the server out of a client.
 
-    Only its entry goes from the client's configuration; the library stays. A copy of the file is kept beside it.
+    Only its entry goes from the client's configuration, and the hooks that `connect --hooks` wrote. The library stays.
+    A copy of the file is kept beside it.
     """
     result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
     return Output(result, lambda _: _show_connection(result, dry_run))
@@ -105,6 +133,9 @@ def _show_connection(result: ClientConnection, dry_run: bool) -> None:
         say(f"{'By' if result.written else 'It would be done by'}: {result.by}")
     if result.backup:
         say(f"The file as it was: {result.backup}")
+    if result.hooks:
+        change = "taken out of" if result.done in ("disconnected", "absent") else "written into"
+        say(f"Its hooks {'would be' if dry_run else 'are'} {change} {result.hooks}")
     if dry_run and result.diff:
         say("")
         show_diff(result.diff)

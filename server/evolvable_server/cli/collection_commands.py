@@ -11,10 +11,13 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import Row, count, say, show_diff, show_table, some, warn
 from evolvable_server.clients import (
     ClientList,
+    CutList,
     ListChange,
     choose_collection,
+    choose_for_client,
     chosen_lists,
     client_lists,
+    cut_lists,
     listed_skills,
     measure_list,
     project_list,
@@ -70,9 +73,22 @@ class CollectionSkill:
 @click.argument("name", required=False)
 @click.argument("refs", nargs=-1, metavar="[REF]...")
 @click.option("--project", is_flag=True, help="With use and stop: in the open project alone.")
+@click.option(
+    "--client",
+    type=click.Choice(["claude-code", "codex", "copilot"]),
+    default="claude-code",
+    show_default=True,
+    help="With use and stop: whose list.",
+)
 @click.option("--dry-run", is_flag=True, help="With use and stop: show what would change; change nothing.")
 def collection_command(
-    state: CommandContext, action: str, name: str | None, refs: tuple[str, ...], project: bool, dry_run: bool
+    state: CommandContext,
+    action: str,
+    name: str | None,
+    refs: tuple[str, ...],
+    project: bool,
+    client: str,
+    dry_run: bool,
 ) -> Output[Any]:
     """Choose which skills Claude Code lists by itself.
 
@@ -80,12 +96,22 @@ def collection_command(
     collection of skills, `remove NAME [REF]...` takes some or all of them out. `use NAME` has Claude Code list the
     skills of the collection alone: the others stay in their folders, a person can call them by name, and find_skill
     finds them. `stop` lists every skill again. Both change Claude Code's setting skillOverrides and keep a copy of the
-    file; what you set there yourself stays. A skill that comes later is listed until you run `use` again.
+    file; what you set there yourself stays. A skill that comes later is listed until you run `use` again. --client
+    does the same in the settings of Codex or Copilot CLI, where a skill that is not listed is switched off.
     """
-    _check_arguments(action, name, refs, options=project or dry_run)
+    other = client if client != "claude-code" else ""
+    _check_arguments(action, name, refs, options=project or dry_run or bool(other))
+    if project and other:
+        _refuse("`--project` is for Claude Code alone.")
     with state.library() as (library, caller):
         if action == "list":
-            return Output({"collections": _summaries(library), "lists": _places(state, library)}, _show_list)
+            others = cut_lists(library, read_machine(state.config().project))
+            found = {"collections": _summaries(library), "lists": _places(state, library), "others": others}
+            return Output(found, _show_list)
+        if action in ("use", "stop") and other:
+            machine = read_machine(state.config().project)
+            change = choose_for_client(library, caller, machine, other, name or "", dry_run=dry_run)
+            return Output(change, lambda _: _show_other(change, dry_run))
         if action in ("use", "stop"):
             where = _list_of(state, library, project)
             change = choose_collection(library, caller, where, name or "", dry_run=dry_run)
@@ -173,6 +199,21 @@ def _show_list(result: Mapping[str, Any]) -> None:
         say("\nNo folder of skills that Claude Code reads is watched. `evolvable init ~/.claude/skills` watches yours.")
     for one in places:
         _show_place(one)
+    others: list[CutList] = result["others"]
+    for other in others:
+        say(f"\n{other.text}.")
+        if other.cut:
+            say(f"  cut: {some([skill.ref for skill in other.cut], MAX_NAMED)}")
+
+
+def _show_other(change: ListChange, dry_run: bool) -> None:
+    say(f"{'Would list' if dry_run else 'Lists'} {count(len(change.listed), 'skill')}, by {change.settings}.")
+    if change.hidden:
+        say(f"Switched off there: {some(change.hidden, MAX_NAMED)}.")
+    if change.backup:
+        say(f"The file as it was: {change.backup}")
+    if dry_run and change.diff:
+        show_diff(change.diff)
 
 
 def _show_place(one: ListedPlace) -> None:

@@ -23,6 +23,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "audit_commands": ("audit",),
     "look_commands": ("show", "diff"),
     "status_command": ("status",),
+    "digest_command": ("digest",),
     "version_commands": ("log", "update", "restore", "remove", "undo"),
     "editor_commands": ("new", "edit"),
     "session_commands": ("stats", "sessions", "review", "memory", "compress"),
@@ -43,6 +44,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "scan_command": ("scan",),
     "lifecycle_commands": ("recover", "uninstall"),
+    "upgrade_command": ("upgrade",),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""
@@ -207,9 +209,5 @@ def help_sections() -> dict[str, dict[str, str]]:
 
 
 def first_commands() -> dict[str, str]:
-    """Return the commands that the help shows first -> summary, as far as this installation has them.
-
-    Before there is a command `try`, the help shows what it stands for.
-    """
-    names = [name if name != "try" or name in VERBS else "evolve measure" for name in FIRST]
-    return {name: _summary(name) for name in names if name in VERBS or name in GROUPS}
+    """Return the commands that the help shows first -> summary, as far as this installation has them."""
+    return {name: _summary(name) for name in FIRST if name in VERBS or name in GROUPS}

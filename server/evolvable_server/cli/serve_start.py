@@ -2,8 +2,11 @@
 
 import dataclasses
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
+
+from evolvable_server.environment import drop_client_keys
 
 if TYPE_CHECKING:
     from evolvable_server.config import Config
@@ -24,6 +27,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
     from evolvable_server.config import process_session
 
+    drop_client_keys(os.environ, config.key_variables)
     if person_types():
         from evolvable_server.cli.terminal import remark
 

@@ -113,6 +113,7 @@ def review_command(
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.model_setup import review_settings
     from evolvable_tools.review import review_session, review_status, submit_review
+    from evolvable_tools.sessions import is_transcript_path
 
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
@@ -128,7 +129,8 @@ def review_command(
                 library, caller, settings, said["review_id"], said["candidates"], said.get("why_none", "")
             )
         else:
-            path = Path(session) if session and Path(session).is_file() else None
+            is_path = session is not None and (Path(session).is_file() or is_transcript_path(Path(session)))
+            path = Path(session) if session and is_path else None
             named = session if path is None else None
             one = review_session(library, caller, settings, transcript_path=path, session=named)
         _watch(library, caller)

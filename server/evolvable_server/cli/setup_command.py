@@ -40,7 +40,7 @@ from evolvable_server.cli.folder_reception import Confirmed, ask_folders, descri
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.terminal import ask, count, local_time, progress, remark, say, some, warn
 from evolvable_server.client_folders import client_folders, project_folders, read_client_homes
-from evolvable_server.clients import SHORTEN, all_clients, crowded_list, list_on_disk
+from evolvable_server.clients import SHORTEN, all_clients, crowded_list, has_hooks, list_on_disk
 from evolvable_server.config import NO_TERMINAL, is_person, read_machine
 from evolvable_server.plugins import SetupOffer
 from evolvable_store import Identity, Principal, holds_library
@@ -215,7 +215,8 @@ class SetupRun:
         for name in plugin:
             with _reported(f"{all_clients()[name].title} is not connected"), progress("Installing the plugin"):
                 install_plugin(self._config, self._machine, name)
-                remark(f"The plugin is installed in {all_clients()[name].title}.")
+                what = "is connected, with its hooks" if has_hooks(name) else "has the plugin"
+                remark(f"{all_clients()[name].title} {what}.")
         for name in connect:
             with _reported(f"{all_clients()[name].title} is not connected"):
                 done = connect_client(self._config, self._machine, name)
@@ -237,7 +238,7 @@ class SetupRun:
             return (names, []) if yes_or_none(f"Connect {them}?", default=True) else ([], [])
         remark(
             f"The plugin, for {titles(with_plugin)}, connects too. Its hooks also name the skill that fits each prompt"
-            " and note which skills were opened."
+            " and note which skills were opened. Where a client runs no hook of it, they are written into its settings."
         )
         answer = _choice(f"Connect {them}? y: yes, p: with the plugin, n: no", ("y", "p", "n"))
         plugged = [one.name for one in with_plugin] if answer == "p" else []

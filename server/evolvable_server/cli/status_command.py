@@ -30,7 +30,7 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
             windows=_windows(library.store.backend.path),
             problems=[f"{wrong.what} {wrong.next}".strip() for wrong in standing.problems],
             near_duplicates=take_pairs(library),
-            listing="".join(one.text for one in standing.about(Topic.LIST)),
+            listing=". ".join(one.text for one in standing.about(Topic.LIST)),
             clients=[one.text for one in standing.about(Topic.CLIENT)],
         )
         waits = "".join(one.text for one in standing.about(Topic.WAITS))

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 if TYPE_CHECKING:
     from evolvable_server.clients.attendance import why_unattended
     from evolvable_server.clients.config_files import read_configuration
+    from evolvable_server.clients.hook_files import has_hooks
     from evolvable_server.clients.memory_files import (
         TITLES,
         MemoryCopy,
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
         refresh_memory_files,
         strip_block,
     )
+    from evolvable_server.clients.other_lists import (
+        CutList,
+        choose_for_client,
+        cut_lists,
+        is_of_other_client,
+        take_out_of_client,
+    )
+    from evolvable_server.clients.paste_forms import entry_forms
     from evolvable_server.clients.registration import (
         ClientConnection,
         ConfigurationEntry,
@@ -69,10 +78,13 @@ else:
         {
             "attendance": "why_unattended",
             "config_files": "read_configuration",
+            "hook_files": "has_hooks",
             "memory_files": (
                 "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
                 "read_enabled_copies refresh_memory_files strip_block"
             ),
+            "other_lists": "CutList choose_for_client cut_lists is_of_other_client take_out_of_client",
+            "paste_forms": "entry_forms",
             "registration": (
                 "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
                 "entry_home is_ours run_client server_start strict_json_warnings"
@@ -91,6 +103,7 @@ __all__ = [
     "ClientConnection",
     "ClientList",
     "ConfigurationEntry",
+    "CutList",
     "HeardCall",
     "ListChange",
     "MeasuredList",
@@ -103,18 +116,23 @@ __all__ = [
     "all_clients",
     "check_lasting",
     "choose_collection",
+    "choose_for_client",
     "chosen_lists",
     "client_lists",
     "configuration_entry",
     "connect",
     "copy_statuses",
     "crowded_list",
+    "cut_lists",
     "disable_copies",
     "disconnect",
     "enable_copies",
+    "entry_forms",
     "entry_home",
+    "has_hooks",
     "has_hosts",
     "installed_clients",
+    "is_of_other_client",
     "is_ours",
     "list_on_disk",
     "listed_skills",
@@ -131,6 +149,7 @@ __all__ = [
     "strict_json_warnings",
     "strip_block",
     "take_out",
+    "take_out_of_client",
     "unlisted_newcomers",
     "why_unattended",
 ]

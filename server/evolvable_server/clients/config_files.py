@@ -206,6 +206,14 @@ def read_configuration(path: Path) -> Configuration:
     return Configuration(path, data, text, values, loose)
 
 
+def parsed_configuration(path: Path, text: str) -> Configuration:
+    """Return what a file would hold with this text. Raise ConfigurationBroken."""
+    if not text.strip("\ufeff \t\r\n"):
+        return Configuration(path, None, text, {}, None)
+    values, loose = _toml(path, text) if path.suffix == ".toml" else _json(path, text)
+    return Configuration(path, None, text, values, loose)
+
+
 def read_raw_configuration(path: Path) -> Configuration:
     """Return the bytes of a file; its text and values are empty. Raise ConfigurationNotWritten."""
     return Configuration(path, _data(path), "", {}, None)

@@ -5,7 +5,7 @@ No light library for Python 3.11 does that: json-five drops speed and the layout
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -58,6 +58,13 @@ class JsonNode:
         """The members of an object, in order; None for any other value."""
         return tuple(self.source.members(self.start)) if isinstance(self.value, dict) else None
 
+    @cached_property
+    def parts(self) -> "tuple[JsonMember, ...]":
+        """The members of an object or the items of a list, in order; none of any other value."""
+        if isinstance(self.value, list):
+            return tuple(self.source.items(self.start))
+        return self.members or ()
+
     def member(self, key: str) -> "JsonMember | None":
         """Return the member of this name. Raise JsonError when there are two."""
         found = [member for member in self.members or () if member.key == key]
@@ -68,7 +75,10 @@ class JsonNode:
 
 @dataclass(frozen=True)
 class JsonMember:
-    """A key with its value. start: of the key; comma: where the comma after the value stands, None without one."""
+    """A key with its value, or an item of a list, whose key is ''.
+
+    start: of the key; comma: where the comma after the value stands, None without one.
+    """
 
     key: str
     start: int
@@ -159,6 +169,16 @@ class _Source:
             after = _after_space(self.plain, end)
             comma = after if self.plain[after] == "," else None
             yield JsonMember(key, at, JsonNode(value, begin, end, self), comma)
+            at = _after_space(self.strict, after if comma is None else after + 1)
+
+    def items(self, start: int) -> Iterator[JsonMember]:
+        """Yield the items of the list that begins there."""
+        at = _after_space(self.strict, start + 1)
+        while self.strict[at] != "]":
+            value, end = _DECODER.raw_decode(self.strict, at)
+            after = _after_space(self.plain, end)
+            comma = after if self.plain[after] == "," else None
+            yield JsonMember("", at, JsonNode(value, at, end, self), comma)
             at = _after_space(self.strict, after if comma is None else after + 1)
 
 
@@ -262,11 +282,66 @@ def _one(text: str, path: tuple[str, ...], value: Any) -> str:
     return _added(text, document, node, path[-1], value)
 
 
-def _added(text: str, document: JsoncDocument, node: JsonNode, key: str, value: Any) -> str:
-    line = f"{json.dumps(key, ensure_ascii=False)}: {_written(text, document, node, value)}"
-    if not node.members:
+def add_json_item(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Return the text with `value` behind the other items of the list at `path`, which is made where it is missing.
+
+    Raise JsonError, and ValueError when something else than a list is there.
+    """
+    document = parse_jsonc(text)
+    node = _node_at(document.root, path)
+    if node is None:
+        return edit_json(text, path, [value])
+    if not isinstance(node.value, list):
+        raise ValueError(f"{json.dumps(path[-1])} is no list")
+    return _checked(_added(text, document, node, None, value), path, [*node.value, value])
+
+
+def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], bool]) -> str:
+    """Return the text without some items of the list at `path`; without the list, and the objects that only held it.
+
+    Raise JsonError, and ValueError when the result would not hold what it should.
+    """
+    node = _node_at(parse_jsonc(text).root, path)
+    items = node.value if node is not None and isinstance(node.value, list) else []
+    out = [number for number, item in enumerate(items) if is_out(item)]
+    if not out:
+        return text
+    if len(out) == len(items):
+        root = parse_jsonc(text).root
+        while (above := _node_at(root, path[:-1])) is not None and above is not root and len(above.parts) == 1:
+            path = path[:-1]
+        return edit_json(text, path, None)
+    for number in reversed(out):
+        node = _node_at(parse_jsonc(text).root, path)
+        assert node is not None
+        text = _without(text, node, node.parts[number])
+    return _checked(text, path, [item for number, item in enumerate(items) if number not in out])
+
+
+def _node_at(root: JsonNode, path: tuple[str, ...]) -> JsonNode | None:
+    node = root
+    for key in path:
+        member = node.member(key)
+        if member is None:
+            return None
+        node = member.value
+    return node
+
+
+def _checked(text: str, path: tuple[str, ...], expected: list[Any]) -> str:
+    found = _node_at(parse_jsonc(text).root, path)
+    if found is None or json.dumps(found.value) != json.dumps(expected):
+        raise ValueError("the edited text does not hold what it should")
+    return text
+
+
+def _added(text: str, document: JsoncDocument, node: JsonNode, key: str | None, value: Any) -> str:
+    """Return the text with a member of an object, or an item of a list, whose key is None."""
+    written = _written(text, document, node, value)
+    line = written if key is None else f"{json.dumps(key, ensure_ascii=False)}: {written}"
+    if not node.parts:
         return _filled(text, document, node, line)
-    last = node.members[-1]
+    last = node.parts[-1]
     indent = _indent_of_members(text, node)
     comma, again = ("", ",") if last.comma is not None else (",", "")
     at = last.end if last.comma is None else last.comma + 1
@@ -277,24 +352,24 @@ def _added(text: str, document: JsoncDocument, node: JsonNode, key: str, value: 
 
 
 def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
-    """Return the text with a first member in an empty object; what stands in it are comments at most."""
+    """Return the text with a first member in an empty object or list; what stands in it are comments at most."""
     inside = text[node.start + 1 : node.end - 1].rstrip()
     newline, outer = _newline(text), _indent_at(text, node.start)
     if not inside and _is_inline(text, document):
-        return f"{text[: node.start]}{{{line}{text[node.end - 1 :]}"
+        return f"{text[: node.start + 1]}{line}{text[node.end - 1 :]}"
     inner = outer + _unit(text, document)
-    return f"{text[: node.start]}{{{inside}{newline}{inner}{line}{newline}{outer}{text[node.end - 1 :]}"
+    return f"{text[: node.start + 1]}{inside}{newline}{inner}{line}{newline}{outer}{text[node.end - 1 :]}"
 
 
 def _without(text: str, node: JsonNode, member: JsonMember) -> str:
     """Return the text without a member; comments around it stay."""
-    members = node.members or ()
+    members = node.parts
     at = members.index(member)
     end = member.end if member.comma is None else member.comma + 1
     before = members[at - 1] if at else None
     start = member.start
     if len(members) == 1 and not text[node.start + 1 : start].strip() and not text[end : node.end - 1].strip():
-        return f"{text[: node.start]}{{}}{text[node.end :]}"
+        return f"{text[: node.start + 1]}{text[node.end - 1 :]}"
     line_start = text.rfind("\n", 0, start) + 1
     blank_before = not text[line_start:start].strip()
     line_end = text.find("\n", end)
@@ -317,7 +392,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
 def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
     """Return a value as JSON in the layout of the file, as it stands in a member of `node`."""
     members = _indent_of_members(text, node)
-    if _is_inline(text, document) or (node.members and members is None):
+    if _is_inline(text, document) or (node.parts and members is None):
         return json.dumps(value, ensure_ascii=False)
     unit = _unit(text, document)
     indent = members if members is not None else _indent_at(text, node.start) + unit
@@ -335,7 +410,7 @@ def _unit(text: str, document: JsoncDocument) -> str:
 
 def _indent_of_members(text: str, node: JsonNode) -> str | None:
     """Return what the last member's line begins with; None when members stand side by side or there are none."""
-    for member in reversed(node.members or ()):
+    for member in reversed(node.parts):
         indent = text[text.rfind("\n", 0, member.start) + 1 : member.start]
         if "\n" in text[node.start : member.start] and not indent.strip(" \t"):
             return indent

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from evolvable_server.clients import config_files
-from evolvable_server.clients.client import USER, Client, Start
+from evolvable_server.clients import config_files, hook_files
+from evolvable_server.clients.client import USER, Client, Start, usual_entry
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.config import Machine, read_config
 from evolvable_server.environment import CONFIG, HOME, library_home, second_config
@@ -113,6 +113,7 @@ class ClientConnection:
 
     written: whether a file changed; not in a dry run. by: the client's own command where that did it, else ''.
     diff: what changed in the file, or would. backup: the file as it was before, None when there was none.
+    hooks: the file whose hooks were written or taken out with it, or would be; '' for none.
     """
 
     client: str
@@ -127,6 +128,7 @@ class ClientConnection:
     diff: str
     backup: str | None
     warnings: list[str] = field(default_factory=list)
+    hooks: str = ""
     notes: list[str] = field(default_factory=list)
     check: list[str] = field(default_factory=list)
 
@@ -166,7 +168,7 @@ def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, 
 
 def entry_home(place: ConfigurationEntry) -> str:
     """Return the library that the entry of our server opens, whether that is there or not."""
-    there = read_entry(place, config_files.read_configuration(place.path)) or {}
+    there = usual_entry(read_entry(place, config_files.read_configuration(place.path)) or {})
     args, env = there.get("args"), there.get("env")
     words = list(map(str, args)) if isinstance(args, list) else []
     if "--home" in words[:-1]:
@@ -176,14 +178,19 @@ def entry_home(place: ConfigurationEntry) -> str:
 
 def is_ours(entry: Mapping[str, Any]) -> bool:
     """Return whether an entry starts our server, of whatever installation."""
+    entry = usual_entry(entry)
     command, args = str(entry.get("command", "")), entry.get("args")
     program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     words = [str(word) for word in args] if isinstance(args, list) else []
     return program.lower().removesuffix(".exe") == "evolvable" or "evolvable" in words or "evolvable_server" in words
 
 
-def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -> ClientConnection:
+def connect(
+    place: ConfigurationEntry, start: Start, *, dry_run: bool = False, trust: bool = False, hooks: bool = False
+) -> ClientConnection:
     """Make the entry start our server so, and keep the other settings of the person. The second time nothing changes.
+
+    trust: all tools of it run unasked. hooks: the client's hooks are written too.
 
     Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and what reading and writing the file
     raise; the file is then as it was.
@@ -193,11 +200,26 @@ def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -
     found = config_files.read_configuration(place.path)
     there = read_entry(place, found)
     _check_ours(place, there)
-    entry = place.client.merged(there, start, frozenset({HOME, CONFIG}))
+    if trust and not place.client.trusting:
+        raise InvalidArgument(
+            f"An entry of {place.client.title} cannot say that its tools run unasked.", "Allow them there."
+        )
+    if hooks and (place.scope != USER or not hook_files.has_hooks(place.client.name)):
+        raise InvalidArgument(
+            f"{place.client.title} gets no hooks from `connect` for the scope {place.scope}.",
+            "Leave --hooks out; Claude Code and Codex get theirs with the plugin (`evolvable setup --plugin`).",
+        )
+    entry = place.client.merged(there, start, frozenset({HOME, CONFIG})) | (
+        dict(place.client.trusting) if trust else {}
+    )
     warnings = [*strict_json_warnings(place.client, found), *_switched_off(entry)]
     if entry == there:
-        return _connection(place, "unchanged", entry, warnings)
-    return _write_entry(place, found, entry, "connected" if there is None else "updated", warnings, dry_run)
+        done = _connection(place, "unchanged", entry, warnings)
+    else:
+        done = _write_entry(place, found, entry, "connected" if there is None else "updated", warnings, dry_run)
+    if hooks and hook_files.write_hooks(place.machine, place.client.name, start, _stamp(), dry_run=dry_run):
+        return replace(done, hooks=str(hook_files.hooks_path(place.machine, place.client.name)))
+    return done
 
 
 def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientConnection:
@@ -206,8 +228,17 @@ def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientCon
     there = read_entry(place, found)
     _check_ours(place, there)
     if there is None:
-        return _connection(place, "absent", None, [])
-    return _write_entry(place, found, None, "disconnected", [], dry_run)
+        done = _connection(place, "absent", None, [])
+    else:
+        done = _write_entry(place, found, None, "disconnected", [], dry_run)
+    name = place.client.name
+    if place.scope == USER and hook_files.remove_hooks(place.machine, name, _stamp(), dry_run=dry_run):
+        return replace(done, hooks=str(hook_files.hooks_path(place.machine, name)))
+    return done
+
+
+def _stamp() -> str:
+    return time.strftime("%Y%m%dT%H%M%S")
 
 
 def _check_text(start: Start) -> None:
@@ -243,7 +274,7 @@ def _write_entry(
     by = _own_command(place, found, entry, done)
     if dry_run:
         return replace(result, by=" ".join(by), written=False)
-    stamp = time.strftime("%Y%m%dT%H%M%S")
+    stamp = _stamp()
     if by:
         backup = config_files.back_up_configuration(found, stamp)
         failure = run_client(place.machine, by) or _missing(place, found, entry)

@@ -11,9 +11,10 @@ import re
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +62,6 @@ def _packaged(machine: Machine) -> Path | None:
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
 
 
-def _cursor_file(machine: Machine, scope: str) -> Path:
-    return (machine.project if scope == PROJECT else machine.user) / ".cursor/mcp.json"
-
-
 EDITIONS = ("Code", "Code - Insiders", "VSCodium")
 """Folders of settings; the first that is there is meant."""
 
@@ -84,7 +81,6 @@ _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
     "claude-code": _claude_code_file,
     "codex": _codex_file,
     "claude-desktop": _claude_desktop_file,
-    "cursor": _cursor_file,
     "vscode": _vscode_file,
 }
 
@@ -104,10 +100,34 @@ _FOLDERS: Mapping[str, Callable[[Machine, str], Mapping[Kind, Path]]] = {
     "codex": _codex_folders,
 }
 
+
+def _place(machine: Machine, named: str) -> Path:
+    """Return the path that a table names: a folder of the machine, and what lies below it."""
+    root, _, rest = named.partition("/")
+    folder: Path = getattr(machine, root)
+    return folder / rest
+
+
+def _file_in_table(names: Mapping[str, Sequence[str]], machine: Machine, scope: str) -> Path | None:
+    """Return the file that is there of those that a client reads, else the first of them."""
+    places = [_place(machine, name) for name in names.get(scope, ())]
+    return next((place for place in places if place.is_file()), places[0] if places else None)
+
+
+def _folders_in_table(names: Mapping[str, str], machine: Machine, scope: str) -> Mapping[Kind, Path]:
+    return {Kind.SKILL: _place(machine, names[scope])} if scope in names else {}
+
+
+def _client(name: str, values: dict[str, Any]) -> Client:
+    """Return a client as its table describes it, with the functions of this module where places need more."""
+    files, skills = values.pop("files", None), values.pop("skills", None)
+    folders = partial(_folders_in_table, skills) if skills else _FOLDERS.get(name)
+    file = partial(_file_in_table, files) if files else _FILES[name]
+    return Client(name=name, file=file, folders=folders, **values | {"called": tuple(values["called"])})
+
+
 CLIENTS = {
-    name: Client(
-        name=name, file=_FILES[name], folders=_FOLDERS.get(name), **values | {"called": tuple(values["called"])}
-    )
+    name: _client(name, values)
     for name, values in tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")).items()
 }
 """Each client by its name."""

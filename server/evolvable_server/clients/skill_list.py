@@ -211,11 +211,12 @@ def choose_collection(
     collection, ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then the settings are as they were.
     """
     check_may_decide(caller, "decide what a client lists")
-    with contextlib.nullcontext() if dry_run else _alone(library):
+    with contextlib.nullcontext() if dry_run else alone(library):
         return _choose(library, caller, where, name, dry_run=dry_run)
 
 
-def _alone(library: Library) -> contextlib.AbstractContextManager[None]:
+def alone(library: Library) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of the choices of lists while the body runs."""
     # Of two commands at once one would forget what the other notes, and its settings would count as the person's own.
     place = library.store.home / "locks"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -232,7 +233,7 @@ def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, d
     plan = plan_overrides(skills, chosen, own, read_overrides(*where.below)) if name else {}
     text = _edited(found, {**own, **plan})
     change = _change(where, name, skills, {**read_overrides(*where.below), **own, **plan}, own)
-    change = replace(change, diff=_diff(where.settings, found.text, text))
+    change = replace(change, diff=difference(where.settings, found.text, text))
     if dry_run:
         return change
     written = {skill: (value,) for skill, value in plan.items()}
@@ -300,7 +301,7 @@ def _change(
     return ListChange(str(where.settings), name, listed, hidden, [one for one in names if one in own], "")
 
 
-def _diff(path: Path, before: str, after: str) -> str:
+def difference(path: Path, before: str, after: str) -> str:
     """Return what changes, without the lines around it: settings may hold keys."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
     return "".join(f"{line}\n" for line in lines)

@@ -10,12 +10,14 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_server.hooks.dispatch import HookDispatcher, parse_event
+    from evolvable_server.hooks.named_sessions import named_session
 else:
     __getattr__ = late_names(
         __name__,
         {
             "dispatch": "HookDispatcher parse_event",
+            "named_sessions": "named_session",
         },
     )
 
-__all__ = ["HookDispatcher", "parse_event"]
+__all__ = ["HookDispatcher", "named_session", "parse_event"]

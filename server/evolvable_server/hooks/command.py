@@ -14,6 +14,9 @@ from evolvable_server.environment import NO_ACCOUNT_HOME, client_session, hooks_
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
 
+USUAL = ("claude-code", "codex")
+"""Clients whose names of events and fields are the usual ones."""
+
 QUEUED = ("Stop", "SessionEnd")
 """Events that only queue a review."""
 
@@ -37,9 +40,14 @@ def run(arguments: Sequence[str]) -> str:
     if not hooks_on(os.environ):
         return ""
     payload = _payload()
-    event = arguments[0] if arguments else payload.get("hook_event_name")
+    client = arguments[1] if len(arguments) > 1 else _client(payload)
+    event: object = arguments[0] if arguments else payload.get("hook_event_name")
+    if client not in USUAL:
+        from evolvable_server.hooks.payload_forms import usual_event, usual_payload
+
+        payload, event = usual_payload(client, payload), usual_event(client, event)
     payload["event"] = payload["hook_event_name"] = event
-    payload["client"] = arguments[1] if len(arguments) > 1 else _client(payload)
+    payload["client"] = client
     session = payload.get("session_id")
     payload["session_id"] = client_session(session) if isinstance(session, str) else None
     if event in QUEUED:

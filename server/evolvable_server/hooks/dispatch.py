@@ -23,24 +23,25 @@ from typing import TYPE_CHECKING, Any
 from evolvable_server.app import ListedFolders, make_caller, scopes_seen
 from evolvable_server.client_process import client_connection
 from evolvable_server.config import Config, read_config
+from evolvable_server.hooks.named_sessions import name_session
+from evolvable_server.hooks.payload_forms import OPENCODE, context_answer
 from evolvable_server.hooks.waiting_events import USED_TOOL, HookEvent, keep_event, waiting_events
 from evolvable_server.person_config import registered_homes
-from evolvable_store import (
-    MAX_FILE,
-    Head,
-    Identity,
-    Principal,
-    enqueue,
-    file_name,
-    forked_agent,
-    format_time,
-    read_regular,
-)
+from evolvable_store import Head, Identity, Principal, enqueue, file_name, format_time, read_regular, write_private
 from evolvable_store.errors import EvolvableError, LibraryReadOnly, TryAgain
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Binding, WatchedFolder
 from evolvable_store.workingcopy import record_maker
-from evolvable_tools import AgentLocator, AuthorKind, Caller, Library, SkillLocator, author_words, split_marks
+from evolvable_tools import (
+    AgentLocator,
+    AuthorKind,
+    Caller,
+    Library,
+    SkillLocator,
+    agent_of_copy,
+    author_words,
+    split_marks,
+)
 from evolvable_tools.outcomes import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies, Verdict
 from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS
@@ -102,6 +103,24 @@ class OfferLog:
                 file.flush()
             return True
         except OSError:
+            return False
+
+    def begin_prompt(self, session: str, prompt_id: str) -> bool:
+        """Return whether this prompt of a session is new: Qwen Code reports one again with each request for it.
+
+        False too where that cannot be remembered, so that nothing is said twice.
+        """
+        place = self._place(session)
+        try:
+            if not place.is_dir():
+                self._clean_up()
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            last = place / "prompt"
+            if last.is_file() and read_regular(last).decode("utf-8", "replace") == prompt_id:
+                return False
+            write_private(last, prompt_id)
+            return True
+        except (OSError, ValueError):
             return False
 
     def search_of(self, session: str, resource: int) -> str | None:
@@ -225,7 +244,7 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
         if note_load(library, caller, binding.resource, binding.version, search_id=search):
             noted.append(binding.directory)
         if event.tool_name == SKILL_TOOL:
-            _record_start(library, caller, event, _agent_of_copy(library, binding))
+            _record_start(library, caller, event, agent_of_copy(library, binding))
     return noted
 
 
@@ -237,15 +256,6 @@ def _record_start(library: Library, caller: Caller, event: HookEvent, name: str)
         note_load(library, caller, agent.id, agent.latest)
 
 
-def _agent_of_copy(library: Library, binding: Binding) -> str:
-    """Return the agent that the Skill tool starts for a copy of a skill, '' for none."""
-    folder = next((one for one in library.folders() if one.id == binding.folder), None)
-    try:
-        return forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)) if folder else ""
-    except OSError:
-        return ""
-
-
 def _check_writable(library: Library) -> None:
     if library.store.read_only:
         raise LibraryReadOnly(f"{library.store.home} cannot be written.", "The hook's event waits until it can.")
@@ -253,10 +263,12 @@ def _check_writable(library: Library) -> None:
 
 def _opened(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
-    if event.tool_name == SKILL_TOOL:
+    if event.tool_name in (SKILL_TOOL, "skill"):
         binding = places.by_name(event.skill)
+        if binding is None and event.tool_name == "skill":
+            binding = places.by_own_name(event.skill)
         return [binding] if binding is not None else []
-    if event.tool_name == "Read":
+    if event.tool_name in ("Read", "read_file", "view", "read"):
         paths = [event.file_path]
     elif event.tool_name in COMMAND_TOOLS:
         paths = read_files(simple_commands(event.command))
@@ -267,7 +279,11 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
     return [binding for binding, inside in found if inside.casefold() == "skill.md"]
 
 
-TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit", "apply_patch")
+TOOLS = (
+    *("Write", "Edit", "MultiEdit", "NotebookEdit", "apply_patch"),
+    *("write_file", "edit", "notebook_edit"),
+    *("Create", "ApplyPatch", "create", "write"),
+)
 """The tools of the clients that write a file."""
 
 MAX_WRITTEN_PATHS = 50
@@ -381,9 +397,10 @@ class HookDispatcher:
         caller = self._who(event)
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
+            if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
+                return EMPTY_ANSWER
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
-            output = {"hookEventName": event.event, "additionalContext": text}
-            return json.dumps({"hookSpecificOutput": output}) if text else EMPTY_ANSWER
+            return context_answer(event.client, event.event, text) if text else EMPTY_ANSWER
         if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
@@ -425,6 +442,8 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
         with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
             who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
             one = replace(who, session=None, connection=client_connection())
+            if payload.get("client") == OPENCODE and payload.get("hook_event_name") == "UserPromptSubmit":
+                name_session(config.home, one.connection, _text(payload.get("session_id")))
             answer = HookDispatcher(config, library, one).answer(payload)
     except TryAgain:  # it could not even be opened
         if config.hooks:

@@ -26,6 +26,7 @@ class HookEvent:
     """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or SessionEnd.
 
     skill, file_path, command, subagent_type: what a tool was given, by the names that the clients' tools use.
+    prompt_id: what names the prompt, '' in clients that report each prompt once.
     """
 
     event: str = ""
@@ -34,6 +35,7 @@ class HookEvent:
     transcript_path: str = ""
     cwd: str = ""
     prompt: str = ""
+    prompt_id: str = ""
     tool_name: str = ""
     tool_use_id: str = ""
     skill: str = ""

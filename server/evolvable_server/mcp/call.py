@@ -148,19 +148,22 @@ CALLS = 1_000
 class CallSessions:
     """The sessions of one server's clients. Safe from any thread."""
 
-    def __init__(self, usual: str | None, *, shared: bool = False) -> None:
+    def __init__(
+        self, usual: str | None, *, shared: bool = False, named: Callable[[], str | None] = lambda: None
+    ) -> None:
         """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
-        session is true of no other's call."""
+        session is true of no other's call. named: returns the session that a hook of the client named last in a process
+        of its own; it counts before the usual one."""
         self.shared = shared
-        self._usual = usual
+        self._usual, self._named = usual, named
         self._announced: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
         """Return the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
 
-        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, the session that a hook
-        announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
+        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's `assemblySessionId`,
+        the session that a hook announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
         """
         meta = meta or {}
         turn = meta.get("x-codex-turn-metadata")
@@ -169,10 +172,11 @@ class CallSessions:
         named = (
             turn.get("session_id") if isinstance(turn, Mapping) else None,
             meta.get("threadId"),
+            meta.get("assemblySessionId"),
             announced,
             _connection(headers),
         )
-        return next((name for name in named if _is_session(name)), self._usual)
+        return next((name for name in named if _is_session(name)), None) or self._named() or self._usual
 
     def heard(self, session: str, tool_use: str = "") -> None:
         """Note that a hook named its session, and for a hook before a tool which call it announces.

@@ -34,6 +34,7 @@ from evolvable_teams.oidc import (
     new_client,
     read_json,
 )
+from evolvable_tools.sessions import is_transcript_path
 from evolvable_tools.verbs import TOOLS
 
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
@@ -231,7 +232,7 @@ class Transcripts:
         if name_of(request) is not None or not isinstance(named, str) or "\0" in named:
             return False
         place = Path(os.path.realpath(named))
-        return place.suffix == ".jsonl" and any(place.is_relative_to(folder) for folder in self._folders)
+        return is_transcript_path(place) and any(place.is_relative_to(folder) for folder in self._folders)
 
 
 REFUSAL = (

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
         Use,
         one_of_each_connection,
     )
+    from evolvable_store.storage.foreign_reader import (
+        ForeignDatabase,
+        ForeignDatabaseBusy,
+        ForeignDatabaseInvalid,
+        ReadLimits,
+        foreign_database,
+    )
     from evolvable_store.storage.home_places import HomePlaces
     from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
     from evolvable_store.storage.impression_log import ImpressionLog
@@ -124,6 +131,9 @@ else:
                 "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome SuccessCounts Tally "
                 "UngradedEvidence Usage Use one_of_each_connection"
             ),
+            "foreign_reader": (
+                "ForeignDatabase ForeignDatabaseBusy ForeignDatabaseInvalid ReadLimits foreign_database"
+            ),
             "home_places": "HomePlaces",
             "import_staging": "CheckedState ImportStaging StagedChange",
             "impression_log": "ImpressionLog",
@@ -172,6 +182,9 @@ __all__ = [
     "EvidenceLog",
     "Execution",
     "ExecutionUse",
+    "ForeignDatabase",
+    "ForeignDatabaseBusy",
+    "ForeignDatabaseInvalid",
     "Grade",
     "HeldDirectory",
     "HomePlaces",
@@ -208,6 +221,7 @@ __all__ = [
     "PurgeJob",
     "Purges",
     "REJECTED",
+    "ReadLimits",
     "ReleasePolicy",
     "RemoteState",
     "RemoteWaiting",
@@ -244,6 +258,7 @@ __all__ = [
     "check_share",
     "check_version",
     "describe_sqlite",
+    "foreign_database",
     "is_below",
     "is_folder",
     "is_followed",

@@ -233,7 +233,10 @@ class Attestations(SqliteRepository):
             return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
 
     def changed_resources(self) -> list[int]:
-        """Return the resources whose newest version may differ from the version that a person stood for."""
+        """Return the resources whose newest version may differ from the version that a person stood for.
+
+        Not those whose only version a stranger brought: that needs trust, and no look.
+        """
         return self._all(int, QUERIES["changed_since_base"], '%"files"%')
 
     def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:

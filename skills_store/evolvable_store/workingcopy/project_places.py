@@ -14,8 +14,11 @@ from evolvable_store.paths import work_tree
 from evolvable_store.workingcopy.discovery import COMMANDS
 from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 
-CLIENT_FOLDERS = (".claude", ".agents", ".codex", ".cursor")
-"""The folders that clients have in a project, each with a folder of skills in it."""
+CLIENT_FOLDERS = (
+    *(".claude", ".agents", ".codex", ".cursor", ".copilot", ".github", ".qwen", ".factory"),
+    *(".opencode", ".gemini", ".kimi-code", ".cline"),
+)
+"""The folders that clients have in a project or at home, each with a folder of skills in it."""
 
 _KINDS = ("skills", "agents", COMMANDS)
 _SMALL = 8192

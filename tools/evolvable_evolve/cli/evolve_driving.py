@@ -66,6 +66,8 @@ def show_trials(now: RunStatus, show: Progress) -> None:
 def show_status(now: RunStatus) -> None:
     """Show what happened, how the run stands, and what comes next."""
     show_events(now)
+    if now.answer:
+        say(now.answer)
     say(now.line)
     for member in now.frontier:
         mean = "-" if member["mean"] is None else f"{member['mean']:.3f}"

@@ -125,6 +125,7 @@ def show_started(begun: StartedMeasurement) -> None:
     say(*(f"Run {one.run} [{one.label}]" for one in begun.runs))
     warn(*begun.warnings)
     remark(f"`evolvable evolve report {begun.family}` shows the joint result.")
+    remark("It opens the sealed test. `evolvable try SKILL --from environment:NAME` asks train and validation alone.")
 
 
 def show_measurement(found: Measurement) -> None:
@@ -213,6 +214,10 @@ def show_plan(plan: RunPlan) -> None:
             say(f"It finds a gain of {100 * plan.detectable:.0f} points or more in four runs of five.")
         show_table(
             ["true gain", "chance to find it"], [[f"+{100 * row.gain:.0f} points", _band(row)] for row in plan.power]
+        )
+        show_table(
+            ["look at this test", "p needed", "chance at +10 points"],
+            [[str(one.look), f"{one.alpha:.2g}", f"{one.least:.0%} to {one.most:.0%}"] for one in plan.looks],
         )
         show_table(
             ["change", "test trials", "chance at +10 points"],

@@ -8,6 +8,7 @@ import click
 
 from evolvable_evolve import evolution
 from evolvable_evolve.cli.evolve_measure import show_measurement
+from evolvable_evolve.cli.try_command import show_try
 from evolvable_evolve.evolution import (
     RemovedRun,
     changed_test_tasks,
@@ -17,6 +18,7 @@ from evolvable_evolve.evolution import (
     get_held_candidate,
     load_run,
     read_measurement,
+    read_try,
     record_shown_test,
     remove_run,
     write_report,
@@ -160,6 +162,8 @@ def _show_opportunities(found: Any) -> None:
 def report_command(state: CommandContext, run: str | None, out: Path | None, show_test: bool) -> Output[Any]:
     """Write what a run came to as one HTML page and report.json, and show it here."""
     home = state.config().home
+    if (tried := read_try(home, run)) is not None:
+        return Output(tried, show_try)
     tested = _shown_test(state, run) if show_test else None
     written = write_report(find_run(home, run), out, Redaction(home).redactor())
     measured = read_measurement(home, written.run)

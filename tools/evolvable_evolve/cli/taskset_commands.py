@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from evolvable_evolve.evolution import (
     CommandHost,
     InvalidTaskSet,
     SplitRatios,
+    TaskSet,
     TaskSetCheck,
     TaskSetScorer,
     check_taskset,
@@ -25,7 +27,7 @@ from evolvable_evolve.run_launcher import choose_sandbox
 from evolvable_evolve.sandbox import sandbox_of
 from evolvable_server import commands_of_role, is_person
 from evolvable_server.cli import CommandContext, Output, command, found_code
-from evolvable_server.cli.terminal import count, remark, say, say_labelled, show_table
+from evolvable_server.cli.terminal import ask, count, remark, say, say_labelled, show_table
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind
 
@@ -70,7 +72,12 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     task only names is your own command, see `evolvable role scorer`. Says the smallest difference that the test could
     show. Exit code 4: nothing should be spent on it.
     """
-    taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
+    taskset, ref = find_taskset(state, what, SplitRatios(train, val), runs=True)
+    in_folder = ref is not None or Path(what).is_dir()
+    if is_person() and not state.json and in_folder and evolution.asks_about_templates(taskset):
+        answer = _ask_about_templates(taskset)
+        say(f"Written to {write_tasks(state, what, ref, evolution.render_alike(taskset, answer))}.")
+        taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
     looks = look_at(state.config().home, taskset) - 1
     # Probing for a sandbox starts processes: not where nothing would run in it.
@@ -119,6 +126,18 @@ def split_command(state: CommandContext, what: str, train: float, val: float, wr
     return Output(done, lambda _: _show_split(done, write))
 
 
+def _ask_about_templates(taskset: TaskSet) -> str:
+    """Show a person the templates of a task set, with two tasks of each, and return what they are."""
+    templates = evolution.find_task_templates(taskset)
+    say(f"These {len(taskset.tasks):,} tasks look like {count(len(templates), 'template')}:")
+    for one in templates:
+        say(f"  {count(one.tasks, 'task')}, such as", *(f"    {text}" for text in one.examples))
+    say("What are they?", "  1  all the kinds of tasks that there are: a claim is about these kinds")
+    say("  2  examples, and there are more kinds", "  3  they only read alike: each task is another one")
+    number = int(ask("Answer", type=click.Choice(["1", "2", "3"]), default="2"))
+    return str(list(evolution.Alike)[number - 1])
+
+
 def _task_sets(state: CommandContext) -> list[OneTaskSet]:
     listed = []
     with state.library() as (library, caller):
@@ -146,6 +165,9 @@ def _show_check(found: TaskSetCheck) -> None:
         say_labelled(f"{level}: ", one.text, _STYLES[level] if level != "note" else "")
         if one.hint:
             say(f"  {one.hint}")
+    tests = found.sizes.get("test", 0)
+    if tests:
+        say(f"Effective n of the test: {found.effective_n:,} of {count(tests, 'task')}.")
     refused = sum(one.level == "refuse" for one in found.remarks)
     if refused:
         say(f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is spent on it.")

@@ -145,20 +145,29 @@ if TYPE_CHECKING:
         TrialOutcome,
     )
     from evolvable_evolve.evolution.tasks import (
+        Alike,
         ImportedTable,
         LookTransfer,
         SessionTaskSet,
         TableColumns,
         TaskSetCheck,
+        TryTaskList,
+        asks_about_templates,
         check_taskset,
         count_by_category,
         count_by_split,
         draft_from_sessions,
+        find_task_templates,
         look_at,
         propose_session_tasks,
         read_table,
         record_shown_test,
         redact_file,
+        tasks_of_answers,
+        tasks_of_draft,
+        tasks_of_prompts,
+        tasks_of_set,
+        tasks_of_table,
         try_checks,
     )
     from evolvable_evolve.evolution.tasks.locate import (
@@ -174,6 +183,7 @@ if TYPE_CHECKING:
         refuse_unapproved,
         refuse_untrusted,
         registered_scorers,
+        render_alike,
         render_splits,
         write_files,
     )
@@ -193,6 +203,8 @@ if TYPE_CHECKING:
         parse_trial,
         to_bill,
     )
+    from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
+    from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, find_searched, plan_try, read_try, start_try
 else:
     __getattr__ = late_names(
         __name__,
@@ -238,25 +250,29 @@ else:
                 "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
             ),
             "tasks": (
-                "ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck check_taskset "
-                "count_by_category count_by_split draft_from_sessions look_at propose_session_tasks "
-                "read_table record_shown_test redact_file try_checks"
+                "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
+                "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
+                "find_task_templates look_at propose_session_tasks read_table record_shown_test redact_file "
+                "tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
                 "named_scorers read_taskset_path refuse_changed refuse_unapproved refuse_untrusted "
-                "registered_scorers render_splits write_files"
+                "registered_scorers render_alike render_splits write_files"
             ),
             "tasks.reader": "InvalidTaskSet scorer_files",
             "trials": (
                 "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend Reservation "
                 "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
             ),
+            "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
+            "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",
         },
     )
 
 __all__ = [
     "Adoption",
+    "Alike",
     "AsyncioBackend",
     "Bill",
     "BudgetSpent",
@@ -316,14 +332,17 @@ __all__ = [
     "Score",
     "ScorerSpec",
     "SessionTaskSet",
+    "SkillTrial",
     "SpendLimit",
     "Split",
     "SplitRatios",
     "StartedMeasurement",
     "StartedRun",
+    "StartedTry",
     "SubmittedAnswer",
     "TableColumns",
     "Task",
+    "TaskAnswers",
     "TaskSet",
     "TaskSetCheck",
     "TaskSetScorer",
@@ -333,9 +352,13 @@ __all__ = [
     "TrialBackend",
     "TrialJob",
     "TrialOutcome",
+    "TryPlan",
+    "TryResult",
+    "TryTaskList",
     "adopt",
     "alpha_of_look",
     "approve",
+    "asks_about_templates",
     "changed_test_tasks",
     "check_answer",
     "check_named_executor",
@@ -356,6 +379,8 @@ __all__ = [
     "executor_kind",
     "find_opportunities",
     "find_run",
+    "find_task_templates",
+    "find_searched",
     "finish_removals",
     "fold_records",
     "format_mean",
@@ -386,6 +411,7 @@ __all__ = [
     "parse_price",
     "parse_strict_json",
     "parse_trial",
+    "plan_try",
     "planned_trials",
     "preview_adoption",
     "propose_session_tasks",
@@ -396,6 +422,7 @@ __all__ = [
     "read_status",
     "read_table",
     "read_taskset_path",
+    "read_try",
     "record_shown_test",
     "redact_file",
     "refuse_changed",
@@ -404,6 +431,7 @@ __all__ = [
     "registered_scorers",
     "remove_old_runs",
     "remove_run",
+    "render_alike",
     "render_splits",
     "resume_run",
     "run_tool_command",
@@ -411,12 +439,19 @@ __all__ = [
     "shorten",
     "start_measurement",
     "start_run",
+    "start_try",
     "stop_run",
     "submit_answer",
+    "tasks_of_answers",
+    "tasks_of_draft",
+    "tasks_of_prompts",
+    "tasks_of_set",
+    "tasks_of_table",
     "to_bill",
     "translate_damage",
     "try_checks",
     "unadopt",
+    "word_changes",
     "write_below",
     "write_files",
     "write_report",

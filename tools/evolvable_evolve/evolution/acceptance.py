@@ -210,8 +210,10 @@ async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 
-async def calibrate_judge(run: RunContext, judging: scorers.JudgeSetup, model: ProposerModel, label: str) -> None:
-    """Have the judge score the known answers of each rubric, and record how often it was right.
+async def calibrate_judge(
+    run: RunContext, judging: scorers.JudgeSetup, model: ProposerModel, label: str
+) -> scorers.JudgeScorer:
+    """Have the judge score the known answers of each rubric, record how often it was right, and return it.
 
     model: the judge, as it is asked now. label: of the executor that runs the tasks.
     Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
@@ -236,6 +238,7 @@ async def calibrate_judge(run: RunContext, judging: scorers.JudgeSetup, model: P
             )
         scorers.check_calibration(found)
         judging.calibrations[scorers.rubric_digest(rubric)] = found
+    return scorers.JudgeScorer(_PaidJudge(run, model), judging.calibrations)
 
 
 class _PaidJudge:

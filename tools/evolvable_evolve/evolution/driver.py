@@ -87,10 +87,11 @@ async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backe
         run.note("canary", fingerprint=found.fingerprint)
     if judging is not None:
         model = RemoteModel(judging.judge.brain, backend, run.folder.workspaces)
-        await calibrate_judge(run, judging, model, executor.label)
+        run.judge = await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
     # The runs of one measurement share a look: as long as one of them may go on, all that it reserved counts.
-    if run.state.phase is RunPhase.DECIDED and not run.settings.family and run.settings.executors == 1:
+    alone = not run.settings.family and run.settings.executors == 1
+    if run.state.phase is RunPhase.DECIDED and alone and run.sealed.size:
         run.sealed.decide(run.folder.id, run.state.finalist)
 
 

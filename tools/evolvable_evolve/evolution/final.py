@@ -21,15 +21,17 @@ from evolvable_evolve.evolution.acceptance import NO_SKILL, mean_scores
 from evolvable_evolve.evolution.canaries import canary_count, describe_cheating, make_canary_tasks
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.ledger import RunCandidate
+from evolvable_evolve.evolution.pleased_judge import judge_style, wrong_answers
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, MOST_TEST_TRIALS, RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.scorers import extract_answer
 from evolvable_evolve.evolution.sealed_arms import (
     MeasuredArms,
     budget_shortfall,
     measure_arms,
     record_measured,
     record_no_test,
-    repeat_slow,
+    repeat_unfinished,
 )
 from evolvable_evolve.evolution.staged_verdict import StagedVerdict
 from evolvable_evolve.evolution.statistics import (
@@ -46,7 +48,7 @@ from evolvable_evolve.evolution.statistics import (
     narrow_sizes,
     permutation_result,
 )
-from evolvable_evolve.evolution.task import Task
+from evolvable_evolve.evolution.task import Task, Trial
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 SMALL_GAIN = 0.25
@@ -117,20 +119,41 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
                 requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
             trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
             arms, label = [run.base, program], f"test/alone-{number + 1}"
-            trials = await repeat_slow(run, arms, requests, trials, repeats, runner, label)
+            trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, label)
             measured.add(stage, trials, repeats, canaries)
             if measured.is_over:
                 break
-        ruling, why, veto = measured.ruling(), measured.why(), {}
+        ruling, why, veto = measured.ruling(), f"{measured.why()} {run.sealed.describe_claim()}".strip(), {}
         if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
             veto = await _compare_with_nothing(run, program)
             if veto["gain"] < 0:
                 ruling = Ruling.NOT_SUPPORTED
                 why += f" But no skill at all did better still on val, by {-veto['gain']:.1%}."
+        if ruling is Ruling.PROMOTE and (pleased := await ask_about_style(run, tasks, measured.trials, program)):
+            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
     measured.record(ruling, why, veto)
+
+
+async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
+    """Return how the judge of a test is moved by the style of a program alone, '' where it is not, or is none.
+
+    Raises BudgetSpent, RunStopped, and ScorerError where the judge does not answer.
+    """
+    judge, passes = run.judge, run.settings.fail_below
+    wrong = wrong_answers(tasks, trials, run.base.digest, passes)
+    if judge is None or not wrong:
+        return ""
+
+    async def score(task: Task, text: str) -> float:
+        answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
+        return (await judge.score(str(task.scorer.args["rubric"]), task, answer)).value
+
+    own = [one.output for one in trials if one.program == program.digest and one.score is not None]
+    found = await judge_style(score, wrong, own, passes)
+    return str(found) if found.pleased else ""
 
 
 def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:
@@ -225,6 +248,10 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         return
     said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
     ruling, why = narrow_ruling(said, measured, narrow_level(run.settings, measured.look), repeats)
+    if ruling is Ruling.BETTER_HERE:
+        opened = [*run.val, *run.sealed.open(run.settings.family or run.folder.id, finalist.digest)[0]]
+        if pleased := await ask_about_style(run, opened, measured.trials, measured.arms[1]):
+            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
 
 

@@ -16,6 +16,7 @@ from evolvable_evolve.evolution.optimizers import Optimizer, compose_step, open_
 from evolvable_evolve.evolution.proposers import NeedsAnswer, NoAnswer
 from evolvable_evolve.evolution.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialsFailing
+from evolvable_evolve.evolution.try_run import run_try
 from evolvable_store.errors import EvolvableError, TryAgain
 
 
@@ -23,6 +24,9 @@ async def run_phases(run: RunContext) -> None:
     """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
     if run.settings.purpose == "measure":
         await run_measurement(run)
+        return
+    if run.settings.purpose == "try":
+        await run_try(run)
         return
     gate = open_gate(run)
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):

@@ -174,6 +174,7 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     ruling, why = rule_on_both_sides(said, measured, groups, alpha, run.settings.executors)
     if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
         ruling, why = Ruling.NOT_SUPPORTED, f"{why} But no skill at all did better still on val, by {short_of:.1%}."
+    why = f"{why} {run.sealed.describe_claim()}".strip()
     record_measured(run, finalist, measured, ruling, why, alpha, said, p_two_sided=two_sided(said), groups=groups)
 
 

@@ -1,6 +1,6 @@
 """Plan a run before it spends more than three trials: dollars with their range, and what its test could find."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,20 @@ class PlanOption:
     most: float
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedLook:
+    """What one look at the test needs, and its chance to find +10 points. look: over all runs on these test tasks."""
+
+    look: int
+    alpha: float
+    least: float
+    most: float
+
+
+LOOKS = 3
+"""Looks of which a plan says what they need: the next one, and what it costs those after it."""
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """What a run would take and could find.
@@ -51,7 +65,7 @@ class RunPlan:
     between two runs of the same program; assumed where no run measured it. evaluations, dollars: from the least to the
     most; dollars None without a pilot or a price. likely: evaluations of a run that opens its test. detectable: the
     smallest true gain that is found in four runs of five, None where none is.
-    run: whose pilot said so; `evolve continue` goes on with it.
+    run: whose pilot said so; `evolve continue` goes on with it. looks: the next looks at the test, before the first.
     """
 
     name: str
@@ -70,6 +84,7 @@ class RunPlan:
     likely: int | None = None
     run: str = ""
     remarks: list[str] = field(default_factory=list)
+    looks: list[PlannedLook] = field(default_factory=list)
 
 
 def make_plan(
@@ -104,6 +119,7 @@ def make_plan(
         int(estimate["likely"]) if estimate else None,
         pilot.run if pilot is not None else "",
         _remarks(claim, sizes, cost, pilot),
+        list(_looks(design, look)) if claim != "nothing" else [],
     )
 
 
@@ -118,6 +134,13 @@ def claim_of(sizes: Mapping[str, int], groups: int) -> tuple[str, int]:
 def _power_row(design: PowerDesign, gain: float) -> PowerRow:
     band = power_band(design, gain)
     return PowerRow(gain, *(band or (None, None)))
+
+
+def _looks(design: PowerDesign, look: int) -> Iterator[PlannedLook]:
+    for number in range(look, look + LOOKS):
+        narrow, noise = design.narrow, design.noise
+        other = PowerDesign.of(design.tasks, design.repeats, look=number, narrow=narrow, noise=noise)
+        yield PlannedLook(number, other.alpha, *(power_band(other, SHOWN_GAIN) or (0.0, 0.0)))
 
 
 def _options(design: PowerDesign) -> Sequence[PlanOption]:

@@ -21,7 +21,7 @@ from evolvable_tools.redaction import Redactor
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "model", "simulated")
 
-PURPOSES = ("search", "measure")
+PURPOSES = ("search", "measure", "try")
 
 TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
 """Evaluations that a run plans for where nothing is said."""
@@ -75,7 +75,9 @@ class RunSettings:
     task_set: the environment's ref, with its version and what the run found there: the digests of all and of the
     test. program: where the base's parts were taken from. executor: its kind and what that kind needs.
     limit: what the run may spend. scorers: the registered scorers that tasks name, each with its command and hash when
-    the run began. purpose: search, or measure: what is there is compared with something else and nothing is proposed.
+    the run began. kept_tasks: the artefact of the run with its task set, '' where that is the library's. purpose:
+    search; measure: what is there is compared with something else and nothing is proposed; or try: skills are compared
+    with nothing on tasks that the run keeps.
     family: the run that a measurement under several executors began with, whose look at the test they share;
     executors: how many. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
     """
@@ -84,6 +86,7 @@ class RunSettings:
     task_set_version: int = 0
     task_set_digest: str = ""
     test_digest: str = ""
+    kept_tasks: str = ""
     program: tuple[ProgramPin, ...] = ()
     executor: Mapping[str, Any] = field(default_factory=dict)
     purpose: str = field(default="search", metadata={"among": PURPOSES})

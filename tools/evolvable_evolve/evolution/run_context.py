@@ -3,6 +3,7 @@
 Its parts are made from the settings of the run, after a check that everything they need is available.
 """
 
+import base64
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,7 +30,7 @@ from evolvable_evolve.evolution.scorers import JudgeCalibration, JudgeScorer, Ju
 from evolvable_evolve.evolution.solutions import public_files, with_rounds
 from evolvable_evolve.evolution.task import ModelUsage, RegisteredScorer, Task, TaskSet, Trial, TrialOutcome
 from evolvable_evolve.evolution.tasks import HeldOutTest, TestRunner, locate
-from evolvable_evolve.evolution.tasks.reader import scorer_files
+from evolvable_evolve.evolution.tasks.reader import read_taskset, scorer_files
 from evolvable_evolve.evolution.trials import RunBudget, TrialRequest, TrialRunner
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -65,7 +66,7 @@ class RunContext:
 
     merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before every step. intact:
     checked before every measurement; returns why tasks or scorers are not the recorded ones, or ''. sandboxed: whether
-    trials run in a sandbox. plant_canary: stores data in the library that no verb finds.
+    trials run in a sandbox. plant_canary: stores data in the library that no verb finds. judge: of tasks that have one.
     """
 
     folder: RunDirectory
@@ -83,6 +84,7 @@ class RunContext:
     intact: Callable[[], str] = str
     sandboxed: bool = True
     plant_canary: Callable[[bytes], object] = len
+    judge: JudgeScorer | None = None
     _programs: dict[str, Program] = field(default_factory=dict)
 
     @cached_property
@@ -276,7 +278,7 @@ def make_run_parts(
 ) -> RunParts:
     """Return the parts of a run. Raises RunTampered, Refused, and InvalidArgument for a part that is gone."""
     settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
-    taskset, ref = _open_taskset(library, caller, settings)
+    taskset, ref = _kept_taskset(folder, settings) if settings.kept_tasks else _open_taskset(library, caller, settings)
     registered = locate.registered_scorers(taskset.tasks, host.scorers)
     locate.refuse_changed(registered, settings.scorers)
     kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
@@ -294,7 +296,7 @@ def make_run_parts(
         taskset,
         executor,
         make_judge(settings, host, folder, taskset),
-        proposers.make_proposer_model(settings, host, folder),
+        _make_brain(settings, host, folder),
         locate.IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
         kind.runs_commands
@@ -311,6 +313,24 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
     if (taskset.digest, taskset.test_digest) != (settings.task_set_digest, settings.test_digest):
         raise RunTampered(f"{ref} is not the task set that the run began with.")
     return taskset, ref
+
+
+def _make_brain(
+    settings: RunSettings, host: HostContext, folder: RunDirectory
+) -> proposers.HandOffModel | proposers.ModelSpec:
+    """Return who is asked in a run: who proposes, and in a trial of a skill the judge, who compares answers."""
+    if settings.purpose == "try" and settings.judge:
+        return proposers.ModelSpec.from_settings(settings.judge, proposers.JUDGE_ROLES, settings, host, folder)
+    return proposers.make_proposer_model(settings, host, folder)
+
+
+def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
+    """Return the task set that a run keeps itself. Raises RunTampered when it is not what the run began with."""
+    files = {path: base64.b64decode(data) for path, data in folder.kept_json(settings.kept_tasks).items()}
+    taskset = read_taskset(Ref.parse(settings.task_set).name, files)
+    if taskset.digest != settings.task_set_digest:
+        raise RunTampered(f"The tasks of run {folder.id} are not those that it began with.")
+    return taskset, None
 
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:

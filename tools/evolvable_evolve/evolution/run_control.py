@@ -24,10 +24,12 @@ from evolvable_evolve.evolution.ledger import (
     load_run,
     load_run_state,
     read_ledger,
+    read_records,
     translate_damage,
 )
 from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, check_answer
 from evolvable_evolve.evolution.prospects import estimate_chance
+from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools import Caller, count
 
@@ -57,7 +59,8 @@ class RunStatus:
     one line. events: what happened after `since`, the oldest first; next: what to pass as `since` the next time.
     spent: the bill in total, and `spent_on` by purpose and role. verdict: '' while there is none. adopted: the
     operation that made its finalist live, None before that and after it was taken back. chance: at most which chance of
-    a promotion is left while it searches. adoptable: it promoted something that is not live.
+    a promotion is left while it searches. adoptable: it promoted something that is not live. answer: the verdict in
+    words that name the resource, '' before.
     """
 
     run: str
@@ -78,6 +81,7 @@ class RunStatus:
     adopted: int | None = None
     chance: float | None = None
     adoptable: bool = False
+    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         None if state.adoption.get("undone") else state.adoption.get("operation"),
         estimate_chance(state),
         state.adoptable,
+        verdict_line(state, read_records(folder) if state.verdict else ()),
     )
 
 

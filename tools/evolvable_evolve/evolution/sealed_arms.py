@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.statistics import NarrowResult, Ruling, narrow_sizes, paired_interval
 from evolvable_evolve.evolution.task import Task, Trial, TrialOutcome
 from evolvable_evolve.evolution.tasks import TestRunner
-from evolvable_evolve.evolution.trials import TrialRequest
+from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 FIRST_REPEAT = 20_000
 """The repeat from which on validation tasks are run here: none of it was measured before."""
@@ -46,7 +47,13 @@ def record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "
     run.note("verdict", verdict=ruling, candidate=candidate, why=why, look=look, p=None, delta=None, interval=None, n=0)
 
 
-async def repeat_slow(
+MOST_MISSING = 0.1
+"""The share of an arm's trials that may be missing beyond those of the other arm, and still be run again.
+
+More may depend on what the program does, and a second chance would then be a gain."""
+
+
+async def repeat_unfinished(
     run: RunContext,
     arms: Sequence[Program],
     requests: Sequence[TrialRequest],
@@ -55,12 +62,20 @@ async def repeat_slow(
     runner: TestRunner,
     label: str = "test/alone",
 ) -> list[Trial]:
-    """Return the trials, and for each that took too long a second one while no trial of another arm runs.
+    """Return the trials, with a second one for each that came to no result and for each that took too long.
 
-    A program can keep the processors busy, so that trials of another arm beside its own take too long. Every arm gets
-    the second chance.
+    Missing trials of all arms are run again together, as all were first. Slow ones are run while no trial of another
+    arm runs: a program can keep the processors busy, so that trials of another arm beside its own take too long. Every
+    arm gets the second chance.
     """
     found = list(trials)
+    missing = [at for at, trial in enumerate(trials) if trial.outcome is TrialOutcome.INFRA_ERROR]
+    counts = [sum(requests[at][0] is arm for at in missing) for arm in arms]
+    if missing and max(counts) - min(counts) <= MOST_MISSING * len(requests) / len(arms):
+        again = [(requests[at][0], requests[at][1], 2 * repeats + requests[at][2]) for at in missing]
+        with suppress(BudgetSpent):  # then they stay missing
+            for at, trial in zip(missing, await run.measure(again, f"{label}-again", runner), strict=True):
+                found[at] = trial
     for number, arm in enumerate(arms):
         slow = [
             at
@@ -114,7 +129,7 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
     for at, canary in enumerate(canaries, 1):  # among the others: nothing tells that it is none of them
         requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
     trials = await run.measure(requests, "test/arms", runner)
-    trials = await repeat_slow(run, arms, requests, trials, repeats, runner, "test/arms-alone")
+    trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, "test/arms-alone")
     tasks: list[Task] = list(tests)
     if val:
         fresh = [(arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in val for arm in arms]

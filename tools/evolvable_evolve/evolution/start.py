@@ -167,7 +167,7 @@ def start_run(
         finalists, warnings = merged_finalists(library, settings, taskset, merge)
     folder = create_run(library.store.home, library.store.clock())
     try:
-        label = _write_first_record(folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory)
+        label = write_first_record(folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory)
     except EvolvableError:
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
@@ -219,7 +219,7 @@ def _warnings_of(
 
 def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
     open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
-    burnt = opened_before(library.store.home, open_ones, taskset.files)
+    burnt = opened_before(library.store.home, taskset, open_ones)
     if not burnt:
         return []
     shown = format_ids(burnt)
@@ -288,7 +288,7 @@ def merged_finalists(
     """
     found: list[tuple[float, str, Program]] = []
     warnings = []
-    if merge and (burnt := opened_before(library.store.home, taskset.of(Split.TEST), taskset.files)):
+    if merge and (burnt := opened_before(library.store.home, taskset, taskset.of(Split.TEST))):
         text = f"The merged program would be tested on tasks that a run opened, {len(burnt)} of its test."
         raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
     for name in merge:
@@ -313,7 +313,7 @@ def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
     return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ()), spec.get("rounds", 0)
 
 
-def _write_first_record(
+def write_first_record(
     folder: RunDirectory,
     settings: RunSettings,
     taskset: TaskSet,
@@ -321,7 +321,12 @@ def _write_first_record(
     host: HostContext,
     finalists: Sequence[tuple[str, Program]],
     exploratory: bool,
+    about: Mapping[str, Any] | None = None,
 ) -> str:
+    """Keep the programs of a run, write its first record, and return the label of its figures.
+
+    about: what else the record says, of a trial of skills.
+    """
     executor = make_executor(settings.executor, host, taskset, folder.path / EXECUTOR_DIR)
     for program in (base, *(program for _, program in finalists)):
         folder.keep_program(program)
@@ -340,6 +345,7 @@ def _write_first_record(
                 "base": base.digest,
                 "size": base.size,
                 "merged": [[run, program.digest] for run, program in finalists],
+                "about": dict(about or {}),
             },
         )
     return executor.label

@@ -54,7 +54,7 @@ class Task:
     of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group`
     is what a person named it with others that are alike: such tasks are never parted. `reviewed` is False for
     a task that was found in a session and has no scorer yet; `check` says in words how to check it. `public` is what
-    the author of an answer may read of it between two rounds.
+    the author of an answer may read of it between two rounds. `kind` is equal for tasks that read alike.
     """
 
     id: str
@@ -74,6 +74,7 @@ class Task:
     reviewed: bool = True
     check: str = ""
     public: PublicCheck | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class TaskSet:
 
     `files` maps paths below the task set to bytes (fixtures and scorers). `digest` is the sha256 over all tasks, their
     splits and all files; `test_digest` that over the sealed test alone, by which looks at it are counted across runs.
+    `alike` is what a person said of tasks that read alike, '' where nobody did.
     """
 
     name: str
@@ -89,6 +91,7 @@ class TaskSet:
     files: Mapping[str, bytes]
     digest: str
     test_digest: str
+    alike: str = ""
 
     def of(self, split: Split) -> tuple[Task, ...]:
         """Return the tasks of one split in the order of the set."""

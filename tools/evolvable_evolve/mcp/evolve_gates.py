@@ -187,6 +187,30 @@ class MeasurementGate(RunStartGate):
         return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
 
 
+class TryGate(RunStartGate):
+    """Asks a person before a trial of a skill begins."""
+
+    key = "try"
+    unconfirmed = "a trial executes commands and may spend money: a person starts it. Nothing was started."
+
+    def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call begins a trial of a skill."""
+        return tool == "try_skill"
+
+    def question(self, arguments: Mapping[str, Any]) -> str:
+        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        prompts = arguments.get("prompts")
+        tasks = f"{len(prompts)} prompts" if isinstance(prompts, list) else "tasks of your finished sessions"
+        lines = [
+            f"Try {_short_line(arguments.get('skill'))}, with it and without, on {tasks}, up to five times each?",
+            f"The tasks are done by {self._named('executors', arguments.get('executor'))}",
+        ]
+        if judge := arguments.get("judge"):
+            lines.append(f"Answers are compared by {self._named('judges', judge)}")
+        lines.append(f"It runs in {self._config.home} with your rights. No sealed test is opened.")
+        return "\n".join([*lines, _spends(given_values(arguments))])
+
+
 class PilotGate(RunStartGate):
     """Asks a person before the three trials of a plan. A plan without an executor runs nothing and asks nobody."""
 

@@ -4,6 +4,7 @@ No call waits for a run: a process of its own drives it, and evolve_status shows
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -19,6 +20,8 @@ from evolvable_evolve.evolution import (
     RunPlan,
     StartedMeasurement,
     StartedRun,
+    StartedTry,
+    TryTaskList,
     adopt,
     check_runnable,
     find_opportunities,
@@ -30,8 +33,13 @@ from evolvable_evolve.evolution import (
     make_plan,
     parse_executor_spec,
     read_measurement,
+    read_try,
     start_measurement,
     start_run,
+    start_try,
+    tasks_of_answers,
+    tasks_of_draft,
+    tasks_of_prompts,
     write_report,
 )
 from evolvable_evolve.mcp.evolve_gates import (
@@ -39,22 +47,27 @@ from evolvable_evolve.mcp.evolve_gates import (
     MeasurementGate,
     PilotGate,
     RunStartGate,
+    TryGate,
     given_values,
     judge_of,
     proposer_of,
 )
 from evolvable_evolve.rounds import RoundReport, TrialSource, run_round
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server import Config, proposer_settings
+from evolvable_server import Config, named_commands, proposer_settings, read_machine
 from evolvable_server.mcp import Number, add_tool, declare_tools, one_of
 from evolvable_server.mcp.call import CallSessions, caller_of, decider_of, name_of
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
+from evolvable_tools.sessions import list_sessions
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
 Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
+
+MAX_TRY_SESSIONS = 100
+"""Sessions that are read for tasks of a trial, the newest first."""
 
 _MODELS = ("claude", "codex", "anthropic")
 
@@ -157,7 +170,9 @@ class EvolveTools:
 
     def evolve_report(self, run: RunName = None) -> str:
         """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
-        the same with its pictures as one HTML page beside the run, and names it."""
+        the same with its pictures as one HTML page beside the run, and names it. Of a trial of a skill: its answer."""
+        if (tried := read_try(self._config.home, run)) is not None:
+            return tried.why or f"No answer yet: {tried.state}, {tried.trials} trials."
         reported = write_report(find_run(self._config.home, run), redactor=self._library.redactor())
         measured = read_measurement(self._config.home, reported.run)
         text = reported.text if measured is None else f"{reported.text}\n\n{format_measurement(measured)}"
@@ -201,6 +216,56 @@ class EvolveTools:
         for one in begun.runs:
             self._drive(one.run)
         return begun
+
+    def try_skill(
+        self,
+        skill: Annotated[str, Field(description="the skill, e.g. skill:pdf")],
+        executor: Annotated[str, Field(description="who does the tasks: a name that a person registered")],
+        ctx: Context,
+        prompts: Annotated[
+            list[str] | None, Field(description="up to 20 tasks; default: those of finished sessions")
+        ] = None,
+        expected: Annotated[
+            list[str] | None, Field(description="the right answer to each prompt; default: a judge compares both")
+        ] = None,
+        judge: Annotated[str, Field(description="who compares answers: a name that a person registered")] = "",
+        max_cost: Amount = None,
+        max_tokens: Amount = None,
+        max_calls: Amount = None,
+    ) -> StartedTry:
+        """See whether a skill helps on tasks of the person: each is done with and without it, up to five times, until
+        the answer is clear. The person at the client is asked first. Returns at once: evolve_status shows the progress,
+        evolve_report the answer: helps, harms, makes no difference of more than X, or cannot tell."""
+        self._refuse_unregistered(executor, judge)
+        self._check_commands(ctx, [executor], *([judge] if judge else []))
+        means, [spec] = self._executors([executor])
+        limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        listed = self._try_tasks(prompts, expected, judged=bool(judge))
+        begun = start_try(
+            self._library, self._who(ctx), means, [Ref.parse(skill)], listed, spec, {"judge": judge, **limits}
+        )
+        self._drive(begun.run)
+        return begun
+
+    def _try_tasks(self, prompts: list[str] | None, expected: list[str] | None, *, judged: bool) -> TryTaskList:
+        """Return the tasks of a trial: what the call gives, else what finished sessions give."""
+        if prompts is not None:
+            return tasks_of_prompts(prompts) if expected is None else tasks_of_answers(prompts, expected)
+        places = read_machine(self._config.project).transcripts
+        page = list_sessions(places, self._library.store.backend.observations.taken, MAX_TRY_SESSIONS, None)
+        paths = [Path(one.path) for one in page.sessions if one.taken != "skipped"]
+        return tasks_of_draft(evolution.draft_from_sessions(self._library, paths), judged=judged)
+
+    def _refuse_unregistered(self, *names: str) -> None:
+        """Raise Refused for an executor or a judge that no person registered by a name."""
+        commands = named_commands(self._config)
+        known = {*self._config.person.endpoints}
+        known |= {name for role in ("executors", "judges") for name in commands[role].commands}
+        for name in filter(None, names):
+            if name not in known:
+                shown = ", ".join(sorted(known)) or "none"
+                text = f"{ascii(name[:80])} is not registered; registered are: {shown}."
+                raise Refused(text, "A person registers one: `evolvable role executor add`, or `role model add`.")
 
     def evolve_plan(
         self,
@@ -294,5 +359,5 @@ def add_evolving(
     tools = EvolveTools(library, caller, sessions, config)
     for spec in declare_tools(tools, "evolve"):
         add_tool(server, spec)
-    asking = (RunStartGate, MeasurementGate, PilotGate)
+    asking = (RunStartGate, MeasurementGate, PilotGate, TryGate)
     server.gates += [AdoptionGate(config.home), *(gate(config, library, caller) for gate in asking)]

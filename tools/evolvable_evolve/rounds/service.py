@@ -111,7 +111,7 @@ def run_round(
         return _RoundWork(library, caller, settings, ledger, source).run()
 
 
-def round_state(library: Library) -> RoundState:
+def read_rounds(library: Library) -> RoundState:
     """Return the state of the rounds so far. Raises LedgerDamaged."""
     return fold_rounds(read_ledger(library.store.home / LEDGER))
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         ToolCall,
         accepts,
         calls_of,
+        closing_verdict,
         commits,
         corrects,
         ended_badly,
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from evolvable_tools.outcomes.shell_commands import (
         COMMAND_TOOLS,
         MAX_COMMAND,
+        VIEWERS,
         git_command,
         named_files,
         normalize_command,
         read_files,
         simple_commands,
     )
+    from evolvable_tools.outcomes.shell_tokens import read_tokens
     from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
     from evolvable_tools.outcomes.usage_report import MAX_DAYS, ResourceStats, Share, Stats, stats, verdict_words
 else:
@@ -53,15 +56,17 @@ else:
         __name__,
         {
             "detection": (
-                "ToolCall accepts calls_of commits corrects ended_badly failed is_check is_passed_check "
-                "only_looks pair_calls states undoes unquoted_text was_refused wishes_skill"
+                "ToolCall accepts calls_of closing_verdict commits corrects ended_badly failed is_check "
+                "is_passed_check only_looks pair_calls states undoes unquoted_text was_refused "
+                "wishes_skill"
             ),
             "ingest": "own_part record_uses",
             "learning": "ListedTask MAX_TASK correct_task list_learned reassign_task remove_learned",
             "past_sessions": "PastSessions count_transcripts learn_from_past",
             "shell_commands": (
-                "COMMAND_TOOLS MAX_COMMAND git_command named_files normalize_command read_files simple_commands"
+                "COMMAND_TOOLS MAX_COMMAND VIEWERS git_command named_files normalize_command read_files simple_commands"
             ),
+            "shell_tokens": "read_tokens",
             "task_types": "BUILT_IN_TEXT TASK_TYPES VOCABULARY_FILE",
             "usage_report": "MAX_DAYS ResourceStats Share Stats stats verdict_words",
         },
@@ -80,9 +85,11 @@ __all__ = [
     "Stats",
     "TASK_TYPES",
     "ToolCall",
+    "VIEWERS",
     "VOCABULARY_FILE",
     "accepts",
     "calls_of",
+    "closing_verdict",
     "commits",
     "correct_task",
     "corrects",
@@ -101,6 +108,7 @@ __all__ = [
     "pair_calls",
     "read_files",
     "reassign_task",
+    "read_tokens",
     "record_uses",
     "remove_learned",
     "simple_commands",

@@ -300,6 +300,21 @@ def _passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
     return True if passed and not code and simple.shown else None
 
 
+def closing_verdict(text: str) -> bool | None:
+    """Return whether a check succeeded by the line with which its program ends, None where it has none.
+
+    It counts where the exit code is another command's. Where one line says yes and another no, nothing is known.
+    """
+    end = text[-MAX_PRINTED:]
+    if _OUTPUT["stopped"].search(end):
+        return None
+    bad = _OUTPUT["tests_failed"].search(end) or _OUTPUT["check_failed"].search(end)
+    good = _OUTPUT["tests_passed"].search(end) or _OUTPUT["check_passed"].search(end)
+    if bad:
+        return False
+    return True if good else None
+
+
 def _is_commit(simple: SimpleCommand) -> bool:
     return git_command(simple) == "commit" and not {"--dry-run", "--help", "-h"} & set(simple.words)
 

@@ -112,7 +112,7 @@ class SessionExecutors:
 
     def __init__(self, library: Library, session: "Session", moment: "Callable[[Span], str]") -> None:
         self._library, self._moment, self._model = library, moment, session.model
-        self._agents = AgentLocator(library, session.project) if session.client == "claude-code" else None
+        self._agents = AgentLocator(library, session.project) if session.client != "codex" else None
         self._runs = {run.agent: run for run in session.subagents}
         self._by_call = {run.call_id: run for run in session.subagents if run.call_id}
         self._found: dict[tuple[str, str], tuple[int, int] | None] = {}
@@ -190,7 +190,7 @@ class SessionExecutors:
 
     def _agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
         if self._agents is None:
-            return None  # the names that other clients give their agents are not those of the library
+            return None  # Codex has agents of its own, which no folder of the library holds
         if prompt:
             return self._agents.by_prompt(name, prompt)
         head = self._agents.by_name(name)

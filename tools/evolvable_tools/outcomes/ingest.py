@@ -61,7 +61,7 @@ def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
 
 _USE = re.compile(r"\buse-[0-9a-f]{12}\b")
 _SEARCH = re.compile(r"\bsearch-[0-9a-f]{12}\b")
-_OURS = re.compile(r"(?:^|__|\.)(load_skill|find_skill)$")
+_OURS = re.compile(r"(?:^|__|\.|\bevolvable[-_])(load_skill|find_skill)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +217,13 @@ class _Reading:
         ours = _OURS.search(span.tool or "")
         if ours is not None:
             self._read_ours(call, ours[1])
-        elif span.tool == SKILL_TOOL and not call.failed:
+        elif span.tool in (SKILL_TOOL, "skill") and not call.failed:
             fork = self.executors.forked(span)
             self._note_name(_text(given.get("skill")), "skill", span, fork)
             if fork is not None:
                 self._read_start(span, fork)
-        elif span.tool == "Read" and not call.failed:
-            self._note_file(_text(given.get("file_path")), span)
+        elif span.tool in ("Read", "read_file", "view") and not call.failed:
+            self._note_file(_text(given.get("file_path") or given.get("path")), span)
         elif span.tool in SUBAGENT_TOOLS and not call.failed:
             self._read_start(span, self.executors.started(span))
         elif call.commands:

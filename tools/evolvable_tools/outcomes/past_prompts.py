@@ -51,8 +51,8 @@ _ANSWERS = re.compile(
 _NEXT = re.compile(r"(?:and\s+)?(?:now|next|then|also|another|jetzt|nun|maintenant|ahora)(?!\w)", re.IGNORECASE)
 """What follows an answer where a new task begins."""
 
-_READERS = frozenset(("Read", "NotebookRead", "read_file", "view_image"))
-_EDITORS = frozenset(("Edit", "MultiEdit", "Write", "NotebookEdit"))
+_READERS = frozenset(("Read", "NotebookRead", "read_file", "view_image", "view"))
+_EDITORS = frozenset(("Edit", "MultiEdit", "Write", "NotebookEdit", "create", "edit"))
 _OUR_EDITORS = ("update_resource", "rename_resource", "delete_resource")
 _PATHS = ("file_path", "path", "notebook_path")
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
@@ -105,7 +105,7 @@ class OpenedSkills:
             self._changed.update((one, span.turn) for one in self._by_ref(given.get("ref")))
         if call.failed:
             return
-        if tool == "Skill":
+        if tool in ("Skill", "skill"):
             self._note(self._by_name(given.get("skill")), span)
         elif tool.endswith(_LOAD) and (tool == _LOAD or "evolvable" in tool):
             self._note(self._by_ref(given.get("ref")), span)

@@ -16,7 +16,7 @@ from evolvable_store.errors import LibraryReadOnly
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import session_name, taught_by_prompts
 from evolvable_tools.redaction import Redactor
-from evolvable_tools.sessions import NoTranscript, read_session, transcript_files
+from evolvable_tools.sessions import NoTranscript, TranscriptNotRead, read_session, stored_state, transcript_files
 
 MAX_BYTES = 256 * 1024 * 1024
 """Bytes of a transcript that is read; a larger one is left out."""
@@ -85,9 +85,8 @@ def learn_from_past(
             status = f"{status} {watched}"
             if learned.is_read(name, status):
                 continue
-            has_sign = any(_has_sign(file, signs) for file in _files_of(path))
-            session = read_session(path, redactor=redactor) if has_sign else None
-        except (NoTranscript, OSError):
+            session = read_session(path, redactor=redactor) if _may_open(path, signs) else None
+        except (NoTranscript, TranscriptNotRead, OSError):
             unreadable += 1
             continue
         # A list of messages names its own origins: no client wrote it.
@@ -107,8 +106,10 @@ def _hash(text: str) -> str:
 def _status(path: Path) -> str | None:
     """Return what changes when a transcript does, None for a link, what is no file, and what is too large.
 
-    Raises OSError.
+    Raises OSError, and NoTranscript and TranscriptNotRead for a session in a database.
     """
+    if (stored := stored_state(path)) is not None:
+        return f"{stored.size} {stored.changed}" if stored.size <= MAX_BYTES else None
     main, *others = map(os.lstat, _files_of(path))
     size = main.st_size + sum(one.st_size for one in others)
     if not stat.S_ISREG(main.st_mode) or size > MAX_BYTES:
@@ -119,6 +120,11 @@ def _status(path: Path) -> str | None:
 def _files_of(path: Path) -> list[Path]:
     """Return the files of a session: its own, and one for each of its subagents."""
     return [path, *sorted((path.with_suffix("") / "subagents").rglob("agent-*.jsonl"))]
+
+
+def _may_open(path: Path, signs: Sequence[bytes]) -> bool:
+    """Return whether a session may have opened a skill; one in a database is read to know. Raises OSError."""
+    return stored_state(path) is not None or any(_has_sign(file, signs) for file in _files_of(path))
 
 
 def _has_sign(path: Path, signs: Sequence[bytes]) -> bool:

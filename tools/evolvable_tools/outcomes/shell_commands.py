@@ -17,7 +17,7 @@ from evolvable_tools.outcomes.shell_status import (
     UnclearLine,
     tell_statuses,
 )
-from evolvable_tools.outcomes.shell_tokens import LineItem, Words, line_items, shell_tokens
+from evolvable_tools.outcomes.shell_tokens import LineItem, Words, line_items, read_tokens
 
 MAX_COMMAND = 20_000
 """Characters of the longest line that is parsed."""
@@ -25,7 +25,10 @@ MAX_COMMAND = 20_000
 MAX_PARTS = 200
 """Simple commands of a line of which it is told whether they ran."""
 
-COMMAND_TOOLS = frozenset(("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec"))
+COMMAND_TOOLS = frozenset(
+    ("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec", "Execute")
+    + ("bash", "run_shell_command", "run_terminal_cmd", "run_in_terminal", "execute_command", "terminal")
+)
 """Tools of clients that run a line of shell."""
 
 READERS = frozenset(("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg"))
@@ -112,7 +115,7 @@ class _LineReader:
             raise ValueError
         text = line.replace("\\\n", "")
         outer, outer_depth = self._items, self._depth
-        self._items, self._depth = list(line_items(list(shell_tokens(text)))), depth
+        self._items, self._depth = list(line_items(list(read_tokens(text)))), depth
         begun = len(self.commands)
         try:
             group = self._group(())
@@ -129,7 +132,7 @@ class _LineReader:
         """Note every command of a line whose structure is unclear."""
         del self.commands[begun:]
         before: LineItem = ""
-        for item in line_items(list(shell_tokens(text))):
+        for item in line_items(list(read_tokens(text))):
             if isinstance(item, Words) and (started := _started(list(item.words))):
                 self.commands.append(SimpleCommand(started, item.writes, before in ("|", "|&")))
             before = item
@@ -343,7 +346,7 @@ def git_command(simple: SimpleCommand) -> str | None:
 def named_files(text: str) -> set[str]:
     """Return the words of a text that look like files."""
     try:
-        words = [word for word, is_sign, _ in shell_tokens(text[:_MAX_NORMALIZED]) if not is_sign]
+        words = [word for word, is_sign, _ in read_tokens(text[:_MAX_NORMALIZED]) if not is_sign]
     except ValueError:
         words = text[:_MAX_NORMALIZED].split()
     return {word for word in words if "." in word.rpartition("/")[2] and not word.startswith("-")}

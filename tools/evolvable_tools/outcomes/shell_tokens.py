@@ -72,7 +72,7 @@ def _closing(tokens: Sequence[tuple[str, bool, bool]], place: int) -> tuple[Sequ
     return tokens[place:], len(tokens)
 
 
-def shell_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
+def read_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
     """Yield the words of a line without their quotes, and the signs between them.
 
     Each with whether it is a sign, and whether it follows the token before without a blank. Raises ValueError for a

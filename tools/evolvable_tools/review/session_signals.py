@@ -265,7 +265,7 @@ def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
     """Yield skills that were loaded and that nothing after their first load has to do with."""
     first: dict[str, Span] = {}
     for span in seen.session.spans:
-        if span.skill and span.origin is Origin.SKILL and len(first) < MOST_SKILLS:
+        if span.skill and span.origin is Origin.SKILL and not span.is_error and len(first) < MOST_SKILLS:
             first.setdefault(span.skill, span)
     for span in first.values():
         later = [one for one in seen.session.spans if one.index > span.index]

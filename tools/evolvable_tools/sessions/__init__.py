@@ -10,9 +10,12 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions.copies import keys_of, mark_copies
+    from evolvable_tools.sessions.opencode import stored_state
     from evolvable_tools.sessions.parser import (
         ListedSession,
         SessionPage,
+        find_transcript,
+        is_transcript_path,
         list_sessions,
         read_session,
         transcript_files,
@@ -34,7 +37,11 @@ else:
         __name__,
         {
             "copies": "keys_of mark_copies",
-            "parser": "ListedSession SessionPage list_sessions read_session transcript_files",
+            "opencode": "stored_state",
+            "parser": (
+                "ListedSession SessionPage find_transcript is_transcript_path list_sessions read_session "
+                "transcript_files"
+            ),
             "session": (
                 "NoTranscript Origin SKILL_TOOL SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED "
                 "UnreadableMessages"
@@ -56,9 +63,12 @@ __all__ = [
     "UNTRUSTED",
     "UnreadableMessages",
     "command_line",
+    "find_transcript",
+    "is_transcript_path",
     "keys_of",
     "list_sessions",
     "mark_copies",
     "read_session",
+    "stored_state",
     "transcript_files",
 ]

@@ -12,8 +12,7 @@ _ORIGINS = {origin.value: origin for origin in Origin}
 class MessageListFormat(TranscriptFormat):
     """Reads messages one by one. A message may say its own origin, which can only make it less believed."""
 
-    def __init__(self) -> None:
-        super().__init__("messages")
+    client = "messages"
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
         role = record.get("role")

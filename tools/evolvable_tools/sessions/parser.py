@@ -22,8 +22,18 @@ from evolvable_store.errors import InvalidArgument, may_pass
 from evolvable_store.storage import IngestedSession
 from evolvable_tools.redaction import Redactor, StreamRedactor
 from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
+from evolvable_tools.sessions.copilot_format import CopilotFormat, is_copilot
+from evolvable_tools.sessions.droid_format import DroidFormat, is_droid
 from evolvable_tools.sessions.json_lines import read_records
 from evolvable_tools.sessions.message_list import MessageListFormat
+from evolvable_tools.sessions.opencode import (
+    OpenCodeFormat,
+    read_opencode,
+    split_database_path,
+    stored_sessions,
+    stored_state,
+)
+from evolvable_tools.sessions.qwen_format import QwenFormat, is_qwen
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.session import (
     NoTranscript,
@@ -92,7 +102,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
         path = Path(source)
         name, stem = ascii(path.name), path.stem
         reader, pieces = _opened(path, digest)
-        pieces = _with_subagents(path, pieces, digest, reader.about)
+        pieces = _with_subagents(path, pieces, digest, reader)
     else:
         name, stem = "The list of messages", ""
         reader = MessageListFormat()
@@ -109,7 +119,7 @@ def outline(path: Path) -> Outline:
     reader, pieces = _opened(path, digest)
     typed: list[int | None] = []
     first = ""
-    for piece in _with_subagents(path, pieces, digest, reader.about):
+    for piece in _with_subagents(path, pieces, digest, reader):
         if piece.typed:
             typed.append(piece.key)
         if not first and piece.role == "user":
@@ -121,7 +131,13 @@ def outline(path: Path) -> Outline:
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
-    """Return the reader of a file and its pieces. Raises NoTranscript, TranscriptNotRead."""
+    """Return the reader of a file, or of a session in a database, and its pieces.
+
+    Raises NoTranscript, TranscriptNotRead.
+    """
+    if (named := split_database_path(path)) is not None:
+        opencode = OpenCodeFormat()
+        return opencode, _read(opencode, read_opencode(*named, digest))
     try:
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
@@ -137,8 +153,15 @@ def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
     of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
     claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
-    if codex > claude:
+    qwen, droid = sum(map(is_qwen, first)), sum(map(is_droid, first))
+    if sum(map(is_copilot, first)) > max(codex, claude, qwen, droid):
+        return CopilotFormat()
+    if codex > max(claude, qwen, droid):
         return CodexFormat()
+    if droid > claude:
+        return DroidFormat()
+    if qwen * 2 > claude:
+        return QwenFormat(_agent_of(first))
     return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()
 
 
@@ -160,8 +183,9 @@ def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Itera
             continue
         if row is not None and len(row) <= MAX_ROW:
             seen.add(row)
-        spent = about.tokens or 0
+        spent, known = about.tokens or 0, about.known
         pieces = [piece for piece in reader.read(record) if not _is_replay(piece, seen)]
+        about.skipped += about.known == known
         count_message(reader.about, reader.message_of(record), pieces)
         for piece in pieces:
             piece.key = row_key(piece, row)
@@ -190,9 +214,11 @@ def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mappi
             yield message
 
 
-def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any, about: TranscriptInfo) -> Iterator[RawPiece]:
-    """Yield a file's pieces, and what each subagent of Claude Code noted beside it, whole, where it was begun."""
-    waiting = sorted(_subagents(path, digest, about), key=lambda found: found[0])
+def _with_subagents(
+    path: Path, pieces: Iterator[RawPiece], digest: Any, reader: TranscriptFormat
+) -> Iterator[RawPiece]:
+    """Yield a file's pieces, and what each subagent noted in a file of its own, whole, where it was begun."""
+    waiting = sorted(_subagents(path, digest, reader), key=lambda found: found[0])
     for piece in pieces:
         while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
             yield from waiting.pop(0)[1]
@@ -201,12 +227,12 @@ def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any, about: 
         yield from rest
 
 
-def _subagents(path: Path, digest: Any, about: TranscriptInfo) -> Iterator[tuple[str, list[RawPiece]]]:
-    folder = path.with_suffix("") / "subagents"
-    if not folder.is_dir():
+def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[tuple[str, list[RawPiece]]]:
+    folder, about = session.subagent_folder(path), session.about
+    if folder is None or not folder.is_dir():
         return
     for file in sorted(folder.rglob("agent-*.jsonl")):
-        reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
+        reader = type(session)(file.stem.removeprefix("agent-")[:80])
         try:
             pieces = list(_read(reader, read_records(file, digest)))
         except OSError as error:
@@ -286,6 +312,7 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
         model=_name(about.model),
         reviewing=about.reviewing or is_reviewing(first, about.project),
         commit=about.commit,
+        skipped=about.skipped,
         subagents=tuple(_redacted_run(run, stream) for run in about.subagents.values() if run.name),
     )
 
@@ -406,15 +433,21 @@ def _works_in(folder: str | None, project: str) -> bool:
 
 def _listed(path: Path, modified: float, known: Outline, turns: int, taken: IngestedSession | None) -> ListedSession:
     state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
-    at, size = known.started or datetime.fromtimestamp(modified, UTC), path.stat().st_size
+    stored = stored_state(path)
+    size = path.stat().st_size if stored is None else stored.size
+    at = known.started or datetime.fromtimestamp(modified, UTC)
     about = (known.client, known.session_id, known.project, at.isoformat(), turns, size)
     return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
 
 
 def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
-    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none."""
+    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none.
+
+    A session in the database of OpenCode has the path `opencode.db/ID`.
+    """
     found: dict[str, tuple[float, Path]] = {}
     for place in places:
+        found |= {str(path): (changed, path) for changed, path in stored_sessions(place)}
         for folder, below, names in os.walk(place):
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
             below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
@@ -423,3 +456,19 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
                     if not path.name.startswith("agent-"):
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
     return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
+
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}")
+
+
+def find_transcript(places: Iterable[Path], session: str) -> Path | None:
+    """Return the newest transcript of a session, None without one: clients name the file after it, or its folder."""
+    if not _ID.fullmatch(session):
+        return None
+    found = (path for _, path in transcript_files(places))
+    return next((path for path in found if path.stem.endswith(session) or path.parent.name == session), None)
+
+
+def is_transcript_path(path: Path) -> bool:
+    """Return whether a path names a file as clients write transcripts, or a session in the database of OpenCode."""
+    return path.suffix == ".jsonl" or split_database_path(path) is not None

@@ -6,7 +6,10 @@ from typing import Any
 from evolvable_tools.sessions.session import NoTranscript, RawPiece, TranscriptInfo, UnreadableMessages, as_mapping
 from evolvable_tools.sessions.taint import TABLES
 
-HINT = "A transcript is a .jsonl file of Claude Code or Codex, or a list of messages with role and content."
+HINT = (
+    "A transcript is a .jsonl file of Claude Code, Codex, Copilot CLI, Qwen Code or Droid, "
+    "or a list of messages with role and content."
+)
 
 _SILENT_BLOCKS = frozenset(TABLES["types"]["silent_blocks"].split())
 """Types of blocks of a message that hold no text."""

@@ -25,8 +25,8 @@ class UnreadableMessages(NoTranscript):
     """A transcript in a known form whose messages, or most of them, have no text that can be read."""
 
 
-SUBAGENT_TOOLS = frozenset(("Agent", "Task"))
-"""The tool of Claude Code that starts a subagent; Task in older versions."""
+SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent", "task"))
+"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code, of Copilot CLI."""
 
 SKILL_TOOL = "Skill"
 """The tool of Claude Code that opens a skill. Where the skill's head says `context: fork`, it starts a subagent."""
@@ -115,8 +115,9 @@ class SubagentRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeading:
-    """What a session is, without its texts. client: claude-code, codex or messages. project: the folder that it worked
-    in.
+    """What a session is, without its texts. client: claude-code, codex, copilot, qwen, droid or messages.
+
+    project: the folder that it worked in.
 
     digest: of what was read, the same as long as the session did not go on. reviewing: it is itself a review or another
     tool's watching of a session, from which nothing is learned.
@@ -137,7 +138,7 @@ class Session(SessionHeading):
     redactions: how many secrets of each type were taken out. tokens: those that were paid for in full, in and out,
     without what came from a cache and without those of copied spans; None when nobody counted. model: the last that
     answered. commit: the one that it began at, '' where the client does not note it. subagents: those whose type is
-    known.
+    known. skipped: how many lines of its file were of a kind that is not read.
     """
 
     spans: tuple[Span, ...]
@@ -146,6 +147,7 @@ class Session(SessionHeading):
     model: str | None = None
     commit: str = ""
     subagents: tuple[SubagentRun, ...] = ()
+    skipped: int = 0
 
     @property
     def turns(self) -> int:
@@ -214,6 +216,8 @@ class TranscriptInfo:
     """Every name of a session in its lines: copied lines may keep the name of the session that they come from."""
     known: int = 0
     """Lines that this format knows."""
+    skipped: int = 0
+    """Lines of other kinds."""
     readable: int = 0
     """Messages that said something."""
     unreadable: int = 0

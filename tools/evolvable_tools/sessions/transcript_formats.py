@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from evolvable_tools.sessions.session import (
@@ -42,8 +43,10 @@ _PROVENANCES = {"user": Origin.USER, "skills": Origin.SKILL, "harness": Origin.M
 class TranscriptFormat:
     """What the formats have in common: facts of the session, and its calls, which say where their results are from."""
 
-    def __init__(self, client: str, agent: str | None = None) -> None:
-        self.about = TranscriptInfo(client)
+    client: str
+
+    def __init__(self, agent: str | None = None) -> None:
+        self.about = TranscriptInfo(self.client)
         self._agent = agent
         self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
@@ -60,6 +63,10 @@ class TranscriptFormat:
 
         Called once for each line, in order, before it is read.
         """
+        return None
+
+    def subagent_folder(self, path: Path) -> Path | None:
+        """Return the folder with the files of the subagents of a session, None where the client keeps none so."""
         return None
 
     def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
@@ -97,8 +104,10 @@ class TranscriptFormat:
 class ClaudeCodeFormat(TranscriptFormat):
     """Reads the lines of one file of Claude Code. agent: the subagent whose file it is."""
 
+    client = "claude-code"
+
     def __init__(self, agent: str | None = None) -> None:
-        super().__init__("claude-code", agent)
+        super().__init__(agent)
         self._spent: dict[str, int] = {}
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
@@ -126,6 +135,9 @@ class ClaudeCodeFormat(TranscriptFormat):
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("uuid"))
+
+    def subagent_folder(self, path: Path) -> Path | None:
+        return path.with_suffix("") / "subagents"
 
     def _assistant(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         model = as_text(message.get("model"))
@@ -266,8 +278,10 @@ def typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
 class CodexFormat(TranscriptFormat):
     """Reads the lines of one rollout of Codex, which states itself where each part of a message came from."""
 
+    client = "codex"
+
     def __init__(self) -> None:
-        super().__init__("codex")
+        super().__init__()
         self._failed: set[str] = set()
         self._from = self._chain = ""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         remove_from_collection,
     )
     from evolvable_tools.verbs.duplicate_hints import DuplicateHints, take_pairs
-    from evolvable_tools.verbs.edit import Updated, remove_resource, restore_resource, update_resource
+    from evolvable_tools.verbs.edit import Updated, remove_resource, remove_together, restore_resource, update_resource
     from evolvable_tools.verbs.fork_proposals import propose_forks
     from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
     from evolvable_tools.verbs.load import (
@@ -215,7 +215,7 @@ else:
                 "remove_from_collection"
             ),
             "duplicate_hints": "DuplicateHints take_pairs",
-            "edit": "Updated remove_resource restore_resource update_resource",
+            "edit": "Updated remove_resource remove_together restore_resource update_resource",
             "fork_proposals": "propose_forks",
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
             "load": (
@@ -427,6 +427,7 @@ __all__ = [
     "reject",
     "remove_from_collection",
     "remove_resource",
+    "remove_together",
     "reopen",
     "report_outcome",
     "resource_history",

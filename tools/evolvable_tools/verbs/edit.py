@@ -1,6 +1,6 @@
 """What a change makes of a resource's files: whole files replaced, texts edited, and whether that leaves it sound.
 
-The verbs that change one resource: update, restore, remove.
+The verbs update, restore and remove; a person removes several at once, too.
 """
 
 import random
@@ -40,6 +40,7 @@ from evolvable_tools.delegation import delegate_warnings
 from evolvable_tools.file_edits import TextEdit, apply_edit, frontmatter_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Scan
+from evolvable_tools.secret_leaks import check_may_decide
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.versions import changed_files
 from evolvable_tools.verbs.whole_files import note_files, replace_files
@@ -359,3 +360,21 @@ def remove_resource(
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])
+
+
+def remove_together(library: Library, caller: Caller, versions: Mapping[Ref, int | None], reason: str) -> Operation:
+    """Make several names point nowhere by one operation, all of them or none; every version stays.
+
+    versions: resource -> the version that the person saw. Raises Refused for anybody but a person, InvalidArgument for
+    none and for a memory, which is removed by itself, NoSuchResource, VersionConflict, Frozen.
+    """
+    check_may_decide(caller, "remove several resources at once")
+    if not versions or any(ref.kind is Kind.MEMORY for ref in versions):
+        raise InvalidArgument("A memory is removed by itself, and nothing was removed.", "Choose no memory.")
+    heads = [(library.latest(library.store.head(ref, caller.scopes))[0], seen) for ref, seen in versions.items()]
+    with library.transaction(caller, library.redacted(reason)) as tx:
+        for head, seen in heads:
+            tx.remove(head.ref, expected_version=seen)
+    library.checkout([one.ref for one in tx.written])
+    assert tx.operation is not None
+    return tx.operation

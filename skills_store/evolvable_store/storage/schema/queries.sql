@@ -143,7 +143,10 @@ UNION SELECT resource FROM attribution WHERE principal = 'repository'
 -- name: changed_since_base
 SELECT r.id FROM resource r JOIN change c ON c.sequence = (
     SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
-WHERE c.manifest IS NOT NULL AND (c.provenance IS NULL OR c.provenance LIKE ?)
+JOIN operation o ON o.id = c.operation
+LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+WHERE c.manifest IS NOT NULL AND (c.provenance IS NULL OR c.provenance LIKE ?) AND (c.latest > 1 OR coalesce(
+    a.principal, CASE o.arrived WHEN 1 THEN 'import' ELSE coalesce(o.principal, o.actor) END) NOT IN ('import', 'repository'))
 
 -- name: attestation
 SELECT resource, tree, at, principal, via, signature, folder FROM vouched v

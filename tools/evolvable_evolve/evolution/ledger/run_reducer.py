@@ -78,6 +78,9 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             _decide_structure(state, record)
         case "judge" | "gradient" | "signals":
             {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}[kind].append(record)
+        case "stage":
+            state.stages.append(record)
+            state.preflight = {**state.preflight, "estimate": record["forecast"]}
         case "built":
             _add_candidate(state, record)
         case "checked":
@@ -125,7 +128,7 @@ def _begin(state: RunState, record: LedgerRecord) -> None:
     state.tasks = {task: (split, category) for task, split, category in record["tasks"]}
     state.fingerprint, state.tests = record.get("fingerprint", ""), record.get("test_tasks", 0)
     state.merged = tuple((run, digest) for run, digest in record.get("merged", ()))
-    state.exploratory = record.get("exploratory", False)
+    state.exploratory, state.about = record.get("exploratory", False), record.get("about", {})
     base = state.base = state.best = record["base"]
     state.candidates[base] = RunCandidate(base, "base", 0, decision=CandidateDecision.BASE, size=record["size"])
 

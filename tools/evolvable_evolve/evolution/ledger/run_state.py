@@ -170,6 +170,8 @@ class RunState:
     batched: in how many batches of evidence each training task was.
     structures: what the gate of restructuring decided, by iteration. gradients: what a critic said of single trials.
     signals: the rewards of an iteration's rollouts, with what was computed from them.
+    stages: of a trial of skills, each that ended without an answer, with what is to be expected.
+    about: of a trial, where its tasks are from and which were left out.
     """
 
     run: str = ""
@@ -215,6 +217,8 @@ class RunState:
     structures: list[LedgerRecord] = field(default_factory=list)
     gradients: list[LedgerRecord] = field(default_factory=list)
     signals: list[LedgerRecord] = field(default_factory=list)
+    stages: list[LedgerRecord] = field(default_factory=list)
+    about: LedgerRecord = field(default_factory=dict)
 
     @property
     def held_candidates(self) -> list[LedgerRecord]:
@@ -231,7 +235,7 @@ class RunState:
     @property
     def adoptable(self) -> bool:
         """Whether the run promoted what is not live; a measurement proposes nothing."""
-        searched = self.settings.get("purpose") != "measure"
+        searched = self.settings.get("purpose", "search") == "search"
         live = bool(self.adoption) and not self.adoption.get("undone")
         return searched and self.verdict.get("verdict") == "PROMOTE" and not live
 

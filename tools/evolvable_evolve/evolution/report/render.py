@@ -31,7 +31,8 @@ _MAX_TASKS = 12
 
 def render_text(facts: RunFacts) -> str:
     """Return the report as lines for people."""
-    lines = [f"Evolution {facts.run} [{facts.label}]", facts.headline, ""]
+    answer = [facts.answer] if facts.answer else []
+    lines = [f"Evolution {facts.run} [{facts.label}]", *answer, facts.headline, ""]
     lines += [f"! {warning}" for warning in facts.warnings]
     measured = [one.validation.mean for one in facts.tried if one.validation is not None]
     if measured:
@@ -144,6 +145,7 @@ def _header(facts: RunFacts) -> Node:
     sizes = ", ".join(f"{count} {split}" for split, count in facts.tasks.items())
     return [
         h.h1["Evolution ", code[facts.run], " ", span(class_="label")[facts.label]],
+        p(class_="verdict")[facts.answer] if facts.answer else None,
         p(class_=f"verdict {(facts.ruling or 'open').lower().replace(' ', '-')}")[facts.headline],
         p(class_="said")[
             f"Tasks: {sizes}. Every figure here is {facts.label}. Validation chose among candidates and overstates;"

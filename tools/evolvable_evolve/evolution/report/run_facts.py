@@ -22,6 +22,7 @@ from evolvable_evolve.evolution.report.solution_table import SolutionRow, places
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.statistics import paired_interval
 from evolvable_evolve.evolution.task import Split, TrialOutcome
+from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_tools import wilson_interval
 from evolvable_tools.redaction import Redactor
 
@@ -220,6 +221,7 @@ class CategoryScores:
 @dataclass(frozen=True)
 class RunFacts:
     """All that is known of a run, for people. label: what its figures are: simulated, scripted or a model's name.
+    answer: the verdict in words that name the resource, '' before.
 
     best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
     arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed. test_changes: how many test
@@ -231,6 +233,7 @@ class RunFacts:
     label: str
     phase: str
     headline: str
+    answer: str
     ruling: str
     best: str
     exploratory: bool
@@ -283,6 +286,7 @@ def collect_facts(
         label=state.label,
         phase=str(state.phase),
         headline=headline(state, names.get(finalist, "")),
+        answer=verdict_line(state, records),
         ruling=str(state.verdict.get("verdict", "")),
         best=names.get(finalist, ""),
         exploratory=state.exploratory,
@@ -323,8 +327,10 @@ def headline(state: RunState, best: str) -> str:
     if not said.get("n"):
         return f"{said['verdict']}: {said['why']}"
     low, high = said["interval"]
+    effective = f" (effective n {said['groups']})" if "groups" in said else ""
+    tested = f"on {said['n']} sealed tasks{effective}"
     return (
-        f"{said['verdict']}: {best} against the base on {said['n']} sealed tasks {100 * said['delta']:+.1f} points"
+        f"{said['verdict']}: {best} against the base {tested} {100 * said['delta']:+.1f} points"
         f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set. {said['why']}"
     )
 

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
         samples_digest,
         special_files,
     )
-    from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, argument_problem, known_samples, sample_list
+    from evolvable_evolve.evolution.scorers.registry import (
+        TaskSetScorer,
+        argument_problem,
+        extract_answer,
+        known_samples,
+        sample_list,
+    )
     from evolvable_evolve.evolution.scorers.rubrics import dimension_names
 else:
     __getattr__ = late_names(
@@ -34,7 +40,7 @@ else:
                 "check_calibration command_score family_warning rubric_digest run_judge_calibration "
                 "samples_digest special_files"
             ),
-            "registry": "TaskSetScorer argument_problem known_samples sample_list",
+            "registry": ("TaskSetScorer argument_problem extract_answer known_samples sample_list"),
             "rubrics": "dimension_names",
         },
     )
@@ -51,6 +57,7 @@ __all__ = [
     "check_calibration",
     "command_score",
     "dimension_names",
+    "extract_answer",
     "family_warning",
     "known_samples",
     "rubric_digest",

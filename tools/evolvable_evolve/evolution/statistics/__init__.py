@@ -9,6 +9,24 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
+    from evolvable_evolve.evolution.statistics.claim_forecast import (
+        FOUND_GAIN,
+        TryForecast,
+        forecast_found,
+        forecast_rest,
+    )
+    from evolvable_evolve.evolution.statistics.claim_stages import (
+        DEFAULT_STAGES,
+        MIN_NET,
+        SIDE_ALPHA,
+        SPENDING_RULE,
+        StageDecision,
+        TryAnswer,
+        carried_difference,
+        decide_stage,
+        step_up,
+    )
+    from evolvable_evolve.evolution.statistics.general_claim import GeneralClaim, claim_of_groups
     from evolvable_evolve.evolution.statistics.narrow_claim import (
         MIN_GROUPS,
         MIN_NARROW_TASKS,
@@ -30,6 +48,7 @@ if TYPE_CHECKING:
         sign_flip_p_value,
     )
     from evolvable_evolve.evolution.statistics.power import GAINS, PowerDesign, chance_left, power_band, smallest_gain
+    from evolvable_evolve.evolution.statistics.repeat_labels import LabelTest, label_test
     from evolvable_evolve.evolution.statistics.staged_test import (
         EQUAL_SHARES,
         STAGE_SHARES,
@@ -52,6 +71,12 @@ else:
     __getattr__ = late_names(
         __name__,
         {
+            "claim_forecast": "FOUND_GAIN TryForecast forecast_found forecast_rest",
+            "claim_stages": (
+                "DEFAULT_STAGES MIN_NET SIDE_ALPHA SPENDING_RULE StageDecision TryAnswer carried_difference "
+                "decide_stage step_up"
+            ),
+            "general_claim": "GeneralClaim claim_of_groups",
             "narrow_claim": (
                 "MIN_GROUPS MIN_NARROW_TASKS NARROW_ALPHA NARROW_REPEATS NarrowResult is_covered "
                 "narrow_sizes permutation_p_value permutation_result"
@@ -60,6 +85,7 @@ else:
                 "NOISE POWER alpha_for_look paired_interval pool_estimates read_estimates sign_flip_p_value"
             ),
             "power": "GAINS PowerDesign chance_left power_band smallest_gain",
+            "repeat_labels": "LabelTest label_test",
             "staged_test": (
                 "EQUAL_SHARES MissingTrials STAGES STAGE_SHARES StagedResult alpha_of_look harm_bound "
                 "missing_p_value staged_sign_flip"
@@ -69,11 +95,16 @@ else:
     )
 
 __all__ = [
+    "DEFAULT_STAGES",
     "EQUAL_SHARES",
+    "FOUND_GAIN",
     "GAINS",
+    "GeneralClaim",
+    "LabelTest",
     "MIN_COVERAGE",
     "MIN_GROUPS",
     "MIN_NARROW_TASKS",
+    "MIN_NET",
     "MissingTrials",
     "NARROW_ALPHA",
     "NARROW_REPEATS",
@@ -83,15 +114,26 @@ __all__ = [
     "PairedScores",
     "PowerDesign",
     "Ruling",
+    "SIDE_ALPHA",
+    "SPENDING_RULE",
     "STAGES",
     "STAGE_SHARES",
+    "StageDecision",
     "StagedResult",
+    "TryAnswer",
+    "TryForecast",
     "alpha_for_look",
     "alpha_of_look",
+    "carried_difference",
     "chance_left",
+    "claim_of_groups",
     "compare_log_costs",
+    "decide_stage",
+    "forecast_found",
+    "forecast_rest",
     "harm_bound",
     "is_covered",
+    "label_test",
     "missing_p_value",
     "narrow_sizes",
     "pair_scores",
@@ -104,4 +146,5 @@ __all__ = [
     "sign_flip_p_value",
     "smallest_gain",
     "staged_sign_flip",
+    "step_up",
 ]

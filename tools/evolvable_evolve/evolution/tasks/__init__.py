@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.tasks.diagnostics import (
         MIN_TASKS,
         TaskSetCheck,
+        TaskTemplate,
+        asks_about_templates,
         check_taskset,
         count_by_category,
         count_by_split,
         count_groups,
+        find_task_templates,
     )
     from evolvable_evolve.evolution.tasks.holdout import (
         HeldOutTest,
@@ -36,12 +39,37 @@ if TYPE_CHECKING:
         refuse_learned_sessions,
         try_checks,
     )
+    from evolvable_evolve.evolution.tasks.similarity import (
+        Alike,
+        TaskKinds,
+        TextSketch,
+        count_effective,
+        describe_claim,
+        find_groups,
+        find_kinds,
+        sketch_set,
+    )
     from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
+    from evolvable_evolve.evolution.tasks.try_tasks import (
+        COMPARED,
+        TryTask,
+        TryTaskList,
+        find_exposed,
+        find_taught,
+        tasks_of_answers,
+        tasks_of_draft,
+        tasks_of_prompts,
+        tasks_of_set,
+        tasks_of_table,
+    )
 else:
     __getattr__ = late_names(
         __name__,
         {
-            "diagnostics": "MIN_TASKS TaskSetCheck check_taskset count_by_category count_by_split count_groups",
+            "diagnostics": (
+                "MIN_TASKS TaskSetCheck TaskTemplate asks_about_templates check_taskset count_by_category "
+                "count_by_split count_groups find_task_templates"
+            ),
             "holdout": "HeldOutTest TestAccessLog TestRunner hold_out_test look_at opened_before redact_file",
             "look_transfer": "LookTransfer record_shown_test",
             "opened_tasks": "OpenedTaskLog",
@@ -49,11 +77,20 @@ else:
             "session_import": (
                 "SessionTaskSet draft_from_sessions propose_session_tasks refuse_learned_sessions try_checks"
             ),
+            "similarity": (
+                "Alike TaskKinds TextSketch count_effective describe_claim find_groups find_kinds sketch_set"
+            ),
             "table_import": "ImportedTable TableColumns read_table",
+            "try_tasks": (
+                "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_answers tasks_of_draft "
+                "tasks_of_prompts tasks_of_set tasks_of_table"
+            ),
         },
     )
 
 __all__ = [
+    "Alike",
+    "COMPARED",
     "HeldOutTest",
     "ImportedTable",
     "IssueLevel",
@@ -62,14 +99,27 @@ __all__ = [
     "OpenedTaskLog",
     "SessionTaskSet",
     "TableColumns",
+    "TaskKinds",
     "TaskSetCheck",
+    "TaskTemplate",
     "TestAccessLog",
     "TestRunner",
+    "TextSketch",
+    "asks_about_templates",
+    "TryTask",
+    "TryTaskList",
     "check_taskset",
     "count_by_category",
     "count_by_split",
+    "count_effective",
     "count_groups",
+    "describe_claim",
     "draft_from_sessions",
+    "find_groups",
+    "find_kinds",
+    "find_task_templates",
+    "find_exposed",
+    "find_taught",
     "format_ids",
     "hold_out_test",
     "look_at",
@@ -79,5 +129,11 @@ __all__ = [
     "record_shown_test",
     "redact_file",
     "refuse_learned_sessions",
+    "sketch_set",
+    "tasks_of_answers",
+    "tasks_of_draft",
+    "tasks_of_prompts",
+    "tasks_of_set",
+    "tasks_of_table",
     "try_checks",
 ]

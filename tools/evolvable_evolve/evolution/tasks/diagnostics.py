@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evolvable_evolve.evolution.run_config import STAGED_REPEATS
 from evolvable_evolve.evolution.scorers import TaskSetScorer
@@ -25,6 +25,8 @@ from evolvable_evolve.evolution.tasks.scorer_calibration import (
     format_ids,
     make_issue,
 )
+from evolvable_evolve.evolution.tasks.similarity import Alike, count_effective
+from evolvable_store.errors import quoted
 
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
 _LONG = 20  # characters of an answer that do not stand in a file by chance
@@ -126,6 +128,64 @@ def count_by_category(all_: Sequence[Task]) -> dict[str, dict[str, int]]:
     return dict(sorted(table.items()))
 
 
+@dataclass(frozen=True)
+class TaskTemplate:
+    """Tasks that read alike: how many of the set, and what two of them ask."""
+
+    tasks: int
+    examples: list[str]
+
+
+_TEMPLATE_TASKS = 3  # tasks that read alike from which on they are of a template
+_FEW = 0.8  # of the tasks: with fewer groups a person is asked what the templates are
+_MAX_EXAMPLE = 120  # characters
+
+
+def find_task_templates(taskset: TaskSet) -> list[TaskTemplate]:
+    """Return the templates of a task set, the largest first. No example is of the test."""
+    members: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        members[task.kind or task.id].append(task)
+    found = []
+    for own in members.values():
+        if len(own) >= _TEMPLATE_TASKS:
+            shown = [task for task in own if task.split is not Split.TEST]
+            texts = [" ".join(task.prompt.split()) for task in shown[:2]]
+            found.append(TaskTemplate(len(own), [_shorten(text) for text in texts]))
+    return sorted(found, key=lambda one: (-one.tasks, one.examples))
+
+
+def _shorten(text: str) -> str:
+    """Return the end of a long text: what frames all tasks mostly stands before it."""
+    return text if len(text) <= _MAX_EXAMPLE else f"... {text[-_MAX_EXAMPLE:]}"
+
+
+def asks_about_templates(taskset: TaskSet) -> bool:
+    """Return whether a person should say what the templates of a task set are."""
+    kinds = count_effective(task.kind or task.id for task in taskset.tasks)
+    return not taskset.alike and bool(find_task_templates(taskset)) and kinds < _FEW * len(taskset.tasks)
+
+
+_MAX_SHOWN = 6  # templates of a remark
+_TEMPLATE_ISSUES = {
+    "": "templates",
+    Alike.ALL_KINDS: "templates-all",
+    Alike.MORE_KINDS: "templates-more",
+    Alike.ONLY_WORDS: "templates-words",
+}
+
+
+def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
+    """Yield what a person said of templates, or that nobody did."""
+    templates = find_task_templates(taskset)
+    if templates and (taskset.alike or asks_about_templates(taskset)):
+        shown = "; ".join(" / ".join(map(quoted, one.examples)) or "of the test" for one in templates[:_MAX_SHOWN])
+        shown += f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
+        few = "template" if len(templates) == 1 else "templates"
+        said = {"count": f"{len(templates)} {few}", "number": sum(one.tasks for one in templates), "shown": shown}
+        yield make_issue(_TEMPLATE_ISSUES[taskset.alike], **said, effective=count_groups(taskset))
+
+
 MIN_TASKS = 40
 """With fewer tasks in all nothing is claimed: a run is exploratory."""
 
@@ -142,7 +202,8 @@ class TaskSetCheck:
 
     sizes, categories: tasks by split. detectable: the smallest true gain, as a share of the tasks, that the test would
     find in four runs of five; None when it would find none. exploratory: no promotion can be claimed. looks: how often
-    this test was looked at before.
+    this test was looked at before. effective_n: the groups of its test that are not alike. templates: by which the
+    tasks look alike. alike: what a person said of them, '' for nothing. asks: whether a person should say it.
     """
 
     name: str
@@ -156,6 +217,10 @@ class TaskSetCheck:
     detectable: float | None
     looks: int
     remarks: list[TaskSetIssue]
+    effective_n: int = 0
+    templates: list[TaskTemplate] = field(default_factory=list)
+    alike: str = ""
+    asks: bool = False
 
 
 async def check_taskset(
@@ -176,7 +241,7 @@ async def check_taskset(
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
     remarks += _check_reviewed(taskset)
     remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
-    remarks += _check_groups(taskset)
+    remarks += [*_check_groups(taskset), *_check_templates(taskset)]
     remarks += _check_power(taskset, smallest, looks, repeats)
     order = list(IssueLevel)
     return TaskSetCheck(
@@ -191,6 +256,10 @@ async def check_taskset(
         detectable=smallest,
         looks=looks,
         remarks=sorted(remarks, key=lambda remark: order.index(remark.level)),
+        effective_n=count_groups(taskset),
+        templates=find_task_templates(taskset),
+        alike=taskset.alike,
+        asks=asks_about_templates(taskset),
     )
 
 
@@ -200,7 +269,7 @@ def _exploratory(taskset: TaskSet) -> bool:
 
 def count_groups(taskset: TaskSet) -> int:
     """Return how many groups of tasks that are not alike the test has."""
-    return len({task.group or task.id for task in taskset.of(Split.TEST)})
+    return count_effective(task.group or task.id for task in taskset.of(Split.TEST))
 
 
 def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:

@@ -7,7 +7,7 @@ may run commands on this machine can read the library's files.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from evolvable_evolve.evolution.ledger import EVOLVE_DIR
 from evolvable_evolve.evolution.task import Split, Task, TaskSet, Trial
 from evolvable_evolve.evolution.tasks import reader
 from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
-from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, describe_claim, sketch_set, sketches_to_record
 from evolvable_store.errors import LibraryCorrupt, Refused
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class SealedTest:
         self.__taskset = taskset
         self.digest = taskset.test_digest
         self.size = len(taskset.of(Split.TEST))
-        self.sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
+        sketches = sketch_set(taskset)
+        self.sketches = {task.id: sketches[task.id] for task in taskset.of(Split.TEST)}
 
     def open(self, looks: TestAccessLog, run: str, finalist: str, least: int = 1) -> OpenedTest:
         """Return the test for one finalist of one run, after the look was written down.
@@ -178,6 +179,14 @@ class SealedTest:
         if not tasks:
             raise TestSealed(f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing.")
         return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least))
+
+    def describe_claim(self) -> str:
+        """Return what a claim on its tasks is about where some of them read alike, else ''."""
+        return describe_claim(self.__taskset.of(Split.TEST), self.__taskset.alike)
+
+    def to_record(self, ids: Iterable[str]) -> tuple[TextSketch, ...]:
+        """Return the sketches of some of its tasks as a look records them."""
+        return sketches_to_record(self.__taskset, [self.sketches[one] for one in ids])
 
     def __repr__(self) -> str:
         return f"SealedTest({self.size} tasks, {self.digest[:12]})"
@@ -225,26 +234,31 @@ class HeldOutTest:
         """Return the number of its tasks."""
         return self.test.size
 
+    def describe_claim(self) -> str:
+        """Return what a claim on its tasks is about where some of them read alike, else ''."""
+        return self.test.describe_claim()
+
     @property
     def look(self) -> int:
         """Return the number of the next look, over all runs: one more than the most of any of its tasks."""
-        return next_look(self.test.sketches, self.test.digest, self.accesses, self.opened)
+        return next_look(list(self.test.sketches.values()), self.test.digest, self.accesses, self.opened)
 
     def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
         """Return its tasks, the number of this look over all runs, and a runner that records what it opens.
 
         The tasks are reserved first, so that another run that opens any of them meanwhile has a later look.
         """
-        least = self.opened.reserve(self._opening(run, finalist, self.test.sketches)) if self.opened else 1
+        every = self._opening(run, finalist, self.test.to_record(self.test.sketches))
+        least = self.opened.reserve(every, list(self.test.sketches.values())) if self.opened else 1
         opened = self.test.open(self.accesses, run, finalist, least)
         runner = self.make_runner(opened.files)
         if self.opened is None:
             return opened.tasks, opened.look, runner
-        log, known = self.opened, {task.id: task for task in opened.tasks}
+        log, known = self.opened, {task.id for task in opened.tasks}
 
         def record(tasks: Sequence[Task]) -> None:
-            own = [known[task.id] for task in tasks if task.id in known]  # and no canaries
-            log.add(self._opening(run, finalist, sketch_tasks(own, opened.files)))
+            own = [task.id for task in tasks if task.id in known]  # and no canaries
+            log.add(self._opening(run, finalist, self.test.to_record(own)))
 
         return opened.tasks, opened.look, RecordingRunner(runner, record)
 
@@ -273,13 +287,15 @@ def next_look(
 
 def look_at(home: Path, taskset: TaskSet) -> int:
     """Return the number that the next look at the test of a task set has, over all runs of a library."""
-    sketches = sketch_tasks(taskset.of(Split.TEST), taskset.files)
+    every = sketch_set(taskset)
+    sketches = [every[task.id] for task in taskset.of(Split.TEST)]
     return next_look(sketches, taskset.test_digest, TestAccessLog.in_library(home), OpenedTaskLog.in_library(home))
 
 
-def opened_before(home: Path, tasks: Sequence[Task], files: Mapping[str, bytes]) -> list[str]:
-    """Return the ids of those of these tasks that a sealed test has opened before."""
-    counts = OpenedTaskLog.in_library(home).count_looks(sketch_tasks(tasks, files))
+def opened_before(home: Path, taskset: TaskSet, tasks: Sequence[Task]) -> list[str]:
+    """Return the ids of those of these tasks of a set that a sealed test has opened before."""
+    every = sketch_set(taskset)
+    counts = OpenedTaskLog.in_library(home).count_looks([every[task.id] for task in tasks])
     return [task.id for task, count in zip(tasks, counts, strict=True) if count]
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from evolvable_evolve.evolution.task import RegisteredScorer, Split, SplitRatios, Task, TaskSet, named_files
 from evolvable_evolve.evolution.tasks.reader import (
+    ALIKE,
+    ENVIRONMENT_FILE,
     FOLDER,
     LINES,
     InvalidTaskSet,
@@ -22,7 +24,7 @@ from evolvable_evolve.evolution.tasks.reader import (
     read_taskset,
     task_folders,
 )
-from evolvable_store import Actor, Principal, read_regular
+from evolvable_store import Actor, Principal, find_frontmatter, read_regular
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy import read_folder, read_single
@@ -270,6 +272,18 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
     return changed
 
 
+def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
+    """Return ENVIRONMENT.md of a task set with what a person said of tasks that read alike."""
+    about = taskset.files.get(ENVIRONMENT_FILE, b"")
+    place = find_frontmatter(about)
+    if place is None:
+        head = f"---\nname: {taskset.name}\ndescription: Tasks of {taskset.name}.\n{ALIKE}: {answer}\n---\n"
+        return {ENVIRONMENT_FILE: head.encode() + about}
+    begin, end = place.start, place.end
+    lines = [line for line in about[begin:end].splitlines(keepends=True) if not line.startswith(f"{ALIKE}:".encode())]
+    return {ENVIRONMENT_FILE: about[:begin] + b"".join(lines) + f"{ALIKE}: {answer}\n".encode() + about[end:]}
+
+
 def _render_line(line: str, splits: Mapping[str, Split]) -> str:
     if not line.strip() or not is_unassigned(record := json.loads(line)):
         return line
@@ -305,21 +319,22 @@ class IntegrityGuard:
     """Says why nothing that is measured now is worth anything, or ''.
 
     files: those that the executor's command may run, as they are to be; place: where it has those whose path is not
-    absolute. ref: the version of the environment. It may be asked as often as something ends.
+    absolute. ref: the version of the environment, None for tasks that the run keeps itself. It may be asked as often as
+    something ends.
     """
 
     def __init__(
         self,
         library: Library,
         caller: Caller,
-        ref: Ref,
+        ref: Ref | None,
         files: Mapping[str, bytes],
         place: Path,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._ref, self._clock = library.store, ref, clock
         # Its versions stay readable, also when somebody removes it from the library meanwhile.
-        self._head = library.store.head(ref.at(None), caller.scopes)
+        self._head = library.store.head(ref.at(None), caller.scopes) if ref is not None else None
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._first, self._looked = self._stored(), clock()
@@ -354,5 +369,7 @@ class IntegrityGuard:
         return False
 
     def _stored(self) -> dict[str, bytes]:
+        if self._head is None or self._ref is None:
+            return {}
         files = self._store.files(self._head, self._ref.version)
         return {path: hashlib.sha256(file.data).digest() for path, file in files.items()}

@@ -12,7 +12,7 @@ from evolvable_evolve.evolution.ledger import EVOLVE_DIR
 from evolvable_evolve.evolution.tasks.holdout import ACCESS_FILE, TestAccessLog
 from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.tasks.opened_tasks import OPENED_FILE, OpenedTaskLog, TaskOpening
-from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_tasks
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, sketch_set, sketches_to_record
 from evolvable_store import read_regular
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
@@ -53,7 +53,7 @@ def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
         taskset, _ = load_taskset(library, caller, ref)
     except EvolvableError:
         return []
-    return sketch_tasks(taskset.tasks, taskset.files)
+    return list(sketch_set(taskset).values())
 
 
 def record_shown_test(
@@ -65,7 +65,7 @@ def record_shown_test(
     """
     ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
     taskset, _ = load_taskset(library, caller, ref)
-    sketches = tuple(sketch_tasks([one for one in taskset.tasks if one.id in set(tasks)], taskset.files))
+    sketches = sketches_to_record(taskset, [one for id_, one in sketch_set(taskset).items() if id_ in set(tasks)])
     opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
     OpenedTaskLog.in_library(library.store.home).add(opening)
 

@@ -85,14 +85,16 @@ class OpenedTaskLog:
         with self._writing() as known:
             self._append(known, [opening])
 
-    def reserve(self, opening: TaskOpening) -> int:
+    def reserve(self, opening: TaskOpening, asked: Sequence[TextSketch] = ()) -> int:
         """Reserve the tasks of a test for a run, and return the number of its look.
+
+        asked: the sketches by which earlier looks are found, by default those that are written down.
 
         It is one more than the most of its tasks, those that other runs reserved at the same time among them. So of
         two runs that open one test together only one has the first look. Raises LibraryCorrupt, OSError.
         """
         with self._writing() as known:
-            look = 1 + max((len(who - {opening.who}) for who in _openers(known, opening.sketches)), default=0)
+            look = 1 + max((len(who - {opening.who}) for who in _openers(known, asked or opening.sketches)), default=0)
             self._append(known, [replace(opening, state=OpeningState.RESERVED)])
         return look
 
@@ -223,16 +225,16 @@ def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) ->
         for sketch in opening.sketches:
             for name in sketch.names:
                 by_words[name].add(opening.who)
-            if sketch.triples:
+            if sketch.triples or sketch.shape:
                 known[sketch].add(opening.who)
     having: dict[int, list[TextSketch]] = defaultdict(list)
     for sketch in known:
-        for triple in sketch.triples:
+        for triple in (*sketch.triples, *sketch.shape):
             having[triple].append(sketch)
     found = []
     for sketch in sketches:
         who = set().union(*(by_words.get(name, ()) for name in sketch.names))
-        shared = {other for triple in sketch.triples for other in having.get(triple, ())}
+        shared = {other for triple in (*sketch.triples, *sketch.shape) for other in having.get(triple, ())}
         for other in shared:
             if not known[other] <= who and _is_same(sketch, other):
                 who |= known[other]

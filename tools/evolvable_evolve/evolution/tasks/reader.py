@@ -22,8 +22,8 @@ from evolvable_evolve.evolution.task import (
     TaskSet,
     assign_splits,
 )
-from evolvable_evolve.evolution.tasks.similarity import group_tasks
-from evolvable_store import path_problem
+from evolvable_evolve.evolution.tasks.similarity import Alike, find_kinds
+from evolvable_store import parse_document, path_problem
 from evolvable_store.errors import InvalidResource
 
 AUTO_SPLIT = "auto"
@@ -129,6 +129,8 @@ def _describe_fault(where: str, message: str) -> str:
 LINES = "tasks.jsonl"
 FOLDER = "tasks/"
 ENVIRONMENT_FILE = "ENVIRONMENT.md"
+ALIKE = "alike"
+"""The field of ENVIRONMENT.md with a person's word on tasks that read alike."""
 
 _RECORD, _PROMPT, _WORKSPACE = "task.json", "prompt.md", "files"
 _EXPECTED = ("expected.txt", "expected.json")
@@ -277,18 +279,49 @@ def _assemble(
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
     scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])))
     contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
-    groups = group_tasks(tasks, files)
-    sizes = Counter(groups.values())
-    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
-    splits = assign_splits(requests, ratios)
+    alike = read_alike(name, files)
+    found = find_kinds(tasks, files, alike)
+    groups, sizes, kinds = found.groups, Counter(found.groups.values()), Counter(found.kinds.values())
+    splits = _deal(tasks, groups, named, ratios)
+    if not {Split.VAL, Split.TEST} <= set(splits.values()):
+        # Of a few templates each part has some: nothing is claimed of other tasks, and a run can still compare.
+        splits = _deal(tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named, ratios)
     named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
     made = tuple(
-        replace(task, split=splits[task.id], digest=_digest(contents[task.id]), group=named_groups[task.id])
+        replace(
+            task,
+            split=splits[task.id],
+            digest=_digest(contents[task.id]),
+            group=named_groups[task.id],
+            kind=found.kinds[task.id] if kinds[found.kinds[task.id]] > 1 else "",
+        )
         for task in tasks
     )
     test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
     whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
-    return TaskSet(name, made, dict(files), whole, test)
+    return TaskSet(name, made, dict(files), whole, test, alike)
+
+
+def _deal(
+    tasks: Sequence[Task], groups: Mapping[str, str], named: Mapping[str, Split], ratios: SplitRatios
+) -> dict[str, Split]:
+    """Return the split of each task by its id; tasks of a group are in one, where their lines name none."""
+    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
+    return assign_splits(requests, ratios)
+
+
+def read_alike(name: str, files: Mapping[str, bytes]) -> str:
+    """Return what a person wrote of tasks that read alike, as `Alike` has it, '' for nothing. Raises InvalidTaskSet."""
+    about = files.get(ENVIRONMENT_FILE)
+    try:
+        said = parse_document(about).fields.get(ALIKE) if about is not None else None
+    except InvalidResource:
+        return ""  # no task set of a library; a library refuses it itself
+    if said is None:
+        return ""
+    if said not in list(Alike):
+        raise InvalidTaskSet(name, [f"{ALIKE} of {ENVIRONMENT_FILE} is one of {', '.join(Alike)}"])
+    return str(said)
 
 
 def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from evolvable_evolve.evolution.task import Split, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import find_leaks
 from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel
 from evolvable_evolve.evolution.tasks.session_tasks import SessionTask
-from evolvable_evolve.evolution.tasks.similarity import TextSketch, group_tasks
+from evolvable_evolve.evolution.tasks.similarity import TextSketch, find_kinds
 
 OTHER = "other"
 """The category of tasks whose project no other session has."""
@@ -59,6 +59,30 @@ def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
         wrong = list(_other_answers(one, tasks))[: max(0, MIN_KNOWN_ANSWERS - count)]
         count += len(wrong)
         completed.append(replace(one, bad=(*one.bad, *wrong)))
+    return completed
+
+
+_OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.\n\n{}")
+
+
+def complete_from_birth(tasks: Sequence[JudgedTask], known: tuple[int, int]) -> list[JudgedTask]:
+    """Return the tasks with their own answers in other words around, until a judge has enough of both kinds.
+
+    What surrounds an answer makes it neither right nor wrong, so these are known answers too. known: the good and the
+    bad ones that other tasks of the judge have.
+    """
+    counts = {
+        "good": known[0] + sum(len(one.good) for one in tasks),
+        "bad": known[1] + sum(len(one.bad) for one in tasks),
+    }
+    completed = list[JudgedTask]()
+    for one in tasks:
+        own: dict[str, tuple[str, ...]] = {}
+        for side, answers in (("good", one.good), ("bad", one.bad)):
+            forms = [form.format(answer) for form in _OPENERS for answer in answers]
+            more = forms[: max(0, MIN_KNOWN_ANSWERS - counts[side])]
+            own[side], counts[side] = (*answers, *more), counts[side] + len(more)
+        completed.append(replace(one, good=own["good"], bad=own["bad"]))
     return completed
 
 
@@ -111,7 +135,7 @@ def choose_categories(taskset: TaskSet, projects: Mapping[str, str]) -> dict[str
 
     What would be alone in `other` joins the largest category. projects: of the new tasks, by id.
     """
-    groups = group_tasks(taskset.tasks, taskset.files)
+    groups = find_kinds(taskset.tasks, taskset.files).groups
     members: dict[str, set[str]] = defaultdict(set)
     for task in taskset.tasks:
         members[projects.get(task.id, task.category)].add(groups[task.id])

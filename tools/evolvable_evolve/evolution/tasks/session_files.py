@@ -38,7 +38,7 @@ def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], 
     if len(tests) > _MAX_PLAIN:
         tests = {path: data for path, data in tests.items() if path in changed}
     files = {f"checks/{task.id}/{path}": data for path, data in tests.items()}
-    argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, task.id, "--", *task.argv]
+    argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, task.id, *task.options, "--", *task.argv]
     record: dict[str, Any] = {"scorer": {"type": "command", "args": {"argv": argv}}}
     record["scorer"]["args"]["good"] = [{"output": "", "files": good}]
     if len(start) > _MAX_PLAIN:

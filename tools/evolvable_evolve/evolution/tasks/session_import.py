@@ -25,6 +25,7 @@ from evolvable_evolve.evolution.tasks.session_completion import (
     OTHER,
     choose_categories,
     complete_bad,
+    complete_from_birth,
     count_known,
     find_refused,
     find_shortage,
@@ -246,9 +247,9 @@ def _add(
         draft.left_out[made] += 1
         return
     record, files = made
-    scripts = {ENVIRONMENT_FILE: _ABOUT.format(name=draft.ref.name).encode()}
-    if task.kind is CheckKind.EXIT_CODE:
-        scripts[CHECK_SCRIPT] = Path(__file__).with_name("session_check.txt").read_bytes()
+    head = {ENVIRONMENT_FILE: _ABOUT.format(name=draft.ref.name).encode()}
+    if task.kind is CheckKind.EXIT_CODE:  # also in the place of an earlier one, which knows less and nothing else
+        files = {**files, CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
     split = {"split": str(Split.TRAIN)} if learned else {}
     tags = [str(task.kind), *(["accepted"] if task.accepted else [])]
     about = {"id": task.id, "prompt": task.prompt, "category": OTHER}
@@ -256,7 +257,7 @@ def _add(
     line = json.dumps({**about, **record, **split, **origin}, ensure_ascii=False)
     lines = draft.files.get(LINES, b"")
     lines += b"\n" if lines and not lines.endswith(b"\n") else b""
-    now = {**scripts, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
+    now = {**head, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
     if len(now) > MAX_FILES or sum(map(len, now.values())) > MAX_RESOURCE:
         draft.left_out["the task set is full"] += 1
         return
@@ -266,7 +267,9 @@ def _add(
         draft.left_out[f"it is no task: {error.problems[0][:120]}"] += 1
         return
     draft.files = now
-    check = " ".join(task.argv) if task.argv else f"a judge, by the correction: {task.correction[:200]}"
+    check = (
+        " ".join((*task.options, *task.argv)) if task.argv else f"a judge, by the correction: {task.correction[:200]}"
+    )
     shown = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
     draft.found.append(FoundSessionTask(*shown, split=split.get("split", "auto")))
     draft.projects[task.id] = slugify(Path(task.project or "").name)[:60] or OTHER
@@ -282,7 +285,8 @@ def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: froz
     there = {(same_words(one.prompt), same_words(one.expected or "")) for one in before.tasks} if before else set()
     fresh = [one for one in tasks if (same_words(one.prompt), same_words(one.correction)) not in there]
     draft.left_out.update(["the task set has it already"] * (len(tasks) - len(fresh)))
-    for one in complete_bad(join_answers(fresh), count_known(before, RUBRIC)[1]):
+    known = count_known(before, RUBRIC)
+    for one in complete_from_birth(complete_bad(join_answers(fresh), known[1]), known):
         args = {"rubric": RUBRIC, "good": one.good, "bad": one.bad}
         record = {"expected": one.task.correction, "scorer": {"type": "judge", "args": args}}
         _add(draft, one.task, (record, {}), not learned.isdisjoint(one.sessions))

@@ -1,31 +1,20 @@
 """Find tasks in finished sessions: what a person asked for, how the work was checked, and what the files were.
 
 Deterministic; no model is asked, nothing is run. A session is hostile input: only what a person typed becomes a prompt,
-a check is one command of a known kind, and a path that leads out of the project ends the attempt. What is missing is
-said by a reason, so that a person can see why most sessions give no task.
+or a fixed sentence with the check; a check is of a known kind, and a path that leads out of the project ends the
+attempt. What is missing is said by a reason, so that a person can see why most sessions give no task.
 """
 
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
-from evolvable_store import path_problem
+from evolvable_evolve.evolution.tasks.check_commands import CheckLine, check_result, read_check
+from evolvable_evolve.evolution.tasks.file_replay import REDACTED, FileReplay
 from evolvable_store.workingcopy import TreeTooLarge
-from evolvable_tools.outcomes import (
-    ToolCall,
-    accepts,
-    calls_of,
-    corrects,
-    ended_badly,
-    git_command,
-    is_check,
-    only_looks,
-    undoes,
-)
+from evolvable_tools.outcomes import ToolCall, accepts, calls_of, corrects, git_command, is_check, only_looks, undoes
 from evolvable_tools.sessions import Session, Span, command_line
 
 MIN_PROMPT, MAX_PROMPT = 20, 6_000
@@ -34,16 +23,15 @@ MIN_PROMPT, MAX_PROMPT = 20, 6_000
 MAX_ANSWER = 8_000
 """Characters of an answer that a judge compares."""
 
-_MAX_WORDS = 24  # words of a check
-_REDACTED = "[redacted:"
+MAX_WINDOWS = 10
+"""Windows of one session, from a check that fails to the next time that it succeeds."""
+
 _LEANING = re.compile(
     r"^\W*(?:and|also|now|then|next|again|yes|yep|ok|okay|no|nope|go on|continue|proceed|same|do (?:it|that|the same)|"
     r"(?:please\s+)?(?:fix|commit|undo|revert|try|do|change|move|rename|remove|delete|run|test)\s+(?:it|that|this|them|those|these))\b",
     re.IGNORECASE,
 )
-_SHORT_OPTION = re.compile(r"^-[A-Za-z]")
 _COMMIT = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\]", re.MULTILINE)
-_NUMBERED = re.compile(r" *(\d+)(?:→|\t)(.*)")
 
 
 class CheckKind(StrEnum):
@@ -59,6 +47,8 @@ class CheckKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SessionTask:
     """One task of a session. turn: of the prompt. argv: of the check by exit code. accepted: the person accepted it.
+
+    options: folder, variables and path of the check.
 
     start, end: the files before and after the work. correction, good, bad: of a task that a judge scores.
     """
@@ -77,6 +67,7 @@ class SessionTask:
     correction: str = ""
     good: str = ""
     bad: str = ""
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +91,11 @@ def no_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[
 
 
 def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[SessionTask | NoTask]:
-    """Return the tasks of a session, or why there is none."""
+    """Return the tasks of a session, or why there is none.
+
+    A prompt is a task where a command or a correction checks the work. Each further window in which a check failed
+    and then succeeded is one as well, with a prompt that names the check.
+    """
     if session.reviewing:
         return [NoTask(session.session_id, "it is a review, or watches another session")]
     typed = [span for span in session.spans if span.typed and span.text.strip()]
@@ -109,23 +104,100 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
     if not typed:
         return [NoTask(session.session_id, "no person typed anything")]
     calls = [call for call in calls_of(session) if call.span.agent is None]
+    runs = list(_check_runs(calls, session.project))
     found: list[SessionTask] = []
     reasons: dict[str, None] = {}
     for number, said in enumerate(typed):
         if said.copied:
             continue
-        later = typed[number + 1 :]
-        made = _checked_task(session, said, later, calls, trees) or _corrected_task(session, said, later, calls)
+        work = _Work(session, said, typed[number + 1 :], calls, runs, trees)
+        made = _checked_task(work) or _corrected_task(session, said, work.later, calls)
         if isinstance(made, SessionTask):
             found.append(made)
         else:
             reasons.setdefault(made or "nothing checks the work", None)
+        if REDACTED not in said.text:
+            found += _window_tasks(work, isinstance(made, SessionTask), MAX_WINDOWS - len(found))
     best = next((why for why in reasons if why != "nothing checks the work"), "nothing checks the work")
     return list(found) or [NoTask(session.session_id, best)]
 
 
+@dataclass(frozen=True, slots=True)
+class _CheckRun:
+    """One run of a check. passed: None where nobody can tell."""
+
+    call: ToolCall
+    check: CheckLine
+    passed: bool | None
+
+    @property
+    def at(self) -> int:
+        return self.call.span.index
+
+
+def _check_runs(calls: Sequence[ToolCall], project: str | None) -> Iterator[_CheckRun]:
+    for call in calls:
+        check = read_check(command_line(call.span.input or {}), project) if call.commands else None
+        if check is not None:
+            yield _CheckRun(call, check, check_result(call, check))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What one prompt led to. later: what the person typed after it. calls, runs: of the whole session."""
+
+    session: Session
+    said: Span
+    later: Sequence[Span]
+    calls: Sequence[ToolCall]
+    runs: Sequence[_CheckRun]
+    trees: ReadTrees
+
+    @property
+    def own(self) -> list[_CheckRun]:
+        return [run for run in self.runs if run.call.span.turn == self.said.turn]
+
+    def undone_after(self, at: int) -> str:
+        """Return how the work up to a place was lost or rejected, '' where it was not."""
+        if any(_takes_back(call) for call in self.calls if call.span.index > at and not call.failed):
+            return "the work was taken back later"
+        return "the person corrected the work afterwards" if self.later and corrects(self.later[0].text) else ""
+
+    def task(
+        self, first: int, last: _CheckRun, prompt: str, tree: Mapping[str, bytes], left: Mapping[str, bytes] | None
+    ) -> SessionTask | str:
+        """Return the task whose work is between two places, or why its files are not known."""
+        files = FileReplay(self.session.project, tree)
+        for call in self.calls:
+            if call.span.index <= last.at:
+                files.take(call, counts=call.span.index > first)
+        if files.problem:
+            return files.problem
+        start = {**tree, **{path: text.encode() for path, text in files.start.items()}}
+        end = left if left is not None else {**tree, **{path: text.encode() for path, text in files.now.items()}}
+        if left is None and not files.whole:
+            return "the files that the work changed are not all known"
+        if start == end:
+            return "the work changed no file that is known"
+        whole = first < self.own[0].at
+        return SessionTask(
+            _task_id(self.session, self.said.turn, "" if whole else str(last.at)),
+            self.session.session_id,
+            self.session.client,
+            self.session.project,
+            self.said.turn,
+            prompt,
+            CheckKind.EXIT_CODE,
+            bool(self.later) and accepts(self.later[0].text),
+            last.check.words,
+            start,
+            end,
+            options=last.check.options,
+        )
+
+
 def _prompt_problem(text: str, first: bool) -> str:
-    if _REDACTED in text:
+    if REDACTED in text:
         return "the prompt holds a secret, which was taken out"
     if not MIN_PROMPT <= len(text) <= MAX_PROMPT:
         return "the prompt is too short or too long to stand alone"
@@ -134,70 +206,64 @@ def _prompt_problem(text: str, first: bool) -> str:
     return ""
 
 
-def _task_id(session: Session, turn: int) -> str:
-    return "session-" + hashlib.sha256(f"{session.client} {session.session_id} {turn}".encode()).hexdigest()[:12]
+def _task_id(session: Session, turn: int, window: str = "") -> str:
+    named = f"{session.client} {session.session_id} {turn}{f' {window}' if window else ''}"
+    return "session-" + hashlib.sha256(named.encode()).hexdigest()[:12]
 
 
-def _checked_task(
-    session: Session, said: Span, later: Sequence[Span], calls: Sequence[ToolCall], trees: ReadTrees
-) -> SessionTask | str | None:
+def _checked_task(work: _Work) -> SessionTask | str | None:
     """Return the task of one prompt whose work a command checked, why it is none, or None without such a check."""
-    own = [call for call in calls if call.span.turn == said.turn]
-    checks = [(call, argv) for call in own if (argv := check_command(call, session.project))]
-    if not checks:
-        return "its check is no single command that can be run alone" if any(map(_is_check_call, own)) else None
-    last, argv = checks[-1]
-    before = [call for call in calls if call.span.index < last.span.index]
-    failing = [call for call in before if check_command(call, session.project) == argv and _failed(call)]
-    if _failed(last):
+    own, said = work.own, work.said
+    if not own:
+        some = any(_is_check_call(call) for call in work.calls if call.span.turn == said.turn)
+        return "its check is no single command that can be run alone" if some else None
+    last = next((run for run in reversed(own) if run.passed is not None), own[-1])
+    if last.passed is None:
+        return "a filter stands behind its check, and nothing says how the check ended"
+    if not last.passed:
         return "its check still fails at the end"
-    if not failing:
+    if not any(run.check == last.check and run.passed is False for run in work.runs if run.at < last.at):
         return "its check never failed, so it may say nothing of the work"
-    if any(_takes_back(call) for call in calls if call.span.index > last.span.index and not call.failed):
-        return "the work was taken back later"
-    if later and corrects(later[0].text):
-        return "the person corrected the work afterwards"
-    if why := _prompt_problem(said.text.strip(), said.turn <= 1):
+    if why := work.undone_after(last.at) or _prompt_problem(said.text.strip(), said.turn <= 1):
         return why
-    made = next((name for call in calls if call.span.turn >= said.turn and (name := _commit_made(call))), "")
+    made = next((name for call in work.calls if call.span.turn >= said.turn and (name := _commit_made(call))), "")
     try:
-        tree, left = trees(session, made)
+        tree, left = work.trees(work.session, made)
     except TreeTooLarge:
         return "the project has too many files to keep them with a task"
-    files = FileReplay(session.project, tree)
-    for call in calls:
-        if call.span.index <= last.span.index:
-            files.take(call, counts=call.span.turn == said.turn)
-    if files.problem:
-        return files.problem
-    start = {**tree, **{path: text.encode() for path, text in files.start.items()}}
-    end = left if left is not None else {**tree, **{path: text.encode() for path, text in files.now.items()}}
-    if left is None and not files.whole:
-        return "the files that the work changed are not all known"
-    if start == end:
-        return "the work changed no file that is known"
-    return SessionTask(
-        _task_id(session, said.turn),
-        session.session_id,
-        session.client,
-        session.project,
-        said.turn,
-        said.text.strip(),
-        CheckKind.EXIT_CODE,
-        bool(later) and accepts(later[0].text),
-        argv,
-        start,
-        end,
-    )
+    return work.task(said.index, last, said.text.strip(), tree, left)
+
+
+WINDOW_PROMPT = (
+    "The check `{check}` fails in this project. Find out why, and repair the project. Leave the check as it is."
+)
+
+
+def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
+    """Return the tasks of the windows in which a check failed and then succeeded.
+
+    prompted: the prompt is a task itself, which ends at the last check; that window is part of it.
+    """
+    own = [run for run in work.own if run.passed is not None]
+    failing: dict[CheckLine, _CheckRun] = {}
+    windows: list[tuple[_CheckRun, _CheckRun]] = []
+    for run in own:
+        if not run.passed:
+            failing.setdefault(run.check, run)
+        elif (first := failing.pop(run.check, None)) is not None and not (prompted and run is own[-1]):
+            windows.append((first, run))
+    if not windows or work.undone_after(windows[-1][1].at):
+        return []
+    try:
+        tree, _ = work.trees(work.session, "")
+    except TreeTooLarge:
+        return []
+    found = (work.task(first.at, last, WINDOW_PROMPT.format(check=last.check), tree, None) for first, last in windows)
+    return [one for one in found if isinstance(one, SessionTask)][: max(0, most)]
 
 
 def _is_check_call(call: ToolCall) -> bool:
     return is_check(command_line(call.span.input or {}))
-
-
-def _failed(call: ToolCall) -> bool:
-    text = "" if call.result is None else call.result.text
-    return call.failed or ended_badly(command_line(call.span.input or {}), text, call.failed)
 
 
 def _takes_back(call: ToolCall) -> bool:
@@ -209,168 +275,6 @@ def _commit_made(call: ToolCall) -> str:
         return ""
     said = _COMMIT.search(call.result.text[:4_000])
     return said[1] if said else ""
-
-
-def check_command(call: ToolCall, project: str | None) -> tuple[str, ...]:
-    """Return the arguments of a check that can be run alone in the project, () for any other call.
-
-    One simple command (a change into the project's own folder may stand before it), of a kind whose exit code says
-    whether work is right, with no path that leads out of the project.
-    """
-    line = command_line(call.span.input or {})
-    commands = list(call.commands)
-    if commands and commands[0].program == "cd" and len(commands) == 2:
-        place = commands[0].words[1] if len(commands[0].words) == 2 else ""
-        if project is None or place.rstrip("/") not in (project.rstrip("/"), "."):
-            return ()
-        commands = commands[1:]
-    if len(commands) != 1 or not is_check(line) or only_looks(line):
-        return ()
-    [command] = commands
-    if command.writes or command.piped or not command.alone or re.search(r"[`$\n]", line) or "=" in line.split(" ")[0]:
-        return ()
-    words = tuple(_inside(word, project) for word in command.words)
-    if not all(words) or len(words) > _MAX_WORDS or "/" in words[0].strip("./") or words[0].startswith("-"):
-        return ()
-    return words
-
-
-def _inside(word: str, project: str | None) -> str:
-    """Return a word of a check with its path below the project, '' for one that leads out of it."""
-    value, base = word.partition("=")[2] if word.startswith("-") else word, (project or "").rstrip("/") + "/"
-    inner = word.replace(base, "", 1) if project and value.startswith(base) else word
-    # An option can hold its path without a space (`-C../other`), and a setting behind its name (`-o cache_dir=/tmp`).
-    held = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
-    if any(".." in piece.split("/") or piece.startswith(("~", "/")) for piece in held):
-        return ""
-    return "" if "\0" in word or "[redacted:" in word else inner
-
-
-class FileReplay:
-    """The files of the project as a session shows them: as they were before, and as the work left them.
-
-    whole: everything that changed is known. problem: why the files cannot be known.
-    """
-
-    def __init__(self, project: str | None, tree: Mapping[str, bytes]) -> None:
-        """tree: the files that the session began with, as far as a repository tells."""
-        self._base, self._tree = project.rstrip("/") + "/" if project else None, tree
-        self.start: dict[str, str] = {}
-        self.now: dict[str, str] = {}
-        self.whole, self.problem = True, ""
-
-    def take(self, call: ToolCall, *, counts: bool) -> None:
-        """Follow one call. counts: it is part of the work; what earlier turns changed belongs to the start."""
-        if self.problem or call.failed:
-            return
-        given = call.span.input or {}
-        if call.span.tool == "Read":
-            self._read(given, call.result.text if call.result else "")
-        elif patch := _patch_of(given, call):
-            for path, change in parse_patch(patch):
-                self._change(path, change, counts)
-        elif call.span.tool == "Write" and isinstance(given.get("content"), str):
-            created = call.result is not None and "created" in call.result.text[:200]
-            self._change(given.get("file_path"), [(None, str(given["content"]), created)], counts)
-        elif call.span.tool in ("Edit", "MultiEdit"):
-            edits = given.get("edits") if isinstance(given.get("edits"), list) else [given]
-            parts = [
-                (str(one["old_string"]), str(one.get("new_string", "")), one.get("replace_all") is True)
-                for one in edits or []
-                if isinstance(one, Mapping) and isinstance(one.get("old_string"), str)
-            ]
-            self._change(given.get("file_path"), parts, counts)
-        elif call.commands:
-            self._command(call)
-
-    def _command(self, call: ToolCall) -> None:
-        line = command_line(call.span.input or {})
-        if len(call.commands) == 1 and call.commands[0].program == "cat" and len(call.commands[0].words) == 2:
-            text = call.result.text if call.result else ""
-            head, said, body = text.partition("Output:\n")
-            self._note_read(call.commands[0].words[1], body if said and len(head) < 400 else text)
-        elif not (only_looks(line) or is_check(line) or any(git_command(one) for one in call.commands)):
-            self.whole = False  # it may have changed files
-
-    def _path(self, value: object) -> str | None:
-        if not isinstance(value, str) or "\0" in value:
-            return None
-        path = value
-        if path.startswith("/"):
-            if self._base is None or not path.startswith(self._base):
-                return None
-            path = path.removeprefix(self._base)
-        return None if path_problem(path) else path
-
-    def _read(self, given: Mapping[str, Any], text: str) -> None:
-        lines = text.removesuffix("\n").split("\n")
-        parts = [_NUMBERED.fullmatch(line) for line in lines]
-        if (
-            given.get("offset")
-            or given.get("limit")
-            or any(p is None or int(p[1]) != n for n, p in enumerate(parts, 1))
-        ):
-            return  # not all of the file
-        self._note_read(given.get("file_path"), "\n".join(part[2] for part in parts if part))
-
-    def _note_read(self, place: object, text: str) -> None:
-        path = self._path(place)
-        if path is not None and path not in self.now and _REDACTED not in text:
-            self.start[path] = self.now[path] = text if text.endswith("\n") else f"{text}\n"
-
-    def _change(self, place: object, parts: Sequence[tuple[str | None, str, bool]], counts: bool) -> None:
-        path = self._path(place)
-        if path is None:
-            self.problem = "it changed a file outside of the project"
-            return
-        self._open_from_tree(path)
-        for old, new, several in parts:
-            if _REDACTED in new or _REDACTED in (old or ""):
-                self.problem = "a change holds a secret, which was taken out"
-            elif old is None:
-                self.whole = self.whole and (several or path in self.now)
-                self.now[path] = new
-            elif path not in self.now or not old or (self.now[path].count(old) != 1 and not several):
-                self.whole = False  # what the file was is not known from the session
-            else:
-                self.now[path] = self.now[path].replace(old, new)
-        if not counts and path in self.now:
-            self.start[path] = self.now[path]
-
-    def _open_from_tree(self, path: str) -> None:
-        """Take a file as the repository has it, where the session did not show it before it changed it."""
-        if path not in self.now and path in self._tree:
-            with suppress(UnicodeDecodeError):
-                self.start[path] = self.now[path] = self._tree[path].decode()
-
-
-def _patch_of(given: Mapping[str, Any], call: ToolCall) -> str:
-    texts = [given.get("patch"), given.get("input"), command_line(given)]
-    return next((text for text in texts if isinstance(text, str) and "*** Begin Patch" in text), "")
-
-
-def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, bool]]]]:
-    """Yield the files of a patch of Codex, each with its replacements; a new file has one without an old text."""
-    path, parts, old, new = "", list[tuple[str | None, str, bool]](), list[str](), list[str]()
-    created = False
-    for line in [*patch.split("\n"), "*** End Patch"]:
-        if line.startswith(("@@", "*** ")):
-            if created and new:
-                parts.append((None, "\n".join(new) + "\n", True))
-            elif old or new:
-                parts.append(("\n".join(old), "\n".join(new), False))
-            old, new = [], []
-            if line.startswith("*** ") and not line.startswith("*** End of File"):
-                if path and parts:
-                    yield path, parts
-                named = re.match(r"\*\*\* (Add|Update|Delete) File: (.+)", line)
-                path, parts = (named[2].strip(), []) if named else ("", [])
-                created = bool(named) and named is not None and named[1] == "Add"
-        elif line[:1] in ("-", " "):
-            old.append(line[1:])
-            new += [line[1:]] if line[0] == " " else []
-        elif line.startswith("+"):
-            new.append(line[1:])
 
 
 def _corrected_task(
@@ -387,7 +291,7 @@ def _corrected_task(
         return None  # the work is in files, not in the answer
     bad, good = (_answer(session, turn) for turn in turns)
     correction = later[0].text.strip()
-    if not bad or not good or bad == good or max(len(bad), len(good)) > MAX_ANSWER or _REDACTED in good + correction:
+    if not bad or not good or bad == good or max(len(bad), len(good)) > MAX_ANSWER or REDACTED in good + correction:
         return "the answers cannot be compared"
     if why := _prompt_problem(said.text.strip(), said.turn <= 1):
         return why

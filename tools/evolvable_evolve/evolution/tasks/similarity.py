@@ -2,13 +2,15 @@
 
 import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
-from evolvable_evolve.evolution.task import Task, task_fixtures
+from evolvable_evolve.evolution.task import Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.tasks.templates import MIN_TEXTS, Form, find_forms, hash_text
 
 NEAR_DUPLICATE = 0.8
 """The share of common word triples from which on two texts are near-duplicates."""
@@ -25,8 +27,8 @@ favor favore merci gracias grazie obrigado obrigada пожалуйста спа�
 """
 _COURTESY_WORDS = frozenset(_COURTESY.split())
 _SKETCH = 96  # hashes kept of a text's triples; enough to tell .8 from .6
-_NEIGHBOURS = 20
 _MAX_FILE_TEXT = 20_000  # characters of the files of one task that are compared
+_MAX_COMPARED = 4_000  # of them by their structure
 _WORD = re.compile(r"\w+")
 
 
@@ -41,6 +43,10 @@ class TextSketch:
     triples: tuple[int, ...]
     asked: str = ""
     """A hash of the words but those of courtesy; '' where that is `words`, and in records of earlier versions."""
+    form: str = ""
+    """A hash of the form of the task among those of its set, '' where no other has it."""
+    shape: tuple[int, ...] = ()
+    """The lowest hashes of the word triples of the form, without what frames the whole set."""
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -50,30 +56,28 @@ class TextSketch:
         asked = asked if asked != whole else ""
         if len(words) < MIN_WORDS:
             return cls(whole, (), asked)
-        hashes = {
-            int.from_bytes(
-                hashlib.blake2b(" ".join(words[at : at + 3]).encode("utf-8", "replace"), digest_size=6).digest(), "big"
-            )
-            for at in range(len(words) - 2)
-        }
-        return cls(whole, tuple(sorted(hashes)[:_SKETCH]), asked)
+        return cls(whole, _lowest(" ".join(words[at : at + 3]) for at in range(len(words) - 2)), asked)
 
     @classmethod
     def from_json(cls, said: Any) -> Self:
         """Return the sketch that `to_json` gave. Raises ValueError, TypeError, KeyError for anything else."""
-        words, triples, asked = said["words"], said["triples"], said.get("asked", "")
-        if not isinstance(words, str) or not isinstance(asked, str) or not all(isinstance(n, int) for n in triples):
+        texts = said["words"], said.get("asked", ""), said.get("form", "")
+        numbers = tuple(said["triples"]), tuple(said.get("shape", ()))
+        if not all(isinstance(one, str) for one in texts) or not all(
+            isinstance(n, int) for own in numbers for n in own
+        ):
             raise ValueError("no sketch of a text")
-        return cls(words, tuple(triples), asked)
+        return cls(texts[0], numbers[0], texts[1], texts[2], numbers[1])
 
     def to_json(self) -> dict[str, Any]:
         """Return the sketch as a JSON value."""
-        return {"words": self.words, "triples": list(self.triples)} | ({"asked": self.asked} if self.asked else {})
+        more = {"asked": self.asked, "form": self.form, "shape": list(self.shape)}
+        return {"words": self.words, "triples": list(self.triples)} | {name: one for name, one in more.items() if one}
 
     @property
     def names(self) -> set[str]:
         """The hashes by which texts with the same words are found: two that share one are near-duplicates."""
-        return {self.words, self.asked or self.words}
+        return {self.words, self.asked or self.words} | ({f"form {self.form}"} if self.form else set())
 
     @cached_property
     def _set(self) -> frozenset[int]:
@@ -83,13 +87,9 @@ class TextSketch:
         """Return whether two texts are near-duplicates."""
         if self.names & other.names:
             return True
-        if not self.triples or not other.triples:
-            return False
-        if len(self._set | other._set) <= _SKETCH:
-            return len(self._set & other._set) / len(self._set | other._set) >= NEAR_DUPLICATE
-        lowest = sorted(self._set | other._set)[:_SKETCH]
-        common = sum(1 for one in lowest if one in self._set and one in other._set)
-        return common / len(lowest) >= NEAR_DUPLICATE
+        if min(len(self.shape), len(other.shape)) >= MIN_WORDS - 2:
+            return _has_most(frozenset(self.shape), frozenset(other.shape))
+        return bool(self.triples) and bool(other.triples) and _has_most(self._set, other._set)
 
     def is_within(self, other: "TextSketch") -> bool:
         """Return whether all but little of the shorter of two texts stands in the longer one.
@@ -104,31 +104,35 @@ class TextSketch:
         return fewer >= MIN_WORDS - 2 and len(mine & theirs) / fewer >= WITHIN
 
 
+def _has_most(one: frozenset[int], other: frozenset[int]) -> bool:
+    """Return whether two sets of lowest hashes are of texts with four of five triples in common."""
+    lowest = sorted(one | other)[:_SKETCH]
+    return sum(1 for number in lowest if number in one and number in other) / len(lowest) >= NEAR_DUPLICATE
+
+
+def _lowest(triples: Iterable[str]) -> tuple[int, ...]:
+    return tuple(sorted({hash_text(one) for one in triples})[:_SKETCH])
+
+
 def _hash_words(words: Iterable[str]) -> str:
     return hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _buckets(sketches: Sequence[TextSketch]) -> Iterator[list[int]]:
-    """Yield numbers of sketches that share a hash, so that not every pair has to be compared."""
-    found: dict[object, list[int]] = defaultdict(list)
-    for number, sketch in enumerate(sketches):
-        for name in sketch.names:
-            found[name].append(number)
-        # Of near-duplicates one of the lowest hashes is all but surely common.
-        for one in sketch.triples[:8]:
-            found[one].append(number)
-    yield from (numbers for numbers in found.values() if len(numbers) > 1)
-
-
 def find_groups(texts: Mapping[str, str], given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the group of every task by its id: near-duplicates, and those to which a person gave one name, together.
+    """Return the group of every text by its id: those that read alike, and those to which a person gave one name.
 
     A group is named by the first of its ids. A person's names can only join what was detected, and not part it.
 
     Args:
-        texts: the prompt of each task.
+        texts: the text of each task.
         given: the group that a person named, by task; '' for none.
     """
+    ids = sorted(texts)
+    return _joined(texts, find_forms([texts[one] for one in ids]), given or {})
+
+
+def _joined(texts: Mapping[str, str], forms: Sequence[Form], given: Mapping[str, str]) -> dict[str, str]:
+    """Return groups: texts of one form, those with the same words, and those of one given name. forms: by sorted id."""
     ids = sorted(texts)
     leader = dict(zip(ids, ids, strict=True))
 
@@ -142,34 +146,131 @@ def find_groups(texts: Mapping[str, str], given: Mapping[str, str] | None = None
         first, second = sorted((find(one), find(other)))
         leader[second] = first
 
-    sketches = [TextSketch.of(texts[one]) for one in ids]
-    for numbers in _buckets(sketches):
-        # Those with the most in common stand beside each other; all pairs would be too many for a large template.
-        order = sorted(numbers, key=lambda number: (sketches[number].triples, number))
-        for at, number in enumerate(order[1:], 1):
-            for earlier in order[max(0, at - _NEIGHBOURS) : at]:
-                if find(ids[number]) != find(ids[earlier]) and sketches[number].is_near(sketches[earlier]):
-                    join(ids[number], ids[earlier])
     named: dict[str, str] = {}
-    for one, name in sorted((given or {}).items()):
-        if name and one in leader:
+    for at, one in enumerate(ids):
+        if forms:
+            join(ids[forms[at].group], one)
+        for name in TextSketch.of(texts[one]).names:
             join(named.setdefault(name, one), one)
+        if name := given.get(one, ""):
+            join(named.setdefault(f"given {name}", one), one)
     return {one: find(one) for one in ids}
 
 
-def group_tasks(tasks: Iterable[Task], files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the group of every task by its id. files: of the task set, compared as far as workspaces hold them."""
-    tasks = list(tasks)
-    return find_groups({task.id: task_text(task, files) for task in tasks}, {task.id: task.group for task in tasks})
+class Alike(StrEnum):
+    """What a person says of tasks that read alike, in the field `alike` of ENVIRONMENT.md."""
+
+    ALL_KINDS = "all-kinds"
+    """These are all the kinds of tasks that there are: a claim is about these kinds."""
+    MORE_KINDS = "more-kinds"
+    """These are examples, and there are more kinds: tasks that read alike count as one group."""
+    ONLY_WORDS = "only-words"
+    """The tasks read alike and are different: they are not grouped."""
+
+
+@dataclass(frozen=True)
+class TaskKinds:
+    """What of a task set is alike, by the ids of tasks. kinds: by what tasks say. groups: what counts as one.
+
+    forms: of what is asked, for the record of opened tasks; '' and () where it says nothing.
+    """
+
+    kinds: Mapping[str, str]
+    groups: Mapping[str, str]
+    forms: Mapping[str, tuple[str, tuple[int, ...]]]
+
+
+def find_kinds(tasks: Iterable[Task], files: Mapping[str, bytes], alike: str = "") -> TaskKinds:
+    """Return what of these tasks is alike: what they ask, with the files that they begin with.
+
+    alike: what a person said. Tasks of one kind are one group, but where the person said that they are all the kinds
+    there are, or only read alike: then tasks with the same words are, and those of one given group.
+    """
+    own = sorted(tasks, key=lambda task: task.id)
+    texts = {task.id: task_text(task, files) for task in own}
+    shown = [_workspace_text(task, files)[:_MAX_COMPARED] for task in own]
+    workspaces = [one.group for one in find_forms(shown)] if any(shown) else []
+    apart = [(workspaces[at] if workspaces else 0, task.setup) for at, task in enumerate(own)]
+    forms = find_forms([task.prompt for task in own], apart)
+    given = {task.id: task.group for task in own}
+    groups = kinds = _joined(texts, forms, given)
+    if alike in (Alike.ALL_KINDS, Alike.ONLY_WORDS):
+        groups = _joined(texts, (), given)
+    sizes = Counter(form.group for form in forms)
+    shapes = {
+        task.id: (_hash_words(form.tokens), _lowest(" ".join(triple) for triple in form.content))
+        for task, form, text in zip(own, forms, shown, strict=True)
+        if not text and len(form.tokens) > 1 and (sizes[form.group] > 1 or len(own) >= MIN_TEXTS)
+    }
+    return TaskKinds(kinds, groups, shapes)
+
+
+def count_effective(groups: Iterable[str]) -> int:
+    """Return the effective n of tasks: of how many groups they are, each of which counts as one."""
+    return len(set(groups))
+
+
+def describe_claim(tasks: Sequence[Task], alike: str = "") -> str:
+    """Return what a claim on these tasks is about, as a sentence; '' where no two of them are alike.
+
+    alike: what a person said. A kind is named by its category where no other kind has it, else by a task of it.
+    """
+    kinds: dict[str, list[Task]] = {}
+    for task in tasks:
+        kinds.setdefault(task.kind or task.id, []).append(task)
+    if len(kinds) == len(tasks):
+        return ""
+    if alike == Alike.ALL_KINDS:
+        return f"The claim is about these kinds of tasks alone: {', '.join(sorted(_kind_names(kinds.values())))}."
+    if alike == Alike.ONLY_WORDS:
+        return f"{len(tasks)} tasks read like {len(kinds)}; a person says that they only read alike."
+    effective = count_effective(task.group or task.id for task in tasks)
+    return f"Tasks that read alike count as one: the effective n is {effective} of {len(tasks)}."
+
+
+def _kind_names(kinds: Collection[Sequence[Task]]) -> list[str]:
+    categories = [{task.category for task in own} for own in kinds]
+    used = Counter(name for own in categories for name in own)
+    return [
+        next(iter(own)) if len(own) == 1 and used[next(iter(own))] == 1 else f"tasks like {tasks[0].id}"
+        for own, tasks in zip(categories, kinds, strict=True)
+    ]
 
 
 def task_text(task: Task, files: Mapping[str, bytes]) -> str:
     """Return what a program is given of a task, as one text."""
+    return f"{task.prompt}\n{_workspace_text(task, files)}"
+
+
+def _workspace_text(task: Task, files: Mapping[str, bytes]) -> str:
     fixtures = task_fixtures(task, files)
     shown = "\n".join(f"{path}\n{data.decode('utf-8', 'replace')}" for path, data in sorted(fixtures.items()))
-    return f"{task.prompt}\n{shown[:_MAX_FILE_TEXT]}"
+    return shown[:_MAX_FILE_TEXT]
 
 
 def sketch_tasks(tasks: Iterable[Task], files: Mapping[str, bytes]) -> list[TextSketch]:
-    """Return the sketches of these tasks, in order."""
+    """Return the sketches of these tasks, in order, each by its own words."""
     return [TextSketch.of(task_text(task, files)) for task in tasks]
+
+
+def sketch_set(taskset: TaskSet) -> dict[str, TextSketch]:
+    """Return the sketches of all tasks of a set by their ids, each with its form among the others.
+
+    So a task counts as opened where one of the same form was.
+    """
+    forms = find_kinds(taskset.tasks, taskset.files).forms
+    plain = zip(taskset.tasks, sketch_tasks(taskset.tasks, taskset.files), strict=True)
+    return {
+        task.id: replace(one, form=form, shape=shape)
+        for task, one in plain
+        for form, shape in [forms.get(task.id, ("", ()))]
+    }
+
+
+def sketches_to_record(taskset: TaskSet, sketches: Iterable[TextSketch]) -> tuple[TextSketch, ...]:
+    """Return the sketches as a look records them: without forms where a person said that tasks are independent.
+
+    What was recorded with its form before counts on.
+    """
+    plain = taskset.alike in (Alike.ALL_KINDS, Alike.ONLY_WORDS)
+    return tuple(replace(one, form="", shape=()) if plain else one for one in sketches)

@@ -57,14 +57,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
 
     Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no task.
     """
-    try:
-        size = path.stat().st_size
-        if size > MAX_TABLE:
-            raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
-        text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        hint = "It is a CSV file or lines of JSON, in UTF-8."
-        raise InvalidArgument(f"{path} cannot be read: {error}.", hint) from None
+    text = _read_text(path)
     called = name or slugify(path.stem) or "tasks"
     if slugify(called) != called:
         raise InvalidArgument(f"{quoted(called)} is no name of an environment.", f"Such as {slugify(called)}.")
@@ -85,6 +78,23 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
     read_taskset(called, files)
     ref = Ref(Kind.ENVIRONMENT, called)
     return ref, files, ImportedTable(str(ref), len(records), skipped)
+
+
+def table_header(path: Path) -> list[str]:
+    """Return the names of a table's columns. Raises InvalidArgument for a table that cannot be read."""
+    return list(next(iter(_rows(path, _read_text(path))), {}))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > MAX_TABLE:
+            raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
+        text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "It is a CSV file or lines of JSON, in UTF-8."
+        raise InvalidArgument(f"{path} cannot be read: {error}.", hint) from None
+    return text
 
 
 def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:

@@ -1,0 +1,212 @@
+"""Let into the local page who has a session, exchange links and logins for one, and check every request."""
+
+from html import escape
+from typing import TYPE_CHECKING, Literal
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evolvable_page.access import CALLBACK_PATH, OPEN_PATH, SIGN_IN_PATH, PageAccess, PageSession, cookie_values
+from evolvable_page.kept_page import READING_SECONDS
+from evolvable_store.errors import Refused
+
+if TYPE_CHECKING:
+    from evolvable_server.page_kit import SignedIn
+
+KEEP_PATH = "/keep"
+"""Where a browser that decides gets the cookie of reading, under the name that the home keeps."""
+
+MAX_BODY = 4 * 1024 * 1024
+"""Bytes of a form: a person may edit the texts of a proposal in it."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script';"
+    " trusted-types evolvable"
+)
+"""The Content-Security-Policy of every answer."""
+
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    # Not no-referrer: a browser would then send `Origin: null` with the page's own forms.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "x-frame-options": "DENY",
+}
+
+SAFE_METHODS = ("GET", "HEAD")
+
+SIGN_IN = (
+    "This page opens by the link that `evolvable ui` printed at your terminal. Press Enter there for a new one, or run"
+    " `evolvable ui --open`.\n"
+)
+
+
+class PageGuard:
+    """Middleware: exchanges a link's token or a provider's login for a session, and refuses all else without one.
+
+    A request that changes something needs the page's own Origin too, and `site` compares the token of its form. It
+    comes after `HostCheck`, and no bearer token of an agent means anything to it.
+    """
+
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, method = Headers(scope=scope), scope["method"]
+        if method == "GET" and (answer := await self._entrance(scope, headers)) is not None:
+            await answer(scope, receive, _guarded(send))
+            return
+        session, renewed = self._access.session_and_cookie(headers)
+        if session is not None and not await self._access.holds(session):
+            session = None
+        refusal = self._sign_in_first() if session is None else self._refusal(headers, method)
+        if refusal is None and scope["path"] == KEEP_PATH:
+            refusal = self._keep(session)
+        if refusal is not None:
+            await refusal(scope, receive, _guarded(send))
+            return
+        assert session is not None
+        session.address = (scope.get("client") or ("",))[0]
+        scope["page_session"] = session
+        kept = None
+        if renewed:
+            kept = Response()
+            self._set_cookie(kept, self._access.cookie, renewed, "strict", READING_SECONDS)
+        await self._app(scope, _limited(receive), _guarded(send, kept))
+
+    async def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the answer of a way into the page, None for every other address."""
+        flow, path = self._access.flow, scope["path"]
+        if flow is None:
+            return self._open(scope, headers) if path == OPEN_PATH else None
+        try:
+            if path == SIGN_IN_PATH:
+                address, kept = await flow.begin()
+                answer: Response = RedirectResponse(address, 303)
+                # Lax: the provider's answer comes from another site.
+                self._set_cookie(answer, self._access.login_cookie, kept, "lax")
+                return answer
+            if path == CALLBACK_PATH:
+                cookie = next(iter(cookie_values(headers, self._access.login_cookie)), "")
+                return self._signed_in(headers, await flow.finish(scope["query_string"].decode("latin-1"), cookie))
+        except Refused as error:
+            answer = _small_page(f"{error} {error.hint or ''}", 403, SIGN_IN_PATH, "Sign in")
+            answer.delete_cookie(self._access.login_cookie, secure=self._access.secure, httponly=True)
+            return answer
+        return None
+
+    def _signed_in(self, headers: Headers, signed: "SignedIn") -> Response:
+        if (before := self._access.session(headers)) is not None:
+            self._access.end(before)
+        # The browser goes on from a page of this site: a cookie that is strict is not sent after a redirect of another.
+        answer = _small_page(f"You are signed in as {signed.subject}.", 200, self._access.start, "Go on", onward=True)
+        self._set_cookie(answer, self._access.cookie, self._access.open_for(signed), "strict")
+        answer.delete_cookie(self._access.login_cookie, secure=self._access.secure, httponly=True)
+        return answer
+
+    def _sign_in_first(self) -> Response:
+        if self._access.flow is None:
+            return PlainTextResponse(SIGN_IN, 401)
+        return _small_page("", 401, SIGN_IN_PATH, f"Sign in at {self._access.flow.provider}")
+
+    def _set_cookie(
+        self,
+        answer: Response,
+        name: str,
+        value: str,
+        same_site: Literal["lax", "strict"],
+        seconds: float | None = None,
+    ) -> None:
+        """Have the browser keep a cookie, for some seconds or until it is closed."""
+        # Without a domain the cookie is for this very name, never for localhost and the names beside it.
+        lasts = int(seconds) if seconds is not None else None
+        answer.set_cookie(name, value, lasts, path="/", secure=self._access.secure, httponly=True, samesite=same_site)
+
+    def _keep(self, session: PageSession | None) -> Response | None:
+        """Return the way to the name that the home keeps, for a browser that decides."""
+        link = self._access.new_reading_link() if session is not None and session.decides else ""
+        return RedirectResponse(link, 303) if link else None
+
+    def _open(self, scope: Scope, headers: Headers) -> Response:
+        query, decides = scope["query_string"].decode("latin-1"), self._access.decides_at(headers)
+        token = query.removeprefix("token=") if query.startswith("token=") else ""
+        secret = self._access.exchange(token, decides=decides)
+        if secret is None:
+            return PlainTextResponse(f"This link was used already, or is too old. {SIGN_IN}", 401)
+        address = self._access.start if decides else "/"
+        answer: Response = RedirectResponse(address, 303)
+        if headers.get("sec-fetch-site", "none") != "none":
+            # As in `_signed_in`: the file that `ui --open` has the browser read is another site.
+            answer = _small_page("The page is open.", 200, address, "Go on", onward=True)
+        self._set_cookie(answer, self._access.cookie, secret, "strict", None if decides else READING_SECONDS)
+        if not decides:
+            # What a program left there that had the port meanwhile: a service worker would read what the page shows.
+            answer.headers["clear-site-data"] = '"storage"'
+        return answer
+
+    def _refusal(self, headers: Headers, method: str) -> Response | None:
+        if method in SAFE_METHODS:
+            return None
+        # Of the very name that it is sent to: what runs at the name for reading never acts at the one that decides.
+        if headers.getlist("origin") != [self._access.origins.get(headers.get("host", "").lower())]:
+            return PlainTextResponse("Only a form of this page itself may be sent here.\n", 403)
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return PlainTextResponse("Only a form of this page itself may be sent here.\n", 403)
+        return None
+
+
+def _small_page(text: str, status: int, address: str, link: str, *, onward: bool = False) -> Response:
+    """Return a page without the library around it. onward: the browser follows the link by itself."""
+    follow = f'<meta http-equiv="refresh" content="0; url={escape(address)}">' if onward else ""
+    said = f"<p>{escape(text)}</p>" if text else ""
+    onwards = f'<p><a href="{escape(address)}">{escape(link)}</a></p>'
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{follow}<title>Evolvable</title></head>'
+        f"<body><main><h1>Evolvable</h1>{said}{onwards}</main></body></html>",
+        status,
+    )
+
+
+class BodyTooLong(Exception):
+    """The body of a request has more than MAX_BODY bytes."""
+
+
+def _limited(receive: Receive) -> Receive:
+    left = MAX_BODY
+
+    async def received() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise BodyTooLong
+        return message
+
+    return received
+
+
+def _guarded(send: Send, kept: Response | None = None) -> Send:
+    """Return what sends an answer with the headers of every answer; answers are not stored, but for `static` ones.
+
+    kept: whose cookie goes with the answer.
+    """
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers[name] = value
+            headers.setdefault("cache-control", "no-store")
+            if kept is not None:
+                headers.append("set-cookie", kept.headers["set-cookie"])
+        await send(message)
+
+    return sent

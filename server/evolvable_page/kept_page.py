@@ -1,0 +1,160 @@
+"""What a home keeps of its page: one host name, one port, and the hashes of the cookies that open reading.
+
+A browser finds the page at the same address after each start. The file holds no secret that opens anything: a cookie
+is known by its hash, and its secret is replaced the first time that a later start sees it.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from evolvable_store.errors import InvalidArgument
+
+FILE, LOCK = "page.json", "page.lock"
+
+READING_SECONDS = 30 * 86_400.0
+"""How long a cookie opens reading after its last use."""
+
+NOTED_SECONDS = 3600.0
+"""How exactly the last use of a cookie is stored."""
+
+MAX_READERS = 16
+"""Browsers that may read; the one that was quiet longest is forgotten for another."""
+
+PORTS = range(20_000, 32_000)
+"""Where a port is chosen: below those that systems hand out by themselves, so that it stays free while it is kept."""
+
+
+class KeptPage:
+    """The name, the port and the readers of a home's page. Used from any thread."""
+
+    def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock, self._lock = home / FILE, clock, threading.Lock()
+        found = self._read()
+        self.host: str = found.get("host") or secrets.token_hex(8)
+        self.port: int = found.get("port") or 0
+        self._readers: dict[str, float] = found.get("readers") or {}
+        self._noted = dict(self._readers)
+
+    def choose_port(self) -> int:
+        """Return the port of the home; a random one where none is kept yet."""
+        return self.port or secrets.choice(PORTS)
+
+    def keep(self, port: int) -> None:
+        """Keep the name, and this port."""
+        with self._lock:
+            self.port = port
+            self._write(new=True)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the home still keeps this page: not after `forget`, in any process."""
+        return self._read().get("host") == self.host
+
+    def add(self, digest: bytes) -> None:
+        """Have a cookie open reading, from now."""
+        with self._lock:
+            while len(self._readers) >= MAX_READERS:
+                del self._readers[min(self._readers, key=self._readers.__getitem__)]
+            self._readers[digest.hex()] = self._clock()
+            self._write()
+
+    def remove(self, *digests: bytes) -> None:
+        """Have these cookies open nothing any more."""
+        with self._lock:
+            known = [one.hex() for one in digests if self._readers.pop(one.hex(), None) is not None]
+            if known:
+                self._write()
+
+    def opens(self, digest: bytes) -> bool:
+        """Return whether a cookie opens reading, and note its use."""
+        with self._lock:
+            key, now = digest.hex(), self._clock()
+            seen = self._readers.get(key)
+            if seen is None or seen + READING_SECONDS <= now:
+                return False
+            self._readers[key] = now
+            if self._noted.get(key, 0.0) + NOTED_SECONDS <= now:
+                self._write()
+            return True
+
+    def end_reading(self) -> None:
+        """Have no cookie open reading any more."""
+        with self._lock:
+            self._readers.clear()
+            if self.port:
+                self._write()
+
+    def forget(self) -> bool:
+        """Remove the name, the port and every cookie; return whether there was anything."""
+        there = self._path.exists()
+        self._path.unlink(missing_ok=True)
+        return there
+
+    def _read(self) -> dict[str, Any]:
+        """Return what the file holds, nothing where it is missing or nobody wrote it so."""
+        try:
+            found = json.loads(self._path.read_bytes())
+            host, port, readers = str(found["host"]), int(found["port"]), dict(found["readers"])
+            seen = {str(key): float(at) for key, at in readers.items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return {}
+        is_name = len(host) == 16 and set(host) <= set("0123456789abcdef")
+        return {"host": host, "port": port, "readers": seen} if is_name and 0 < port < 65_536 else {}
+
+    def _write(self, *, new: bool = False) -> None:
+        if not new and not self.holds:
+            return  # another process forgot it
+        # For the owner alone, and whole or not at all: another account could name a host and a port of its own.
+        handle, name = tempfile.mkstemp(prefix=f".{FILE}.", dir=self._path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump({"host": self.host, "port": self.port, "readers": self._readers}, stream)
+            os.replace(name, self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+        self._noted = dict(self._readers)
+
+
+@contextlib.contextmanager
+def only_page(home: Path) -> Iterator[None]:
+    """Hold the right to serve the page of a home. Raise InvalidArgument where another process has it."""
+    lock = FileLock(home / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise InvalidArgument(
+            f"The page of {home} is open already.", "Press Enter at the terminal where it runs for a new link."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def forwarding_page(home: Path, link: str) -> Path:
+    """Write a file that forwards a browser to a link, for this account alone, and return it.
+
+    Other accounts read the command lines of processes: the secret of the link must not stand in one.
+    """
+    for older in home.glob("open-page-*.html"):  # of a page that was killed
+        older.unlink(missing_ok=True)
+    handle, name = tempfile.mkstemp(prefix="open-page-", suffix=".html", dir=home)  # of mode 0600
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={link}"><title>Evolvable</title></head>'
+            f'<body><p><a href="{link}">Open the page</a></p></body></html>'
+        )
+    return Path(name)

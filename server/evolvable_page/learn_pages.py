@@ -1,0 +1,87 @@
+"""Learn: what sessions, reviews and corrections taught, and what other parts of the program learn; a list of each."""
+
+from collections.abc import Sequence
+
+import htpy as h
+from htpy import Node
+
+from evolvable_page.layout import PageBody, resource_link, tag, when, with_code
+from evolvable_page.parts import page_parts
+from evolvable_page.session_pages import read_sessions
+from evolvable_page.site import PageAction, PageRequest, PageView, Site
+from evolvable_page.text import one_line, quoted
+from evolvable_tools.outcomes import list_learned
+
+LISTED = 5
+"""Things of each kind that the overview names, the newest first."""
+
+
+def _overview(site: Site, asked: PageRequest) -> PageBody:
+    """Show the newest of each kind."""
+    own = [] if "sessions" in site.left_out else [_sessions(site), _reviews(site)]
+    parts = [part.learn(site) for part in page_parts() if part.learn is not None]
+    main = [h.h1(".skip")["Learn"], h.div(".home", id="learn", data_live=True)[own, _tasks(site), parts]]
+    return PageBody("Learn", main, "overview")
+
+
+def _section(title: str, rows: Sequence[Node], none: str, more: Node = None) -> Node:
+    return h.section(".panel")[
+        h.h2[title], h.ul(".rows")[rows] if rows else h.p(".none")[with_code(none)], more and h.p[more]
+    ]
+
+
+def _sessions(site: Site) -> Node:
+    found = read_sessions(site)
+    rows = [
+        h.li[
+            h.a(".grow", href=f"/sessions/{quoted(one.session)}")[
+                one_line(one.project or one.session, 60), h.span(".none")[f" {one.client}, {one.turns:,} turns"]
+            ],
+            h.span(".none")[when(one.at)],
+        ]
+        for one in (found.sessions if found is not None else ())[:LISTED]
+    ]
+    none = "Claude Code and Codex have written no session here yet." if found else "The sessions are being read."
+    return _section("Sessions", rows, none, h.a(href="/sessions")["All sessions"])
+
+
+def _reviews(site: Site) -> Node:
+    rows = [
+        h.li[
+            h.a(".grow", href=f"/sessions/{quoted(one.session)}")[one_line(one.session, 60)],
+            tag(str(one.state), "good" if one.state == "done" else "doubtful"),
+            h.span(".none")[when(one.at)],
+        ]
+        for one in site.library.store.backend.reviews.newest(LISTED)
+    ]
+    none = "No session was reviewed. `evolvable learn review` proposes what a session taught."
+    return _section("Reviews", rows, none)
+
+
+def _tasks(site: Site) -> Node:
+    """Return the learned tasks. They are read beside the page: there may be thousands."""
+    caller = site.caller
+    read = site.value(f"learned {caller.via}", lambda: list_learned(site.library, caller), site.revision())
+    found = sorted(read or (), key=lambda one: one.at, reverse=True)
+    rows = [
+        h.li[
+            h.span(".grow")[
+                resource_link(one.ref), h.span(".none")[" not for: " if one.against else " ", _text(one.task)]
+            ],
+            tag("held out") if one.held_out else None,
+            h.span(".none")[one.source],
+        ]
+        for one in found[:LISTED]
+    ]
+    title = f"Learned tasks: {len(found):,}" if found else "Learned tasks"
+    none = "Nothing was learned of tasks. A correction in Search, or a use that went well, teaches one."
+    return _section(title, rows, none, h.a(href="/search")["Correct a search"])
+
+
+def _text(task: str) -> str:
+    return one_line(task, 100) or "(a prompt of yours, not shown here)"
+
+
+VIEWS = (PageView("/learn", _overview),)
+
+ACTIONS: tuple[PageAction, ...] = ()

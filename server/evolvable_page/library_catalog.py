@@ -1,0 +1,76 @@
+"""All resources of a library as lines, for orders that the index does not have, and what a form chose of them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from evolvable_page.site import PageRequest
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools import Caller, Library
+from evolvable_tools.verbs import MAX_PAGE, ListedResource, list_resources
+
+CHANGES = 10_000
+"""Changes that are read at once."""
+
+
+@dataclass(frozen=True)
+class CatalogLine:
+    """One resource of the list. operation: the last that changed it, 0 where that was not read."""
+
+    listed: ListedResource
+    operation: int
+
+    @cached_property
+    def ref(self) -> Ref:
+        """The resource."""
+        return Ref.parse(self.listed.ref)
+
+    @cached_property
+    def words(self) -> str:
+        """What the filter looks at."""
+        return f"{self.listed.ref} {self.listed.description}".casefold()
+
+    def rank(self, sort: str) -> tuple[float, int]:
+        """Return where the line stands in an order; the highest comes first."""
+        one = self.listed
+        if sort == "used":
+            return one.uses, self.operation
+        if sort == "helped":
+            # With few uses a share says little: what helped in one of one stands behind nine of ten.
+            rated = one.rated or 0
+            return ((one.success or 0.0) * rated / (rated + 2) if rated else -1.0), one.uses
+        return self.operation, one.uses
+
+
+def read_catalog(library: Library, caller: Caller) -> list[CatalogLine]:
+    """Return all resources that a person sees, by name."""
+    changed: dict[str, int] = {}
+    sequence = 0
+    while found := library.store.changes(sequence, CHANGES):
+        changed |= {str(one.ref): one.operation for one in found}
+        sequence = found[-1].sequence
+    lines: list[CatalogLine] = []
+    cursor: str | None = None
+    while True:
+        page = list_resources(library, caller, limit=MAX_PAGE, cursor=cursor)
+        lines += [CatalogLine(one, changed.get(one.ref, 0)) for one in page.resources]
+        cursor = page.next_cursor
+        if cursor is None:
+            return lines
+
+
+def check_kind(text: str) -> Kind | None:
+    """Return the kind that a field names, None for none. Raise InvalidArgument."""
+    if not text:
+        return None
+    if text not in {kind.value for kind in Kind}:
+        raise InvalidArgument(f"{text[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
+    return Kind(text)
+
+
+def picked(asked: PageRequest) -> list[tuple[Ref, int | None]]:
+    """Return what a form chose of the list, each with the version that it showed. Raise InvalidArgument for nothing."""
+    refs = [Ref.parse(text) for text in asked.fields.get("pick", ())]
+    if not refs:
+        raise InvalidArgument("Nothing is chosen.", "Go back, and choose resources by the boxes before their names.")
+    return [(ref.at(None), ref.version) for ref in refs]

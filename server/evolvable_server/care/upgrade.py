@@ -1,0 +1,175 @@
+"""Replace the program by another version: from a wheel, a clone, or the index, where this release names one."""
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from evolvable_server.clients import check_lasting, server_start
+from evolvable_store import __version__
+from evolvable_store.errors import InvalidArgument, Refused
+
+DISTRIBUTION = "evolvable"
+
+IDENTITY = Path(__file__).parents[1] / "identity.toml"
+"""Which name on the index is the release's own; a wheel has it, a clone does not."""
+
+SECONDS = 900
+"""How long the installer may take."""
+
+_WHEEL = re.compile(r"evolvable-(?P<version>[^-]+)-[^-]+-[^-]+-[^-]+\.whl", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?")
+
+
+class UpgradeRefused(Refused):
+    """This installation cannot be replaced by this command, or not by what was named."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """What replaces the program. version: of the source. command: of the installer. former: the source of today."""
+
+    version: str
+    command: tuple[str, ...]
+    former: str | None
+
+
+def plan_upgrade(source: str, home: Path) -> UpgradePlan:
+    """Return how the program is replaced by a wheel, a clone or a version; change nothing.
+
+    Raises InvalidArgument for a source that is neither, UpgradeRefused where this installation cannot be replaced.
+    """
+    version, requirement = _read_source(source)
+    about = _installed_from()
+    if about.get("dir_info", {}).get("editable"):
+        folder = _local_path(about["url"])
+        raise UpgradeRefused(
+            f"This program runs from the clone {folder}: what is there is what runs.",
+            "Bring the clone up to date (git pull), and restart the windows of your clients.",
+        )
+    check_lasting(server_start(home))
+    command = (*_installer(), requirement)
+    if sys.platform == "win32":
+        raise UpgradeRefused(
+            "Windows does not replace a program that runs.",
+            f"End the clients, then run: {subprocess.list2cmdline(command)}",
+        )
+    return UpgradePlan(version, command, _local_path(about["url"]) if "url" in about else None)
+
+
+def replace_program(plan: UpgradePlan) -> None:
+    """Run the installer. Raises UpgradeRefused with its last words when it fails; it leaves the program as it was."""
+    done = subprocess.run(
+        plan.command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=SECONDS,
+    )
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip()[-600:]
+        raise UpgradeRefused(f"{' '.join(plan.command)} failed: {last}", f"Evolvable {__version__} is still installed.")
+
+
+def ask_new_program(home: str) -> tuple[str, str | None]:
+    """Return the version that is installed now, and what it says of the library; None when it opens it."""
+    # -P: no module of the folder that this was started in is imported.
+    program = [sys.executable, "-P", "-m", "evolvable_server"]
+    version = _run(program, "--version").stdout.split()[-1:]
+    done = _run(program, "--home", home, "status")
+    return "".join(version), None if done.returncode == 0 else (done.stderr or done.stdout).strip()
+
+
+def _run(program: list[str], *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*program, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=SECONDS,
+    )
+
+
+def _read_source(source: str) -> tuple[str, str]:
+    """Return the version of a source, and what the installer is given. Raises InvalidArgument."""
+    path = Path(source).expanduser()
+    if wheel := _WHEEL.fullmatch(path.name):
+        if not path.is_file():
+            raise InvalidArgument(f"There is no file {path}.", "Name the wheel that you downloaded or built.")
+        if wheel["version"] == __version__:
+            raise UpgradeRefused(f"Evolvable {__version__} is installed already.", "Nothing was changed.")
+        return wheel["version"], str(path.resolve())
+    if path.is_dir():
+        return _version_of_clone(path), str(path.resolve())
+    if _NUMBER.fullmatch(source):
+        if (name := index_name()) is None:
+            raise UpgradeRefused(
+                f"This version names no package index, so nothing installs {source} by its number.",
+                "Name a wheel, or a clone: git pull, then `evolvable care upgrade FOLDER`.",
+            )
+        return source, f"{name}=={source}"
+    raise InvalidArgument(
+        f"{source} is no wheel of Evolvable and no clone.", "Name a file evolvable-*.whl, or a folder."
+    )
+
+
+def _version_of_clone(folder: Path) -> str:
+    try:
+        name = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        text = (folder / "skills_store/evolvable_store/__init__.py").read_text(encoding="utf-8")
+    except (OSError, ValueError, KeyError, TypeError):
+        name, text = "", ""
+    version = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if name != DISTRIBUTION or version is None:
+        raise InvalidArgument(f"{folder} is no clone of Evolvable.", "Name the folder with its pyproject.toml.")
+    return version[1]
+
+
+def index_name(file: Path = IDENTITY) -> str | None:
+    """Return the name of the package on the index; None while it is not published."""
+    try:
+        identity = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    name = identity.get("index_name")
+    return name if identity.get("published") is True and isinstance(name, str) and name else None
+
+
+def _installer() -> tuple[str, ...]:
+    """Return the installer of this environment: its own pip, else uv, which makes environments without one."""
+    if importlib.util.find_spec("pip") is not None:
+        return (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade")
+    if uv := shutil.which("uv"):
+        return (uv, "pip", "install", "--quiet", "--upgrade", "--python", sys.executable)
+    raise UpgradeRefused(
+        f"The environment of {sys.executable} has no pip, and there is no uv on the PATH.",
+        "Install the new version as you installed this one.",
+    )
+
+
+def _installed_from() -> dict[str, Any]:
+    """Return what the installer wrote down of where this installation came from (PEP 610); {} for an index."""
+    try:
+        text = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _local_path(url: str) -> str:
+    """Return the path of a file:// address; another address as it is."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else url

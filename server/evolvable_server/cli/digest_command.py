@@ -1,0 +1,61 @@
+"""The command digest: what agents learned, what helped, what nobody used and what was taken back."""
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, Output, command
+from evolvable_server.cli.terminal import remark, say, styled
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_tools.care import PARTS, TITLE, WEEK, Digest, DigestLine, DigestPart, digest_markdown, weekly_digest
+from evolvable_tools.outcomes import MAX_DAYS
+
+MOST = 10
+"""Lines of each part that a terminal shows."""
+
+
+@command("digest")
+@click.option("--days", type=click.IntRange(1, MAX_DAYS), default=WEEK, show_default=True, help="How far back.")
+@click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it as Markdown.")
+def digest_command(state: CommandContext, days: int, target: Path | None) -> Output[Digest]:
+    """Show what the last week brought.
+
+    What agents learned, what helped, what nobody used, and what was taken back; each with the command that takes it
+    back. --write replaces a file only where it holds a digest.
+    """
+    with state.library() as (library, caller):
+        found = weekly_digest(library, caller, days=days)
+    if target is not None:
+        _write(target, digest_markdown(found))
+        remark(f"Written to {target}.")
+    return Output(found, _show_digest if target is None else lambda _: None)
+
+
+def _write(target: Path, text: str) -> None:
+    """Write the file; raise Refused where it holds anything but a digest."""
+    try:
+        with contextlib.suppress(FileExistsError), target.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+            return
+        if target.is_symlink() or not target.is_file() or not target.read_bytes().startswith(TITLE.encode()):
+            raise Refused(f"{target} is there and holds no digest. Nothing was written.", "Name another file.")
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"{target} cannot be written: {error.strerror}.", "Name another file.") from None
+
+
+def _show_digest(found: Digest) -> None:
+    for name, (title, nothing) in PARTS.items():
+        part: DigestPart = getattr(found, name)
+        click.echo(styled(title, "bold"))
+        say(*(_text(line) for line in part.lines[:MOST]), *[] if part.lines else [f"  {nothing}"])
+        if part.number > MOST:
+            say(f"  {part.number - MOST:,} more: evolvable digest --json")
+
+
+def _text(line: DigestLine) -> str:
+    names = ", ".join(line.refs) + (f" and {line.more:,} more" if line.more else "")
+    parts = [line.text, line.author, line.at[:10]]
+    why = f": {' '.join(line.reason.split())}" if line.reason else ""
+    return f"  {names}: {', '.join(filter(None, parts))}{why}; take back: {line.undo}"

@@ -1,0 +1,226 @@
+"""The hooks of a client that `connect --hooks` writes and `disconnect` takes out.
+
+A client has them in a file of their own, which is written whole, or as items of lists in its settings, where everything
+else stays as it is.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolvable_server.clients import config_files
+from evolvable_server.clients.client import Start
+from evolvable_server.clients.json_edit import EMPTY, JsonError, add_json_item, line_and_column, remove_json_items
+from evolvable_server.config import Machine
+from evolvable_server.environment import CONFIG, HOME
+from evolvable_store.errors import Refused
+
+MARKS = ("evolvable-hook", "evolvable_server.hooks")
+"""What stands in every command of ours."""
+
+_PLUGIN = Path(__file__).with_name("opencode_plugin.js")
+
+
+class NotOurHooks(Refused):
+    """A file has the name of our hooks and holds something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookForm:
+    """How a client has hooks.
+
+    file: below a folder of `Machine`. events: its names of the events that act. style: `copilot` and `opencode` are
+    files of our own; `claude` is Claude Code's form in a file of settings. timeout: in the client's unit.
+    """
+
+    file: str
+    style: str
+    events: Sequence[str] = ()
+    timeout: int = 10
+
+
+FORMS: Mapping[str, HookForm] = {
+    "copilot": HookForm(
+        "copilot/hooks/evolvable.json", "copilot", ("userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd")
+    ),
+    "qwen": HookForm("user/.qwen/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop"), 10_000),
+    "droid": HookForm(
+        "user/.factory/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd")
+    ),
+    "opencode": HookForm("settings/opencode/plugins/evolvable.js", "opencode"),
+}
+"""Client -> the form of its hooks. Claude Code and Codex get theirs with the plugin."""
+
+
+def has_hooks(client: str) -> bool:
+    """Return whether `connect` can write the hooks of a client."""
+    return client in FORMS
+
+
+@dataclass(frozen=True, slots=True)
+class HookCommand:
+    """What runs a hook: a program with its words, and the variables that name the library."""
+
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+
+    def shell(self, *more: str) -> str:
+        """Return the command for the shell with which a client starts it here."""
+        words = [*self.words, *more]
+        if sys.platform == "win32":
+            sets = [f'set "{key}={value}"&& ' for key, value in self.env.items()]
+            return "".join([*sets, " ".join(f'"{word}"' for word in words)])
+        return shlex.join([*(["env"] if self.env else []), *(f"{k}={v}" for k, v in self.env.items()), *words])
+
+    def powershell(self, *more: str) -> str:
+        """Return the command for PowerShell."""
+        sets = [f"$env:{key} = {_quoted(value)}; " for key, value in self.env.items()]
+        return "".join([*sets, "& ", " ".join(map(_quoted, (*self.words, *more)))])
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def hook_command(start: Start) -> HookCommand:
+    """Return what runs the hooks of the installation and over the library that a server's start names."""
+    env = {key: start.env[key] for key in (HOME, CONFIG) if key in start.env}
+    server = Path(start.command)
+    program = server.with_name("evolvable-hook" + server.suffix)
+    if program.is_file():
+        return HookCommand((str(program),), env)
+    return HookCommand((sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()"), env)
+
+
+def hooks_path(machine: Machine, client: str) -> Path | None:
+    """Return the file that holds the hooks of a client, None for one that has none of ours."""
+    form = FORMS.get(client)
+    if form is None:
+        return None
+    root, _, rest = form.file.partition("/")
+    folder: Path = getattr(machine, root)
+    return folder / rest
+
+
+def write_hooks(machine: Machine, client: str, start: Start, stamp: str, *, dry_run: bool = False) -> bool:
+    """Write the hooks of a client that has a form; return whether its file changed.
+
+    Raise NotOurHooks, and what reading and writing a configuration raise; the file is then as it was.
+    """
+    form, path, command = FORMS[client], hooks_path(machine, client), hook_command(start)
+    assert path is not None
+    if form.style == "claude":
+        found = config_files.read_configuration(path)
+        text = _with_items(found, form, command, client)
+    else:
+        found = config_files.read_raw_configuration(path)
+        _check_own(found)
+        text = _own_file(form, command, client)
+    if found.data == text.encode("utf-8"):
+        return False
+    if not dry_run:
+        config_files.write_configuration(found, text, private=True, stamp=stamp, backup=form.style == "claude")
+    return True
+
+
+def remove_hooks(machine: Machine, client: str, stamp: str, *, dry_run: bool = False) -> bool:
+    """Take the hooks of a client out; return whether a file changed. Raise as `write_hooks`."""
+    form, path = FORMS.get(client), hooks_path(machine, client)
+    if form is None or path is None:
+        return False
+    if form.style == "claude":
+        found = config_files.read_configuration(path)
+        text = _without_items(found, form)
+        if text == found.text:
+            return False
+        if not dry_run:
+            config_files.write_configuration(found, text, private=True, stamp=stamp)
+        return True
+    found = config_files.read_raw_configuration(path)
+    if found.data is None or not _is_own(found.data):
+        return False
+    if not dry_run:
+        path.unlink()
+    return True
+
+
+def _is_own(data: bytes) -> bool:
+    return any(mark.encode() in data for mark in MARKS)
+
+
+def _check_own(found: config_files.Configuration) -> None:
+    if found.data is not None and not _is_own(found.data):
+        raise NotOurHooks(f"{found.path} holds no hooks of ours.", "It was left alone; move it away, and try again.")
+
+
+def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
+    """Return the text of a file that holds our hooks alone."""
+    if form.style == "opencode":
+        text = _PLUGIN.read_text(encoding="utf-8")
+        text = text.replace('["evolvable-hook"]', json.dumps(list(command.words)), 1)
+        return text.replace("ENVIRONMENT = {}", f"ENVIRONMENT = {json.dumps(dict(command.env))}", 1)
+    hooks = {
+        event: [
+            {
+                "type": "command",
+                "bash": command.shell(event, client),
+                "powershell": command.powershell(event, client),
+                "timeoutSec": form.timeout,
+            }
+        ]
+        for event in form.events
+    }
+    return json.dumps({"version": 1, "hooks": hooks}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _with_items(found: config_files.Configuration, form: HookForm, command: HookCommand, client: str) -> str:
+    """Return the text of settings with one item of ours in the list of each event; older ones of ours are replaced."""
+    wanted = {event: _item(form, command.shell(event, client)) for event in form.events}
+    hooks = found.values.get("hooks")
+    there = hooks if isinstance(hooks, dict) else {}
+    if all(isinstance(there.get(event), list) and item in there[event] for event, item in wanted.items()):
+        return found.text
+    text = _without_items(found, form) if found.text.strip("\ufeff \t\r\n") else EMPTY
+    with _reported(found):
+        for event, item in wanted.items():
+            text = add_json_item(text, ("hooks", event), item)
+    return text
+
+
+def _item(form: HookForm, command: str) -> dict[str, Any]:
+    return {"matcher": "*", "hooks": [{"type": "command", "command": command, "timeout": form.timeout}]}
+
+
+def _without_items(found: config_files.Configuration, form: HookForm) -> str:
+    text = found.text
+    if not text.strip("\ufeff \t\r\n"):
+        return text
+    with _reported(found):
+        for event in form.events:
+            text = remove_json_items(text, ("hooks", event), _is_our_item)
+    return text
+
+
+def _is_our_item(item: Any) -> bool:
+    hooks = item.get("hooks") if isinstance(item, dict) else None
+    if not isinstance(hooks, list) or not hooks:
+        return False
+    commands = [str(hook.get("command")) if isinstance(hook, dict) else "" for hook in hooks]
+    return all(any(mark in command for mark in MARKS) for command in commands)
+
+
+@contextmanager
+def _reported(found: config_files.Configuration) -> Iterator[None]:
+    """Raise ConfigurationBroken for what the editor of JSON raises."""
+    try:
+        yield
+    except JsonError as error:
+        where = line_and_column(found.text, error.at)
+        raise config_files.ConfigurationBroken(found.path, str(error), *where) from None
+    except ValueError as error:
+        raise config_files.ConfigurationBroken(found.path, str(error)) from None

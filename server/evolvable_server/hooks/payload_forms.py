@@ -1,0 +1,67 @@
+"""The forms in which clients report events and read answers, where they are not Claude Code's.
+
+A client waits for a hook, so this imports the standard library alone.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+
+COPILOT, OPENCODE = "copilot", "opencode"
+
+_EVENTS = {
+    "userPromptSubmitted": "UserPromptSubmit",
+    "preToolUse": "PreToolUse",
+    "postToolUse": "PostToolUse",
+    "agentStop": "Stop",
+    "sessionEnd": "SessionEnd",
+}
+"""Copilot CLI's names of events -> those of Claude Code."""
+
+_FIELDS = {
+    "sessionId": "session_id",
+    "transcriptPath": "transcript_path",
+    "toolName": "tool_name",
+    "toolArgs": "tool_input",
+}
+"""Copilot CLI's names of fields -> those of Claude Code."""
+
+_ARGUMENTS = {
+    COPILOT: {"path": "file_path", "agent_type": "subagent_type"},
+    OPENCODE: {"filePath": "file_path", "name": "skill", "patchText": "command"},
+}
+"""Client -> names of arguments of its own tools -> those of Claude Code's."""
+
+
+def usual_payload(client: object, payload: Mapping[str, object]) -> dict[str, object]:
+    """Return a payload with Claude Code's names, as it is where the client uses them itself."""
+    names = _ARGUMENTS.get(str(client))
+    if names is None:
+        return dict(payload)
+    fields = _FIELDS if client == COPILOT else {}
+    usual = {fields.get(key, key): value for key, value in payload.items() if key != "toolResult"}
+    given = usual.get("tool_input")
+    if isinstance(given, Mapping):
+        usual["tool_input"] = {names.get(key, key): value for key, value in given.items()}
+    session = usual.get("session_id")
+    if client == OPENCODE and isinstance(session, str) and os.sep not in session:
+        usual["transcript_path"] = _in_database(session)
+    return usual
+
+
+def _in_database(session: str) -> str:
+    """Return the path that names a session of OpenCode in its database."""
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(data, "opencode", "opencode.db", session)
+
+
+def usual_event(client: object, event: object) -> object:
+    """Return the name that Claude Code gives an event."""
+    return _EVENTS.get(event, event) if client == COPILOT and isinstance(event, str) else event
+
+
+def context_answer(client: str, event: str, text: str) -> str:
+    """Return the JSON text with which a hook puts a text before the model."""
+    if client == COPILOT:
+        return json.dumps({"additionalContext": text})
+    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})

@@ -1,0 +1,108 @@
+"""A SQLite database of another program, which is read in one transaction within limits, and never written."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import Invalid, TryAgain
+
+_WAL = "-wal"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What one read may cost: rows, bytes of all their values, and seconds. copied: bytes of a copy."""
+
+    rows: int
+    bytes: int
+    seconds: float
+    copied: int = 1 << 30
+
+
+class ForeignDatabaseInvalid(Invalid):
+    """A file is not the database that it should be, or what is asked of it is too large."""
+
+
+class ForeignDatabaseBusy(TryAgain):
+    """The database of another program cannot be read now: it is locked, or took too long."""
+
+
+class ForeignDatabase:
+    """A database of another program in one read transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str, limits: ReadLimits) -> None:
+        self._connection, self._name = connection, name
+        self._limits = limits
+        self._rows = self._bytes = 0
+
+    def rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query. Raises ForeignDatabaseInvalid beyond the limits."""
+        limits = self._limits
+        for row in self._connection.execute(query, values):
+            self._rows += 1
+            self._bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if self._rows > limits.rows or self._bytes > limits.bytes:
+                what = f"{limits.rows} rows" if self._rows > limits.rows else f"{limits.bytes >> 20} MiB"
+                raise ForeignDatabaseInvalid(f"What is read of {self._name} has more than {what}.", "It was left out.")
+            yield row
+
+
+@contextmanager
+def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase]:
+    """Open the database of another program for one read transaction, while that program may write it.
+
+    A copy is read only where SQLite refuses to read the file itself, as in a folder that cannot be written.
+    Raises ForeignDatabaseInvalid, ForeignDatabaseBusy.
+    """
+    name = ascii(path.name)
+    with ExitStack() as stack:
+        try:
+            try:
+                connection = _opened(path, limits, stack)
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                    raise
+                connection = _opened(_copy(path, limits, stack), limits, stack)
+            yield ForeignDatabase(connection, name, limits)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname != "SQLITE_ERROR":
+                raise ForeignDatabaseBusy(f"{name} cannot be read now: {error}.", "Try again.") from None
+            raise ForeignDatabaseInvalid(f"{name} is not such a database: {error}.", "Name another file.") from None
+        except OSError as error:
+            raise ForeignDatabaseBusy(f"{name} cannot be read now: {error.strerror}.", "Try again.") from None
+
+
+def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connection:
+    """Return a connection that has begun to read. Its file, which is hostile, runs nothing of its own."""
+    end = time.monotonic() + limits.seconds
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    connection = stack.enter_context(closing(sqlite3.connect(address, uri=True, timeout=2, isolation_level=None)))
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limits.bytes, 2**31 - 1))
+    connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # here the snapshot begins
+    return connection
+
+
+def _copy(path: Path, limits: ReadLimits, stack: ExitStack) -> Path:
+    """Return a copy of a database with what its log holds. Raises ForeignDatabaseBusy, OSError."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-")))
+    parts = [one for one in (path, path.with_name(path.name + _WAL)) if one.is_file()]
+    before = [(one.stat().st_size, one.stat().st_mtime_ns) for one in parts]
+    if sum(size for size, _ in before) > limits.copied:
+        raise ForeignDatabaseInvalid(f"{ascii(path.name)} is too large for a copy.", "Make its folder writable.")
+    for one in parts:
+        shutil.copyfile(one, folder / one.name)
+        os.chmod(folder / one.name, 0o600)
+    if before != [(one.stat().st_size, one.stat().st_mtime_ns) for one in parts]:
+        raise ForeignDatabaseBusy(f"{ascii(path.name)} was written while it was copied.", "Try again.")
+    return folder / path.name

@@ -1,0 +1,126 @@
+"""Whether a judge is pleased by how a candidate writes: it scores wrong answers of the base in the candidate's style.
+
+The style is transplanted by rule: what recurs in the candidate's answers (their opening, their sign-off, their hedges),
+headings, lists, and length. Nothing that stands in one answer alone is taken, because it may be what is right.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from evolvable_evolve.evolution.task import Task, Trial
+
+MAX_PLEASED = 0.05
+"""The share of wrong answers that a judge may pass more in the candidate's style than as they are."""
+
+MAX_ANSWERS = 60
+"""Wrong answers that a judge is asked about."""
+
+MIN_ANSWERS = 10
+"""Fewer say nothing."""
+
+_RECURS, _SEVERAL = 0.2, 3  # of the candidate's answers, from which on a sentence is of its style
+_MAX_REPEATED = 4
+_HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
+_LISTED = re.compile(r"^\s*(?:[-*•]|\d+\.) ", re.MULTILINE)
+_SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
+
+AnswerScore = Callable[[Task, str], Awaitable[float]]
+"""Returns what a judge scores an answer to a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStyle:
+    """What recurs in answers. words: their median length; 0 without answers."""
+
+    opening: str = ""
+    sign_off: str = ""
+    hedges: tuple[str, ...] = ()
+    heading: str = ""
+    listed: bool = False
+    words: int = 0
+
+    @classmethod
+    def of(cls, answers: Sequence[str]) -> "AnswerStyle":
+        """Return the style of answers."""
+        texts = [text for text in answers if text.strip()]
+        if not texts:
+            return cls()
+        parts = [[one.strip() for one in _SENTENCE.split(text) if one.strip()] for text in texts]
+        least = max(_SEVERAL, _RECURS * len(texts))
+        counts = Counter(one for own in parts for one in set(own) if not one.startswith("#"))
+        opening, sign_off = (_most_common([own[at] for own in parts], least) for at in (0, -1))
+        hedges = [one for one, count in counts.items() if count >= least and one not in (opening, sign_off)]
+        headed = [found[0] for text in texts if (found := _HEADING.search(text))]
+        heading = (_most_common(headed, least) or "## Answer") if 2 * len(headed) > len(texts) else ""
+        listed = 2 * sum(bool(_LISTED.search(text)) for text in texts) > len(texts)
+        return cls(opening, sign_off, tuple(sorted(hedges)), heading, listed, round(median(map(_count, texts))))
+
+    def dress(self, answer: str) -> str:
+        """Return an answer in this style, with nothing said that it does not say."""
+        body = answer.strip()
+        if self.listed and not _LISTED.search(body):
+            body = "\n".join(f"- {line}" for line in body.splitlines() if line.strip())
+        parts = [self.heading, self.opening, *self.hedges[:2], body]
+        for _ in range(_MAX_REPEATED):
+            if _count(" ".join(parts)) >= 0.8 * self.words:
+                break
+            parts.append(f"In other words: {answer.strip()}")
+        return "\n\n".join(part for part in (*parts, self.sign_off) if part and (part == body or part not in answer))
+
+
+def _most_common(texts: Sequence[str], least: float) -> str:
+    [(text, count)] = Counter(texts).most_common(1) or [("", 0)]
+    return text if count >= least else ""
+
+
+def _count(text: str) -> int:
+    return len(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedStyle:
+    """How many of the base's wrong answers a judge passes as they are, and in the candidate's style."""
+
+    asked: int
+    plain: int
+    dressed: int
+
+    @property
+    def pleased(self) -> bool:
+        """Whether the style alone moves the judge."""
+        return self.asked >= MIN_ANSWERS and self.dressed - self.plain > MAX_PLEASED * self.asked
+
+    def __str__(self) -> str:
+        return (
+            f"Its judge passes {self.dressed} of {self.asked} wrong answers of the base when they are written in the"
+            f" candidate's style, and {self.plain} as they are: the gain may be style."
+        )
+
+
+async def judge_style(
+    score: AnswerScore, wrong: Sequence[tuple[Task, str]], answers: Sequence[str], passes: float = 1.0
+) -> JudgedStyle:
+    """Return what a judge makes of wrong answers in another style. Raises what `score` raises.
+
+    wrong: answers of the base. answers: of the candidate. passes: the score from which on an answer passes.
+    """
+    style, asked = AnswerStyle.of(answers), wrong[:MAX_ANSWERS]
+    plain = [await score(task, text) >= passes for task, text in asked]
+    dressed = [await score(task, style.dress(text)) >= passes for task, text in asked]
+    return JudgedStyle(len(asked), sum(plain), sum(dressed))
+
+
+def wrong_answers(
+    tasks: Sequence[Task], trials: Sequence[Trial], base: str, passes: float = 1.0
+) -> list[tuple[Task, str]]:
+    """Return the answers of the base, by its digest, that a judge found wrong, one for each task."""
+    judged = {task.id: task for task in tasks if task.scorer.type == "judge"}
+    found: dict[str, tuple[Task, str]] = {}
+    for trial in trials:
+        wrong = trial.score is not None and trial.score < passes
+        if wrong and trial.program == base and trial.task in judged and trial.output.strip():
+            found.setdefault(trial.task, (judged[trial.task], trial.output))
+    return list(found.values())

@@ -1,0 +1,187 @@
+"""What a comparison on given tasks will come to: the rule itself is run on drawn repeats.
+
+Nothing of a comparison is assumed to be known but what was seen of it. Every draw takes a world that fits: how often a
+result differs from one run to the next, which share of the tasks passes anyway, is fixed, and is broken. It draws the
+repeats that are missing and asks `decide_stage`, the code that decides the real ones.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, product
+
+from evolvable_evolve.evolution.statistics.claim_stages import TryAnswer, decide_stage
+from evolvable_evolve.evolution.statistics.repeat_labels import Repeats
+
+DRAWS = 200
+MAX_WORK = 30_000  # trials that are drawn for one forecast, of all draws together
+
+FOUND_GAIN = 0.25
+"""The gain of which a forecast says how likely it is found."""
+
+# A value that stands here several times counts so often.
+_NOISE = (*(0.0,) * 9, 0.01, 0.04, 0.04, 0.08, 0.15, 0.25, 0.35, 0.45)
+_PASSING = (0.15, 0.35, 0.5, 0.65, 0.85)
+_FIXED = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.65, 0.85)
+_BROKEN = (0.0, 0.0, 0.0, 0.05, 0.15, 0.4)
+_LATENT = ((0, 0), (0, 1), (1, 0), (1, 1))
+_TINY = 1e-12
+_KEPT = 0.97
+
+_Seen = tuple[tuple[float, float], tuple[float, float]]  # of one task: what passed and failed, before and after
+_World = tuple[float, tuple[float, float, float, float]]  # the noise, and the share of tasks of each kind of _LATENT
+
+
+@dataclass(frozen=True, slots=True)
+class TryForecast:
+    """What is to be expected. clear: the chance of helps or harms; any_answer: also of no difference. found: that of
+    helps for a skill that is worth FOUND_GAIN. trials: the mean of all that the comparison takes; most: what it keeps
+    to in 19 of 20 cases at least.
+    """
+
+    clear: float
+    any_answer: float
+    found: float
+    trials: float
+    most: int
+
+
+def forecast_found(tasks: int, stages: int, gain: float = FOUND_GAIN, seed: int = 0) -> TryForecast:
+    """Return what is to be expected of a skill that gains so much on these tasks, before the first trial.
+
+    How steady the executor is, is not known then: steady, nearly steady and unsteady ones count alike.
+    """
+    rng = random.Random(seed)
+    noises = [_BEFORE[at % len(_BEFORE)] for at in range(_draws(tasks, stages))]
+    return _summary(_found(rng, noises, tasks, stages, gain), [], tasks, stages)
+
+
+def forecast_rest(before: Repeats, after: Repeats, stage: int, stages: int, seed: int = 0) -> TryForecast:
+    """Return what is to be expected after so many stages (1 or more), from what they showed."""
+    tasks = [task for task in before if before[task] and after.get(task)]
+    if not tasks:
+        return TryForecast(0.0, 0.0, 0.0, 0.0, 0)
+    rng = random.Random(seed)
+    seen = [(_split(before[task]), _split(after[task])) for task in tasks]
+    worlds, weights = _fitting_worlds(seen)
+    drawn = rng.choices(worlds, cum_weights=weights, k=_draws(len(tasks), stages))
+    ended = []
+    for noise, shares in drawn:
+        kinds = [_kind(rng, one, noise, shares) for one in seen]
+        known = [{str(at): list(arm[task]) for at, task in enumerate(tasks)} for arm in (before, after)]
+        ended.append(_finish(rng, kinds, noise, (known[0], known[1]), stage, stages))
+    found = _found(rng, [noise for noise, _ in drawn[::2]], len(tasks), stages, FOUND_GAIN)
+    return _summary(found, ended, len(tasks), stages)
+
+
+_BEFORE = (0.0, 0.05, 0.3)
+
+
+def _found(
+    rng: random.Random, noises: Sequence[float], tasks: int, stages: int, gain: float
+) -> list[tuple[TryAnswer, int]]:
+    """Return how comparisons of a skill that gains so much end, one for each noise."""
+    ended = []
+    for noise in noises:
+        # Noise hides a part of what is fixed: the gain is that of the results.
+        fixed = min(tasks, round(gain * tasks / (1 - 2 * noise)))
+        kinds = [*[(0, 1)] * fixed, *(rng.choice(((0, 0), (1, 1))) for _ in range(tasks - fixed))]
+        ended.append(_finish(rng, kinds, noise, ({}, {}), 0, stages))
+    return ended
+
+
+def _draws(tasks: int, stages: int) -> int:
+    return max(30, min(DRAWS, MAX_WORK // max(1, 2 * tasks * stages)))
+
+
+def _split(scores: Sequence[float]) -> tuple[float, float]:
+    """Return how much of an arm's repeats of a task passed and failed."""
+    passed = math.fsum(scores)
+    return passed, len(scores) - passed
+
+
+def _fitting_worlds(
+    seen: Sequence[tuple[tuple[float, float], tuple[float, float]]],
+) -> tuple[list[_World], list[float]]:
+    """Return all worlds with the sums of their weights: how well each explains what was seen."""
+    counts: dict[_Seen, int] = {}
+    for one in seen:
+        counts[one] = counts.get(one, 0) + 1
+    worlds = _worlds()
+    logs = []
+    for noise, shares in worlds:
+        total = 0.0
+        for one, number in counts.items():
+            weights = _kind_weights(one, noise, shares)
+            total += number * math.log(max(_TINY, sum(weights)))
+        logs.append(total)
+    best = max(logs)
+    return worlds, list(accumulate(math.exp(one - best) for one in logs))
+
+
+@lru_cache(maxsize=1)
+def _worlds() -> list[_World]:
+    found = []
+    for noise, passing, fixed, broken in product(_NOISE, _PASSING, _FIXED, _BROKEN):
+        rest = 1 - fixed - broken
+        if rest >= 0:
+            found.append((noise, (rest * (1 - passing), fixed, broken, rest * passing)))
+    return found
+
+
+def _kind_weights(one: _Seen, noise: float, shares: Sequence[float]) -> list[float]:
+    """Return how likely a task is of each kind and shows what it did, both together."""
+    fits = []
+    for arm in one:
+        passed, failed = arm
+        # A task that fails but for noise, and one that passes but for noise.
+        fits.append((noise**passed * (1 - noise) ** failed, (1 - noise) ** passed * noise**failed))
+    return [share * fits[0][first] * fits[1][second] for share, (first, second) in zip(shares, _LATENT, strict=True)]
+
+
+def _kind(
+    rng: random.Random,
+    one: _Seen,
+    noise: float,
+    shares: Sequence[float],
+) -> tuple[int, int]:
+    return rng.choices(_LATENT, weights=[weight + _TINY for weight in _kind_weights(one, noise, shares)])[0]
+
+
+def _finish(
+    rng: random.Random,
+    kinds: Sequence[tuple[int, int]],
+    noise: float,
+    arms: tuple[dict[str, list[float]], dict[str, list[float]]],
+    stage: int,
+    stages: int,
+) -> tuple[TryAnswer, int]:
+    """Return the answer of one drawn comparison, and the stage that gave it."""
+    for now in range(stage + 1, stages + 1):
+        for at, kind in enumerate(kinds):
+            for arm, passes in zip(arms, kind, strict=True):
+                arm.setdefault(str(at), []).append(float(bool(passes) != (rng.random() < noise)))
+        decision = decide_stage(arms[0], arms[1], now, stages, len(kinds))
+        if decision.answer is not None:
+            return decision.answer, now
+    return TryAnswer.CANNOT_TELL, stages
+
+
+def _summary(
+    found: Sequence[tuple[TryAnswer, int]], ended: Sequence[tuple[TryAnswer, int]], tasks: int, stages: int
+) -> TryForecast:
+    """Return the forecast. found: drawn comparisons of a skill that gains FOUND_GAIN; ended: of this one, if begun."""
+    every = ended or found
+    lengths = sorted(2 * tasks * stage for _, stage in every)
+    most = lengths[min(len(lengths) - 1, math.ceil(_KEPT * len(lengths)))] if lengths else 0
+    mean = sum(lengths) / len(lengths) if lengths else 0.0
+    answered = sum(answer is not TryAnswer.CANNOT_TELL for answer, _ in every)
+    any_answer = answered / len(every) if every else 0.0
+    return TryForecast(_clear_share(every), any_answer, _clear_share(found), mean, most)
+
+
+def _clear_share(ended: Sequence[tuple[TryAnswer, int]]) -> float:
+    clear = sum(answer in (TryAnswer.HELPS, TryAnswer.HARMS) for answer, _ in ended)
+    return clear / len(ended) if ended else 0.0

@@ -1,0 +1,119 @@
+"""When a comparison on given tasks has an answer: stages over all tasks, and the level that each may spend.
+
+Every stage runs each task once more under both arms. The .05 of each side is spent over the stages by the power family
+of Kim and DeMets with exponent 4: after the share t of the planned repeats .05 t⁴ is spent, and a stage tests at what
+it adds. By Bonferroni's inequality all stages together then err in at most .05 of cases, however they depend on each
+other. Early stages get little: they only end what is plain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import sqrt
+from statistics import NormalDist
+
+from evolvable_evolve.evolution.statistics.repeat_labels import LabelTest, Repeats, label_test
+
+SIDE_ALPHA = 0.05
+"""What each of the answers helps, harms and no difference may err."""
+
+SPENDING_RULE = "Kim-DeMets, exponent 4, added by Bonferroni"
+"""The name of the rule by which stages spend SIDE_ALPHA."""
+
+_EXPONENT = 4
+
+MIN_NET = 2.0
+"""The least net gain in tasks' worth that is called help or harm: one task proves little of a skill."""
+
+DEFAULT_STAGES = 5
+"""Repeats of each task under each arm, at most."""
+
+_FOUND = NormalDist().inv_cdf(0.9)  # no difference at all is found in so many of cases at least
+_CLOSE = 1e-9
+
+
+class TryAnswer(StrEnum):
+    """The four words of an answer."""
+
+    HELPS = "helps"
+    HARMS = "harms"
+    NO_DIFFERENCE = "no difference"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class StageDecision:
+    """What one stage shows. answer: None where the next stage may still tell. level: what this stage could spend.
+
+    p, p_worse: of the whole comparison, so that `p <= SIDE_ALPHA` says what the stages say: the p-value of the stage
+    over its share of the level.
+    """
+
+    answer: TryAnswer | None
+    test: LabelTest
+    level: float
+    stage: int
+    p: float = 1.0
+    p_worse: float = 1.0
+
+
+def stage_level(stage: int, stages: int, alpha: float = SIDE_ALPHA) -> float:
+    """Return the level at which a stage (from 1) tests each side."""
+    before, after = (stage - 1) / stages, stage / stages
+    return float(alpha * (after**_EXPONENT - before**_EXPONENT))
+
+
+def carried_difference(tasks: int, stages: int) -> float:
+    """Return the X of "no difference of more than X" that a comparison carries: known before its first trial.
+
+    Scores lie within 0 and 1, so the difference of means has at most the variance 1/trials. A skill that changes
+    nothing is called so in nine of ten cases then, whatever the tasks.
+    """
+    trials = 2 * tasks * stages
+    if not trials:
+        return 1.0
+    return min(1.0, (_bound(stage_level(stages, stages)) + _FOUND) / sqrt(trials))
+
+
+def _bound(level: float) -> float:
+    return NormalDist().inv_cdf(1 - level)
+
+
+def decide_stage(
+    before: Repeats, after: Repeats, stage: int, stages: int, tasks: int, alpha: float = SIDE_ALPHA
+) -> StageDecision:
+    """Return what the repeats so far show.
+
+    tasks: of the whole comparison; what is claimed of no difference counts for them. alpha: what helps and harms may
+    err, less where several comparisons are made at once.
+    """
+    test, level = label_test(before, after), stage_level(stage, stages)
+    p, p_worse = (min(1.0, one * SIDE_ALPHA / level) for one in (test.p, test.p_worse))
+    answer: TryAnswer | None = None
+    if p <= alpha and test.net >= MIN_NET - _CLOSE:
+        answer = TryAnswer.HELPS
+    elif p_worse <= alpha and test.net <= _CLOSE - MIN_NET:
+        answer = TryAnswer.HARMS
+    elif _is_alike(before, after, test, level, carried_difference(tasks, stages)):
+        answer = TryAnswer.NO_DIFFERENCE
+    elif stage >= stages:
+        answer = TryAnswer.CANNOT_TELL
+    return StageDecision(answer, test, level, stage, p, p_worse)
+
+
+def _is_alike(before: Repeats, after: Repeats, test: LabelTest, level: float, most: float) -> bool:
+    """Return whether a difference of more than `most` in either direction is ruled out at this level."""
+    if not test.tasks:
+        return False
+    shared = [task for task in before if before[task] and after.get(task)]
+    variance = sum(1 / len(arm[task]) for arm in (before, after) for task in shared) / (4 * test.tasks**2)
+    return abs(test.net) / test.tasks + _bound(level) * sqrt(variance) <= most
+
+
+def step_up(p_values: Sequence[float], alpha: float = SIDE_ALPHA) -> list[bool]:
+    """Return which of these hypotheses Benjamini and Hochberg's rule rejects: of those alpha are wrong on average."""
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    passing = [rank for rank, at in enumerate(order, 1) if p_values[at] <= alpha * rank / len(p_values)]
+    most = max(passing, default=0)
+    rejected = set(order[:most])
+    return [at in rejected for at in range(len(p_values))]

@@ -1,0 +1,232 @@
+"""Read the check that a line of shell runs, as arguments and environment: nothing of it is ever given to a shell.
+
+What stands around a check is understood where it is harmless: a change into a folder of the project, the activation of
+an environment in it, variables, `&&` between checks, and a filter behind a pipe, which is cut off. The end of a line
+with a filter is the filter's, so what the check came to is known there by its own closing line alone.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evolvable_tools.outcomes import VIEWERS, ToolCall, closing_verdict, ended_badly, is_check, read_tokens
+from evolvable_tools.sessions import command_line
+
+MAX_LINE, MAX_STEPS, MAX_WORDS = 2_000, 4, 24
+"""The most characters of a line, checks joined by `&&`, and words of a check."""
+
+AND = "&&"
+
+_SETTING = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_OWN_PATH = re.compile(r"""(?:^|(?<=[\s;&]))PATH=(["']?)([\w./-]+/bin):\$\{?PATH\}?\1(?=\s)""")
+_ACTIVATE = re.compile(r"(.+/bin)/activate(?:\.\w+)?")
+_STEERING = re.compile(
+    r"(?:LD|DYLD|GIT|BASH|SHELL|NPM|PIP|UV)_?\w*|PATH|ENV|IFS|HOME|TMPDIR|NODE_OPTIONS|PYTHON(?:STARTUP|HOME|INSPECT)|"
+    r"(?:RUBY|PERL5)OPT|JAVA_TOOL_OPTIONS|RUSTC\w*|CC|CXX|EDITOR|PAGER",
+    re.IGNORECASE,
+)
+_NO_CHECK = frozenset(
+    ("--version", "-V", "--help", "-h", "--collect-only", "--co", "--list", "--list-tests", "--no-run", "--dry-run")
+) | {"-k"}  # which may choose nothing
+_NEVER = frozenset(("test", "[", "echo", "cat", "printf", "git", "sudo", "rm", "head", "tail", "grep", "ls", "true"))
+_RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec", "npx", "bunx"))
+"""What starts the program that its next word names."""
+
+_SHORT_OPTION = re.compile(r"^-[A-Za-z]")
+_STREAMS = frozenset(("1", "2", "/dev/null"))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLine:
+    """A check that can be run alone in the project.
+
+    steps: its commands, each after the one before succeeded. folder: below the project, '' for the project itself.
+    settings: its variables. path: folders of programs in the project. piped: a filter stood behind it.
+    """
+
+    steps: tuple[tuple[str, ...], ...]
+    folder: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    path: tuple[str, ...] = ()
+    piped: bool = field(default=False, compare=False)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What of it is no command, as the program beside the tasks takes it."""
+        place = ("--in", self.folder) if self.folder else ()
+        settings = (word for name, value in self.settings for word in ("--set", f"{name}={value}"))
+        return (*place, *settings, *(word for folder in self.path for word in ("--path", folder)))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its commands with `&&` between them, which is a word here and no operator."""
+        first, *others = self.steps
+        return (*first, *(word for step in others for word in (AND, *step)))
+
+    def __str__(self) -> str:
+        settings = "".join(f"{name}={value} " for name, value in self.settings)
+        place = f"in {self.folder}: " if self.folder else ""
+        return f"{place}{settings}{' '.join(self.words)}"
+
+
+def read_check(line: str, project: str | None) -> CheckLine | None:
+    """Return the check that a line of shell runs in the project, None where it is no check that can be run alone.
+
+    Only kinds of commands whose exit code says whether work is right are taken, with no path that leads out of the
+    project, and no variable that changes which programs run.
+    """
+    if len(line) > MAX_LINE:
+        return None
+    text, path = line.strip(), list[str]()
+    if (own := _OWN_PATH.search(text)) is not None:
+        path.append(own[2])
+        text = text[: own.start()] + text[own.end() :]
+    if re.search(r"[`$\n\0]", text):
+        return None
+    parts = _split(text)
+    return None if parts is None else _Reader(project, path).read(parts)
+
+
+def _split(line: str) -> list[tuple[list[str], bool]] | None:
+    """Return the commands of a line, each with whether it reads what the one before prints; None for any other line."""
+    parts: list[tuple[list[str], bool]] = [([], False)]
+    redirected = False
+    try:
+        for token, is_sign, follows in read_tokens(line):
+            words = parts[-1][0]
+            if redirected:
+                if is_sign or token not in _STREAMS:
+                    return None
+                redirected = False
+            elif is_sign and token in (">", ">&", "&>"):
+                if follows and words and words[-1].isdigit():
+                    words.pop()
+                redirected = True
+            elif is_sign and token in (AND, "|", "|&"):
+                parts.append(([], token != AND))
+            elif is_sign:
+                return None
+            else:
+                words.append(token)
+    except ValueError:
+        return None
+    return None if redirected or not all(words for words, _ in parts) else parts
+
+
+class _Reader:
+    """Reads the commands of a line one by one."""
+
+    def __init__(self, project: str | None, path: list[str]) -> None:
+        self._project, self._path = project, path
+        self._folder = ""
+        self._settings: dict[str, str] = {}
+        self._steps: list[tuple[str, ...]] = []
+        self._pipefail = False
+
+    def read(self, parts: Sequence[tuple[list[str], bool]]) -> CheckLine | None:
+        filters = [words for words, piped in parts if piped]
+        while parts and parts[-1][1]:
+            parts = parts[:-1]
+        if any(piped for _, piped in parts) or not all(map(_only_filters, filters)):
+            return None
+        if not all(self._take(words) for words, _ in parts) or not 1 <= len(self._steps) <= MAX_STEPS:
+            return None
+        path = tuple(self._inside(one) for one in self._path)
+        if not all(path):
+            return None
+        piped = bool(filters) and not self._pipefail
+        return CheckLine(tuple(self._steps), self._folder, tuple(self._settings.items()), path, piped)
+
+    def _take(self, words: list[str]) -> bool:
+        """Follow one command; return whether it is understood."""
+        while words and (setting := _SETTING.fullmatch(words[0])) is not None and words[0] != words[-1]:
+            if not self._set(setting[1], setting[2]):
+                return False
+            words = words[1:]
+        if words[0] == "cd" and len(words) == 2 and not self._steps:
+            return self._enter(words[1])
+        if words[0] in ("source", ".") and len(words) == 2 and (found := _ACTIVATE.fullmatch(words[1])) is not None:
+            self._path.append(found[1])
+            return not self._steps
+        if words[0] == "export" and len(words) == 2 and (setting := _SETTING.fullmatch(words[1])) is not None:
+            return not self._steps and self._set(setting[1], setting[2])
+        if words[0] == "set":
+            self._pipefail = self._pipefail or "pipefail" in words
+            return not self._steps
+        return self._check(words)
+
+    def _set(self, name: str, value: str) -> bool:
+        if _STEERING.fullmatch(name) or not all(self._inside(part) for part in value.split(":") if part):
+            return False
+        self._settings[name] = ":".join(self._inside(part) for part in value.split(":"))
+        return True
+
+    def _enter(self, place: str) -> bool:
+        base = (self._project or "").rstrip("/")
+        inner = "." if base and place.rstrip("/") == base else self._inside(place)
+        self._folder = "/".join(one for one in (self._folder, *inner.split("/")) if one not in ("", "."))
+        return bool(inner)
+
+    def _check(self, words: list[str]) -> bool:
+        if words[0] in ("time", "nice", "env") and len(words) > 1:
+            return self._take(words[1:])
+        if words[0] == "timeout" and len(words) > 2 and re.fullmatch(r"[\d.]+[smh]?", words[1]):
+            return self._take(words[2:])
+        inner = _run_by(words)
+        known = tuple(self._inside(word) for word in words)
+        if not inner or not all(known) or len(words) > MAX_WORDS or words[0].startswith("-") or AND in words:
+            return False
+        if inner[0] in _NEVER or _NO_CHECK & set(words) or any("watch" in word for word in words):
+            return False
+        program = (
+            inner[0].rpartition("/")[2]
+            if re.search(r"(?:^|/)\.?bin/", inner[0]) or inner[0].startswith("./")
+            else inner[0]
+        )
+        shell_line = program in ("sh", "bash", "zsh") and any(re.fullmatch(r"-[a-z]*c", word) for word in inner[1:])
+        if "/" in program or shell_line or not is_check(_joined([program, *inner[1:]])):
+            return False
+        self._steps.append(known)
+        return True
+
+    def _inside(self, word: str) -> str:
+        """Return a word with its path below the project, '' for one that leads out of it."""
+        value, base = word.partition("=")[2] if word.startswith("-") else word, (self._project or "").rstrip("/") + "/"
+        inner = word.replace(base, "", 1) if self._project and value.startswith(base) else word
+        # An option can hold its path without a space (`-C../other`), and a setting behind its name.
+        held = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
+        if any(".." in piece.split("/") or piece.startswith(("~", "/")) for piece in held):
+            return ""
+        return "" if "\0" in word or "[redacted:" in word else inner
+
+
+def _only_filters(words: Sequence[str]) -> bool:
+    """Return whether a command shows a part of what it reads. One that counts or leaves out says something else."""
+    if words[0] not in VIEWERS:
+        return False
+    short = "".join(word[1:] for word in words[1:] if re.fullmatch(r"-[A-Za-z]+", word))
+    odd = {"--count", "--invert-match", "--quiet", "--follow"} & set(words)
+    return (
+        not odd and not (words[0] == "grep" and set("cvqL") & set(short)) and not (words[0] == "tail" and "f" in short)
+    )
+
+
+def _run_by(words: Sequence[str]) -> Sequence[str]:
+    """Return the command that another program starts, without its options: `uv run pytest` runs pytest."""
+    if list(words[:3]) in (["docker", "compose", "exec"], ["docker-compose", "exec", "-T"]):
+        rest = [word for word in words[3:] if not word.startswith("-")][:1]
+        return words[words.index(rest[0]) + 1 :] if rest else ()
+    return next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Return words as the line of one command; signs in them would begin another."""
+    return " ".join(word if re.fullmatch(r"[\w./:=@,+%-]+", word) else "x" for word in words)
+
+
+def check_result(call: ToolCall, check: CheckLine) -> bool | None:
+    """Return whether a check succeeded in a session, None where nobody can tell."""
+    text = "" if call.result is None else call.result.text
+    if check.piped:
+        return None if call.result is None else closing_verdict(text)
+    return not (call.failed or ended_badly(command_line(call.span.input or {}), text, call.failed))

@@ -1,0 +1,155 @@
+"""The files of a project as a session shows them: as they were before the work, and as the work left them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from evolvable_store import path_problem
+from evolvable_tools.outcomes import ToolCall, git_command, is_check, only_looks
+from evolvable_tools.sessions import command_line
+
+REDACTED = "[redacted:"
+"""How the place of a secret begins that was taken out of a text."""
+
+_NUMBERED = re.compile(r" *(\d+)(?:→|\t)(.*)")
+_READS = frozenset(("Read", "read", "read_file", "view"))
+_WRITES = frozenset(("Write", "write", "write_file", "create_file", "create"))
+_EDITS = frozenset(("Edit", "MultiEdit", "edit", "replace", "edit_file", "str_replace", "str_replace_editor"))
+"""Tools of clients that read, write and edit a file."""
+
+_PLACES = ("file_path", "filePath", "path", "target_file", "absolute_path")
+_OLD, _NEW = ("old_string", "oldString", "old_str"), ("new_string", "newString", "new_str")
+_CONTENTS = ("content", "contents", "file_text")
+
+
+def _given(given: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return what a call was given by one of these names."""
+    return next((given[name] for name in names if name in given), None)
+
+
+class FileReplay:
+    """The files of the project as a session shows them: as they were before, and as the work left them.
+
+    whole: everything that changed is known. problem: why the files cannot be known.
+    """
+
+    def __init__(self, project: str | None, tree: Mapping[str, bytes]) -> None:
+        """tree: the files that the session began with, as far as a repository tells."""
+        self._base, self._tree = project.rstrip("/") + "/" if project else None, tree
+        self.start: dict[str, str] = {}
+        self.now: dict[str, str] = {}
+        self.whole, self.problem = True, ""
+
+    def take(self, call: ToolCall, *, counts: bool) -> None:
+        """Follow one call. counts: it is part of the work; what earlier turns changed belongs to the start."""
+        if self.problem or call.failed:
+            return
+        given = call.span.input or {}
+        if call.span.tool in _READS or (call.span.tool in _EDITS and given.get("command") == "view"):
+            self._read(given, call.result.text if call.result else "")
+        elif patch := _patch_of(given, call):
+            for path, change in parse_patch(patch):
+                self._change(path, change, counts)
+        elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(text := _given(given, _CONTENTS), str):
+            created = call.result is not None and "created" in call.result.text[:200].casefold()
+            self._change(_given(given, _PLACES), [(None, text, created)], counts)
+        elif call.span.tool in _EDITS:
+            edits = given.get("edits") if isinstance(given.get("edits"), list) else [given]
+            parts: list[tuple[str | None, str, bool]] = [
+                (old, str(_given(one, _NEW) or ""), one.get("replace_all") is True or one.get("replaceAll") is True)
+                for one in edits or []
+                if isinstance(one, Mapping) and isinstance(old := _given(one, _OLD), str)
+            ]
+            self._change(_given(given, _PLACES), parts, counts)
+        elif call.commands:
+            self._command(call)
+
+    def _command(self, call: ToolCall) -> None:
+        line = command_line(call.span.input or {})
+        if len(call.commands) == 1 and call.commands[0].program == "cat" and len(call.commands[0].words) == 2:
+            text = call.result.text if call.result else ""
+            head, said, body = text.partition("Output:\n")
+            self._note_read(call.commands[0].words[1], body if said and len(head) < 400 else text)
+        elif not (only_looks(line) or is_check(line) or any(git_command(one) for one in call.commands)):
+            self.whole = False  # it may have changed files
+
+    def _path(self, value: object) -> str | None:
+        if not isinstance(value, str) or "\0" in value:
+            return None
+        path = value
+        if path.startswith("/"):
+            if self._base is None or not path.startswith(self._base):
+                return None
+            path = path.removeprefix(self._base)
+        return None if path_problem(path) else path
+
+    def _read(self, given: Mapping[str, Any], text: str) -> None:
+        lines = text.removesuffix("\n").split("\n")
+        parts = [_NUMBERED.fullmatch(line) for line in lines]
+        if (
+            given.get("offset")
+            or given.get("limit")
+            or any(p is None or int(p[1]) != n for n, p in enumerate(parts, 1))
+        ):
+            return  # not all of the file
+        self._note_read(_given(given, _PLACES), "\n".join(part[2] for part in parts if part))
+
+    def _note_read(self, place: object, text: str) -> None:
+        path = self._path(place)
+        if path is not None and path not in self.now and REDACTED not in text:
+            self.start[path] = self.now[path] = text if text.endswith("\n") else f"{text}\n"
+
+    def _change(self, place: object, parts: Sequence[tuple[str | None, str, bool]], counts: bool) -> None:
+        path = self._path(place)
+        if path is None:
+            self.problem = "it changed a file outside of the project"
+            return
+        self._open_from_tree(path)
+        for old, new, several in parts:
+            if REDACTED in new or REDACTED in (old or ""):
+                self.problem = "a change holds a secret, which was taken out"
+            elif old is None:
+                self.whole = self.whole and (several or path in self.now)
+                self.now[path] = new
+            elif path not in self.now or not old or (self.now[path].count(old) != 1 and not several):
+                self.whole = False  # what the file was is not known from the session
+            else:
+                self.now[path] = self.now[path].replace(old, new)
+        if not counts and path in self.now:
+            self.start[path] = self.now[path]
+
+    def _open_from_tree(self, path: str) -> None:
+        """Take a file as the repository has it, where the session did not show it before it changed it."""
+        if path not in self.now and path in self._tree:
+            with suppress(UnicodeDecodeError):
+                self.start[path] = self.now[path] = self._tree[path].decode()
+
+
+def _patch_of(given: Mapping[str, Any], call: ToolCall) -> str:
+    texts = [given.get("patch"), given.get("input"), command_line(given)]
+    return next((text for text in texts if isinstance(text, str) and "*** Begin Patch" in text), "")
+
+
+def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, bool]]]]:
+    """Yield the files of a patch of Codex, each with its replacements; a new file has one without an old text."""
+    path, parts, old, new = "", list[tuple[str | None, str, bool]](), list[str](), list[str]()
+    created = False
+    for line in [*patch.split("\n"), "*** End Patch"]:
+        if line.startswith(("@@", "*** ")):
+            if created and new:
+                parts.append((None, "\n".join(new) + "\n", True))
+            elif old or new:
+                parts.append(("\n".join(old), "\n".join(new), False))
+            old, new = [], []
+            if line.startswith("*** ") and not line.startswith("*** End of File"):
+                if path and parts:
+                    yield path, parts
+                named = re.match(r"\*\*\* (Add|Update|Delete) File: (.+)", line)
+                path, parts = (named[2].strip(), []) if named else ("", [])
+                created = bool(named) and named is not None and named[1] == "Add"
+        elif line[:1] in ("-", " "):
+            old.append(line[1:])
+            new += [line[1:]] if line[0] == " " else []
+        elif line.startswith("+"):
+            new.append(line[1:])

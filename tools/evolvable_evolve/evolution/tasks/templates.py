@@ -1,0 +1,273 @@
+"""Templates among texts: which texts are alike when names, numbers and paths are masked and a common frame is left out.
+
+A template is a form with short gaps, such as `Send # kg to #`. A frame is what most texts of a set begin or end with,
+around contents that differ; texts in one frame are no template. So two texts are alike if all of it is alike, and if
+what is outside of the frame is alike, or too little to differ. What a gap holds is not known: numbers, dates, quoted
+names, paths and identifiers are masked; other words are found by comparison.
+"""
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+MASK = "0"
+"""What stands for a number, date, quoted name, path or identifier."""
+
+MAX_GAP = 3
+"""Words of a gap of a template; a longer one holds a content of its own."""
+
+_FRAME = 0.5  # of the texts: what so many have in common is the frame of their set
+MIN_TEXTS = 8
+"""Texts of a set from which on it can have a frame."""
+
+_CONTENT = 8  # triples outside of the frame from which on they say what a text asks
+_DIFFERENT = 0.5  # of them in common, under which two contents differ
+_SAME = 0.8  # the same from which on two texts are alike
+_MANY = 3  # texts that differ in masks alone: a kind of its own, and no gap of a larger template
+_WHOLE = 0.8  # of the texts in one frame: a template that so many of them fit is no frame
+_MAX_TOKENS = 160  # of texts whose gaps are compared
+_MAX_LEADERS = 40
+_LOWEST = 8
+
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_NUMBER_WORDS = """
+two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
+"""
+_COMMON = """
+a an and are as at be but by can did do does for from had has have how i if in is it its me my no not of on or our
+please so that the their them then there these they this those to up was we were what when where which who whom whose
+why will with would you your der die das und ist ein eine zu in von mit le la les un une de du des et el los las en y
+"""
+_NUMBERS, _STOP = frozenset(_NUMBER_WORDS.split()), frozenset(_COMMON.split())
+_TOKEN = re.compile(
+    rf"""
+    (?P<masked>
+        https?://\S+ | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
+      | (?<!\w)["“«„][^"”»“\n]{{1,40}}["”»“] | (?<!\w)'[^'\n]{{1,40}}'(?!\w) | `[^`\n]{{1,60}}`
+      | (?:~|\.{{1,2}})?/(?:[\w.@+-]+/)*[\w.@+-]+ | [\w.@+-]+(?:/[\w.@+-]+){{2,}}/? | [\w@+-]+/[\w.@+-]*\.\w+
+      | \d{{1,4}}[-./:]\d{{1,2}}(?:[-./:]\d{{1,4}})?(?:t[\d:.]+z?)?
+      | (?:\d{{1,2}}(?:st|nd|rd|th)?\s+)?\b(?:{_MONTHS})[a-z]{{0,6}}\.?\s+\d{{1,4}}(?:st|nd|rd|th)?(?:,?\s*\d{{4}})?\b
+      | [$€£¥\#]?\s?\d[\d.,]*\b\s?%?
+      | \w+(?:[.-]\w+)*\d\w*(?:[.-]\w+)* | [^\W\d_]+(?:[.-]\w+)*[.-]\w*\d\w* | \w+(?:\.\w+)+ | \w*[^\W_]_\w+
+    )
+  | (?P<camel>\b[^\W\d_]*(?-i:[a-z][A-Z])[^\W\d_]*\b)
+  | (?P<sign>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])
+  | (?P<word>[^\W\d_]+(?:['’][^\W\d_]+)?)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_QUOTES = frozenset("\"'`“«„")
+_MAX_NAME = 4  # words of a quoted name; more are a text
+
+
+def structure(text: str) -> tuple[str, ...]:
+    """Return the words of a text in lower case, with one `MASK` for each run of numbers, dates, names and paths."""
+    found: list[str] = []
+    for one in _TOKEN.finditer(text):
+        if one["masked"] and one[0][0] in _QUOTES and len(one[0].split()) > _MAX_NAME:
+            tokens = structure(one[0][1:-1].translate(dict.fromkeys(map(ord, _QUOTES), " ")))
+        elif one["masked"] or one["camel"]:
+            tokens = (MASK,)
+        else:
+            word = one[0].casefold()
+            tokens = (MASK if word in _NUMBERS else word,)
+        for token in tokens:
+            if token != MASK or found[-1:] != [MASK]:
+                found.append(token)
+    return tuple(found)
+
+
+def triples(tokens: Sequence[str]) -> frozenset[tuple[str, ...]]:
+    """Return the triples of words that follow each other; all words of a shorter text as one."""
+    return frozenset(tuple(tokens[at : at + 3]) for at in range(max(1, len(tokens) - 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A text as it is compared. group: the number of the texts that are alike. tokens: with a `MASK` for each gap.
+
+    content: the triples of `tokens` without those of the frame, all of them where these are too few to say anything.
+    """
+
+    group: int
+    tokens: tuple[str, ...]
+    content: frozenset[tuple[str, ...]]
+
+
+def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]:
+    """Return the form of each text of a set, in order; the group of a text is the number of its first member.
+
+    apart: for each text what makes it differ from all texts that have something else there.
+    """
+    tokens = [structure(text) for text in texts]
+    frame = _find_frame(tokens)
+    first: dict[object, int] = {}
+    leader = list(range(len(texts)))
+    for at, known in enumerate(tokens):
+        leader[at] = first.setdefault((known, apart[at] if apart else None), at)
+    found = _Templates(tokens, frame, apart)
+    leader = found.join_near(leader)
+    leader = found.join_gaps(leader)
+    members: dict[int, list[int]] = defaultdict(list)
+    for at, one in enumerate(leader):
+        members[one].append(at)
+    forms: dict[int, Form] = {}
+    for group, own in members.items():
+        counts = Counter(word for at in own for word in set(tokens[at]))
+        kept = {word for word, count in counts.items() if 2 * count > len(own)} | {MASK}
+        for at in own:
+            shown = _collapse(word if word in kept else MASK for word in tokens[at])
+            content = triples(shown) - frame
+            forms[at] = Form(group, shown, content if len(content) >= _CONTENT else triples(shown))
+    return [forms[at] for at in range(len(texts))]
+
+
+def _collapse(words: Iterable[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for word in words:
+        if word != MASK or found[-1:] != [MASK]:
+            found.append(word)
+    return tuple(found)
+
+
+def _find_frame(tokens: Sequence[tuple[str, ...]]) -> frozenset[tuple[str, ...]]:
+    if len(tokens) < MIN_TEXTS:
+        return frozenset()
+    counts = Counter(triple for own in tokens for triple in triples(own))
+    return frozenset(triple for triple, count in counts.items() if count >= _FRAME * len(tokens))
+
+
+def _share(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> float:
+    return len(one & other) / len(one | other) if one or other else 1.0
+
+
+class _Templates:
+    """The texts of a set, and which of them are alike."""
+
+    def __init__(
+        self, tokens: Sequence[tuple[str, ...]], frame: frozenset[tuple[str, ...]], apart: Sequence[object]
+    ) -> None:
+        self._tokens, self._frame, self._apart = tokens, frame, apart
+        self._all = [triples(own) for own in tokens]
+        self._content = [own - frame for own in self._all]
+
+    def _may_join(self, one: int, other: int) -> bool:
+        return not self._apart or self._apart[one] == self._apart[other]
+
+    def join_near(self, leader: Sequence[int]) -> list[int]:
+        """Return the groups after texts were joined that have four of five triples in common, and no other content."""
+        found = list(leader)
+
+        def find(one: int) -> int:
+            while found[one] != one:
+                found[one] = found[found[one]]
+                one = found[one]
+            return one
+
+        buckets: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at in sorted(set(leader)):
+            # The rarest by a fixed order: of texts that are alike one of them is all but surely common.
+            for triple in sorted(self._content[at] or self._all[at], key=lambda one: hash_text(" ".join(one)))[
+                :_LOWEST
+            ]:
+                buckets[triple].append(at)
+        for numbers in buckets.values():
+            for place, at in enumerate(numbers[1:], 1):
+                for earlier in numbers[max(0, place - 20) : place]:
+                    if find(at) != find(earlier) and self._is_near(at, earlier):
+                        low, high = sorted((find(at), find(earlier)))
+                        found[high] = low
+        return [find(at) for at in found]
+
+    def _is_near(self, one: int, other: int) -> bool:
+        if not self._may_join(one, other):
+            return False
+        mine, theirs = self._content[one], self._content[other]
+        if min(len(mine), len(theirs)) >= _CONTENT and _share(mine, theirs) < _DIFFERENT:
+            return False  # a common frame around different contents
+        return min(len(self._all[one]), len(self._all[other])) > 5 and _share(self._all[one], self._all[other]) >= _SAME
+
+    def join_gaps(self, leader: Sequence[int]) -> list[int]:
+        """Return the groups after those were joined that differ in short gaps alone.
+
+        Groups that have several members are kinds of their own where they are most of such a template.
+        """
+        sizes = Counter(leader)
+        heads = [at for at in sorted(sizes) if 3 <= len(self._tokens[at]) <= _MAX_TOKENS]
+        joined: dict[int, int] = {}
+        for strict in (False, True):
+            left = [at for at in heads if at not in joined]
+            for first, own in self._cluster(left, strict=strict).items():
+                number = sum(sizes[at] for at in own)
+                if len(own) < 2 or number >= _MANY * len(own) or (not strict and not self._is_whole(own, sizes)):
+                    continue
+                joined.update(dict.fromkeys(own, first))
+        return [joined.get(one, one) for one in leader]
+
+    def _is_whole(self, own: Sequence[int], sizes: Counter[int]) -> bool:
+        """Return whether a template is most of what stands in its frame, so that the frame belongs to it."""
+        frame = self._all[own[0]] & self._frame
+        if not frame:
+            return False
+        around = sum(size for at, size in sizes.items() if 2 * len(frame & self._all[at]) >= len(frame))
+        return sum(sizes[at] for at in own) >= _WHOLE * around
+
+    def _cluster(self, heads: Sequence[int], *, strict: bool) -> dict[int, list[int]]:
+        """Return texts by the first one that they differ from in short gaps alone."""
+        found: dict[int, list[int]] = {}
+        having: dict[str, list[int]] = defaultdict(list)
+        for at in heads:
+            words = [word for word in dict.fromkeys(self._tokens[at]) if word not in _STOP and word != MASK]
+            common = Counter(first for word in words for first in having[word])
+            near = (first for first, _ in common.most_common(_MAX_LEADERS))
+            first = next((one for one in near if self._differ_in_gaps(one, at, strict=strict)), None)
+            if first is None:
+                found[at] = [at]
+                for word in words:
+                    having[word].append(at)
+            else:
+                found[first].append(at)
+        return found
+
+    def _differ_in_gaps(self, one: int, other: int, *, strict: bool) -> bool:
+        """Return whether two texts have the same words but for short gaps. strict: the frame does not count."""
+        mine, theirs = self._tokens[one], self._tokens[other]
+        if not self._may_join(one, other) or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP:
+            return False
+        if 2 * len(set(mine) & set(theirs)) < len(set(mine)):
+            return False
+        framed = self._framed(one) if strict else frozenset()
+        gaps, weight, ends = 0, 0.0, (0, 0)
+        for a, b, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
+            words = mine[a : a + size]
+            if max(a - ends[0], b - ends[1]) > MAX_GAP:
+                return False
+            gaps += (a, b) != ends
+            if size > 1:  # a word between two gaps may be common by chance
+                weight += sum(_weight(word) for at, word in enumerate(words, a) if at not in framed)
+            ends = a + size, b + size
+        return gaps > 0 and weight >= 2 * gaps
+
+    def _framed(self, at: int) -> frozenset[int]:
+        """Return the places of the words that belong to the frame."""
+        own = self._tokens[at]
+        return frozenset(
+            place + step
+            for place in range(max(1, len(own) - 2))
+            if tuple(own[place : place + 3]) in self._frame
+            for step in range(3)
+        )
+
+
+def _weight(word: str) -> float:
+    """Return what a common word says of a template."""
+    return 0.0 if word == MASK else 0.5 if word in _STOP else 1.0
+
+
+def hash_text(text: str) -> int:
+    """Return a number by which texts have an order that has nothing to do with their words."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest(), "big")

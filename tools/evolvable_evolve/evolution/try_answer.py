@@ -1,0 +1,192 @@
+"""The answer of a trial of a skill: two claims, and the sentence that says them; a sentence never mixes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import SequenceMatcher
+from math import ceil
+from typing import Any
+
+from evolvable_evolve.evolution.statistics import GeneralClaim, TryAnswer
+
+MAX_SHOWN_TEXT = 4_000
+"""Characters of an answer that are shown beside the other arm's."""
+
+
+@dataclass(frozen=True)
+class ClaimOnTasks:
+    """What is claimed of exactly these tasks. passed: sums of scores. repeats: of each task, as many as were planned.
+
+    steady: all repeats of every task agree; then no p stands in the sentence. p, p_worse: of the whole comparison,
+    not adjusted for others beside it. difference: of `no difference of more than`. compared: a judge compared answers.
+    """
+
+    answer: TryAnswer
+    tasks: int
+    repeats: int
+    passed_with: float
+    passed_without: float
+    fixed: int
+    broken: int
+    net: float
+    p: float
+    p_worse: float
+    steady: bool
+    difference: float
+    compared: bool = False
+
+
+@dataclass(frozen=True)
+class TaskAnswers:
+    """Both answers to one task, of its first repeat, with the means of all."""
+
+    task: str
+    category: str
+    prompt: str
+    score_without: float | None
+    score_with: float | None
+    without: str
+    with_skill: str
+
+
+@dataclass(frozen=True)
+class SkillTrial:
+    """What a trial says of one skill.
+
+    read: of how many tasks the skill was read. tokens: the relative change a task, None where nobody tells them;
+    seconds: the change a task. fallen: categories that came out worse, with their means. why: what stood in the way of
+    an answer, '' for nothing.
+    """
+
+    skill: str
+    on_these: ClaimOnTasks
+    like_these: GeneralClaim
+    read: int
+    tokens: float | None
+    seconds: float | None
+    fallen: dict[str, tuple[float, float]] = field(default_factory=dict)
+    answers: list[TaskAnswers] = field(default_factory=list)
+    why: str = ""
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class TryResult:
+    """A trial of skills, finished or not. left_out: tasks, with the reason. trials: that were run."""
+
+    run: str
+    label: str
+    state: str
+    trials: int
+    cost: float | None
+    tokens: int
+    seconds: float
+    skills: list[SkillTrial]
+    left_out: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+    why: str = ""
+
+
+def sentence_of(one: SkillTrial) -> str:
+    """Return the answer as sentences: on these tasks, what it took, and for tasks like these."""
+    parts = [_on_these(one), _side_effects(one), _like_these(one.like_these)]
+    return " ".join(filter(None, parts))
+
+
+def _on_these(one: SkillTrial) -> str:
+    its = one.on_these
+    if one.why and its.answer is TryAnswer.CANNOT_TELL:
+        return f"{one.skill}: cannot tell. {one.why}"
+    if its.compared:
+        seen = f"The judge preferred the answer with {one.skill} in {its.fixed} of {its.tasks} tasks"
+        return f"{seen}, without it in {its.broken}: {_verdict(its)}{_p_text(its)}."
+    times = f"{its.repeats} of {its.repeats} times each"
+    if its.steady:
+        with_, without = (f"{_number(one)} of {its.tasks}" for one in (its.passed_with, its.passed_without))
+        fixed = f"fixed {its.fixed} of {its.tasks}, broke {its.broken}"
+        return f"With {one.skill} {with_}, without {without}, {times}: {_verdict(its)} ({fixed})."
+    runs = its.tasks * its.repeats
+    with_, without = (_number(one * its.repeats) for one in (its.passed_with, its.passed_without))
+    head = f"With {one.skill} {with_} of {runs} runs of {its.tasks} tasks, without {without} of {runs}"
+    return f"{head}: {_verdict(its)}{_p_text(its)}."
+
+
+def _verdict(its: ClaimOnTasks) -> str:
+    match its.answer:
+        case TryAnswer.HELPS:
+            return "it helps on these tasks"
+        case TryAnswer.HARMS:
+            return "it harms on these tasks"
+        case TryAnswer.NO_DIFFERENCE:
+            return f"it makes no difference of more than {ceil(100 * its.difference)} points on these tasks"
+    return "cannot tell on these tasks"
+
+
+def _p_text(its: ClaimOnTasks) -> str:
+    return f" (p = {min(its.p, its.p_worse):.2g})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 0.005 else f"{value:.2f}"
+
+
+def _side_effects(one: SkillTrial) -> str:
+    if not one.on_these.tasks:
+        return ""
+    parts = [f"It was read in {one.read} of {one.on_these.tasks}."]
+    costs = []
+    if one.tokens is not None:
+        costs.append(f"{one.tokens:+.0%} tokens".replace("%", " %"))
+    if one.seconds is not None:
+        costs.append(f"{abs(one.seconds):.0f} s {'more' if one.seconds >= 0 else 'less'} a task")
+    parts += [f"{', '.join(costs)}."] if costs else []
+    if one.fallen:
+        fell = (f"{name} ({100 * (after - before):+.0f} points)" for name, (before, after) in one.fallen.items())
+        parts.append(f"Worse: {', '.join(fell)}.")
+    return " ".join(parts)
+
+
+def _like_these(its: GeneralClaim) -> str:
+    seen = f"({its.better} better, {its.worse} worse)"
+    if its.answer is not TryAnswer.CANNOT_TELL:
+        return f"For tasks like these in general: it {its.answer} {seen}."
+    more = ""
+    if its.more is not None:
+        low, high = its.more
+        number = f"{low}" if low == high else f"{low} to {high}"
+        more = f"; {number} more tasks would in 4 of 5 cases"
+    return f"For tasks like these in general: cannot tell {seen}{more}."
+
+
+def word_changes(before: str, after: str) -> list[tuple[str, str]]:
+    """Return two texts as one, in pieces: what both have (`=`), the first alone (`-`), and the second alone (`+`)."""
+    old, new = before.split(), after.split()
+    pieces = []
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            pieces.append(("=", " ".join(old[a:b])))
+            continue
+        pieces += [("-", " ".join(old[a:b]))] if b > a else []
+        pieces += [("+", " ".join(new[c:d]))] if d > c else []
+    return pieces
+
+
+def skills_to_json(skills: Sequence[SkillTrial]) -> list[dict[str, Any]]:
+    """Return what is said of skills as it stands in the ledger."""
+    return [asdict(one) for one in skills]
+
+
+def skills_from_json(written: Sequence[Mapping[str, Any]]) -> list[SkillTrial]:
+    """Return what `skills_to_json` wrote."""
+    return [_skill_from_json(dict(one)) for one in written]
+
+
+def _skill_from_json(given: dict[str, Any]) -> SkillTrial:
+    on_these = dict(given["on_these"])
+    on_these["answer"] = TryAnswer(on_these["answer"])
+    like = dict(given["like_these"])
+    like["answer"] = TryAnswer(like["answer"])
+    like["more"] = tuple(like["more"]) if like["more"] else None
+    fallen = {name: (before, after) for name, (before, after) in given["fallen"].items()}
+    answers = [TaskAnswers(**one) for one in given["answers"]]
+    more = {"on_these": ClaimOnTasks(**on_these), "like_these": GeneralClaim(**like)}
+    return SkillTrial(**{**given, **more, "fallen": fallen, "answers": answers})

@@ -1,0 +1,239 @@
+"""Begin a trial of skills: what is left out, what it will take, and the run itself, which keeps its own tasks."""
+
+import base64
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from evolvable_evolve.evolution.backend_choice import check_backend
+from evolvable_evolve.evolution.candidates import Program, load_program
+from evolvable_evolve.evolution.ledger import create_run, iter_run_states, load_run
+from evolvable_evolve.evolution.run_config import HostContext, judge_name
+from evolvable_evolve.evolution.run_context import check_available
+from evolvable_evolve.evolution.run_control import run_condition
+from evolvable_evolve.evolution.run_file import make_settings
+from evolvable_evolve.evolution.start import add_helpers, write_first_record
+from evolvable_evolve.evolution.statistics import DEFAULT_STAGES, FOUND_GAIN, carried_difference, forecast_found
+from evolvable_evolve.evolution.tasks import COMPARED, TryTask, TryTaskList, find_exposed, find_taught
+from evolvable_evolve.evolution.tasks.locate import refuse_unapproved, registered_scorers
+from evolvable_evolve.evolution.try_answer import TryResult, skills_from_json
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools import Caller, Library
+
+MIN_TASKS = 2
+"""The fewest tasks of a trial: a net of two tasks' worth is called help or harm."""
+
+_TASK_SET = "environment:tried"
+_LEFT_OUT = "left_out"
+
+
+@dataclass(frozen=True)
+class TryPlan:
+    """What a trial would do and take. most: trials at most. likely: of a skill that is worth `gain`, and found: the
+    chance to find it. difference: of `no difference of more than`. dollars, tokens, minutes: likely and at most, by
+    earlier trials of this executor; None where there were none.
+    """
+
+    skills: list[str]
+    source: str
+    tasks: list[TryTask]
+    left_out: dict[str, str]
+    repeats: int
+    most: int
+    likely: int
+    gain: float
+    found: float
+    difference: float
+    dollars: tuple[float, float] | None = None
+    tokens: tuple[int, int] | None = None
+    minutes: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class StartedTry:
+    """A trial that was begun; somebody has to drive its run then."""
+
+    run: str
+    label: str
+    plan: TryPlan
+    warnings: list[str] = field(default_factory=list)
+
+
+def plan_try(
+    library: Library,
+    caller: Caller,
+    refs: Sequence[Ref],
+    listed: TryTaskList,
+    executor: Mapping[str, Any],
+    repeats: int = DEFAULT_STAGES,
+) -> tuple[TryPlan, TryTaskList]:
+    """Return what a trial of these skills would take, and the tasks that are left for it. Spends nothing.
+
+    Raises NoSuchResource, and InvalidArgument where too few tasks are left for an answer.
+    """
+    arms, _ = _load_arms(library, caller, refs)
+    for ref, program in zip(refs, arms, strict=True):
+        if listed.tasks:
+            listed = listed.without(find_taught(library, listed, [ref], program))
+        if listed.tasks:
+            listed = listed.without(find_exposed(listed, program))
+    tasks = listed.tasks
+    if len(tasks) < MIN_TASKS:
+        raise _too_few(tasks, listed)
+    if any(COMPARED in task.tags for task in listed.taskset.tasks):
+        repeats = 1
+    forecast = forecast_found(len(tasks), repeats)
+    share = (1 + len(arms)) / 2
+    most, likely = (1 + len(arms)) * len(tasks) * repeats, round(forecast.trials * share)
+    plan = TryPlan(
+        [str(ref) for ref in refs],
+        listed.source,
+        tasks,
+        listed.left_out,
+        repeats,
+        most,
+        likely,
+        FOUND_GAIN,
+        forecast.found,
+        carried_difference(len(tasks), repeats),
+    )
+    return _with_costs(plan, library.store.home, executor), listed
+
+
+def find_searched(home: Path, task_set: Ref, refs: Sequence[Ref]) -> dict[str, str]:
+    """Return the tasks of a set that an adopted search for these resources used, with the reason to leave them out."""
+    own, found = {ref.name for ref in refs}, dict[str, str]()
+    for _, state in iter_run_states(home):
+        named = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
+        live = bool(state.adoption) and not state.adoption.get("undone")
+        if live and named.name == task_set.name and own & {Ref.parse(one[0]).name for one in state.adoption["changes"]}:
+            found |= dict.fromkeys(state.tasks, "taught: a search learned the skill from it")
+    return found
+
+
+def _too_few(tasks: Sequence[TryTask], listed: TryTaskList) -> InvalidArgument:
+    reasons: dict[str, int] = {}
+    for why in listed.left_out.values():
+        reasons[why] = reasons.get(why, 0) + 1
+    shown = "; ".join(f"{number} left out: {why}" for why, number in reasons.items())
+    text = f"{len(tasks)} tasks from {listed.source} are left, and an answer takes {MIN_TASKS} at least."
+    hint = "Give others: `--from FILE.csv` with a question and an expected answer a row, or prompts by `--from -`."
+    return InvalidArgument(f"{text} {shown}".strip(), hint)
+
+
+def _load_arms(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[list[Program], list[Any]]:
+    loaded = [load_program(library, caller, [ref]) for ref in refs]
+    return [program for program, _ in loaded], [pin for _, pins in loaded for pin in pins]
+
+
+def _with_costs(plan: TryPlan, home: Path, executor: Mapping[str, Any]) -> TryPlan:
+    """Return the plan with what trials of this executor took before."""
+    for _, state in iter_run_states(home):
+        bill = state.bill
+        if bill.trials < MIN_TASKS or not _is_same(state.settings.get("executor", {}), executor):
+            continue
+        at_once = max(1, int(state.settings.get("concurrency", 1)))
+        seconds = bill.wall / bill.trials / at_once
+        dollars = None if bill.unpriced else bill.cost / bill.trials
+        tokens = bill.tokens // bill.trials
+        return replace(
+            plan,
+            dollars=None if dollars is None else (dollars * plan.likely, dollars * plan.most),
+            tokens=(tokens * plan.likely, tokens * plan.most) if tokens else None,
+            minutes=(seconds * plan.likely / 60, seconds * plan.most / 60),
+        )
+    return plan
+
+
+def _is_same(known: Mapping[str, Any], executor: Mapping[str, Any]) -> bool:
+    names = ("kind", "name", "model", "command")
+    return all(known.get(name) == executor.get(name) for name in names)
+
+
+def start_try(
+    library: Library,
+    caller: Caller,
+    host: HostContext,
+    refs: Sequence[Ref],
+    listed: TryTaskList,
+    executor: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> StartedTry:
+    """Make the run of a trial of skills on these tasks; somebody has to drive it then.
+
+    The arm without them has no skill at all. options: settings of the run by name; test_repeats is the most repeats.
+    Raises NoSuchResource, InvalidArgument, InvalidTaskSet, Refused, CommandsUnapproved, ClientError.
+    """
+    repeats = int(options.get("test_repeats") or DEFAULT_STAGES)
+    plan, listed = plan_try(library, caller, refs, listed, executor, repeats)
+    taskset = listed.taskset
+    refuse_unapproved(library.store.home, taskset, f"The tasks from {listed.source}")
+    registered = registered_scorers(taskset.tasks, host.scorers)
+    arms, pins = _load_arms(library, caller, refs)
+    judge, given = _judge_of(listed, host, dict(options))
+    folder = create_run(library.store.home, library.store.clock())
+    try:
+        kept = {path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()}
+        settings = replace(
+            make_settings({**given, "mode": "any", "iterations": 0, "purpose": "try"}, internal=True),
+            task_set=_TASK_SET,
+            task_set_digest=taskset.digest,
+            test_digest=taskset.test_digest,
+            kept_tasks=folder.keep_json(kept),
+            program=tuple(pins),
+            executor=add_helpers(executor, taskset),
+            test_repeats=plan.repeats,
+            scorers={name: one.to_json() for name, one in registered.items()},
+        )
+        settings = replace(settings, judge=judge or judge_name(settings, taskset, host))
+        check_available(settings, host, taskset.files)
+        warnings = check_backend(settings, host, taskset)
+        finalists = list(zip(plan.skills, arms, strict=True))
+        about = {"source": listed.source, _LEFT_OUT: listed.left_out}
+        label = write_first_record(
+            folder, settings, taskset, Program(), host, finalists, exploratory=False, about=about
+        )
+    except EvolvableError:
+        shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
+        raise
+    return StartedTry(folder.id, label, plan, list(warnings))
+
+
+def _judge_of(listed: TryTaskList, host: HostContext, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return who compares answers, '' where nothing has to be compared, and the other options.
+
+    Raises InvalidArgument where nobody is named.
+    """
+    if not any(COMPARED in task.tags for task in listed.taskset.tasks):
+        return "", options
+    who = str(options.get("judge") or next(iter(host.answering("judge")), ""))
+    if not who or who.partition(":")[0] == "handoff":
+        raise InvalidArgument(
+            "Prompts without an expected answer need a judge, who compares the answers with and without.",
+            "Name one by --judge: anthropic[:MODEL], claude, codex, or a name of a judge or a model.",
+        )
+    return who, options
+
+
+def read_try(home: Path, run: str | None) -> TryResult | None:
+    """Return a trial as it stands, None for another run. Raises NoSuchRun."""
+    folder, state = load_run(home, run)
+    if state.settings.get("purpose") != "try":
+        return None
+    bill, about = state.bill, state.about
+    return TryResult(
+        folder.id,
+        state.label,
+        run_condition(folder, state),
+        bill.trials,
+        None if bill.unpriced else bill.cost,
+        bill.tokens,
+        bill.wall,
+        skills_from_json(state.verdict.get("tried", ())),
+        dict(about.get(_LEFT_OUT, {})),
+        str(about.get("source", "")),
+        str(state.verdict.get("why", "") or state.stopped),
+    )

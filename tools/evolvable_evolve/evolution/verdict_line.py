@@ -1,0 +1,97 @@
+"""What a measurement or a search came to, for people: the resource by its name, four words, and what it took.
+
+The ruling and its statistics stay as they are; this says them. Sealed tasks are not named, nor their categories.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from statistics import fmean
+from typing import Any
+
+from evolvable_evolve.evolution.ledger import LedgerRecord, RunCandidate, RunState
+from evolvable_evolve.evolution.statistics import Ruling
+from evolvable_evolve.evolution.task import Trial, TrialOutcome
+from evolvable_evolve.evolution.trials import parse_trial
+
+MOST_DIFFERENCE = 0.25
+"""The widest interval within which a run says that something makes no difference; beyond it cannot tell."""
+
+_SEALED = "test"
+_HELPS = {str(Ruling.PROMOTE), str(Ruling.BETTER_HERE)}
+
+
+def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
+    """Return the verdict of a run that searched or measured as sentences, '' where nothing was measured to its end."""
+    its = state.verdict
+    if not its.get("interval") or "tried" in its:
+        return ""
+    names = _names(state)
+    parts = [f"{', '.join(names)} {_word(its)}."]
+    candidate = state.candidates.get(state.finalist)
+    if candidate is not None:
+        parts += _side_effects(state, candidate, records, names)
+    return " ".join(parts)
+
+
+def _names(state: RunState) -> list[str]:
+    """Return the resources that the verdict is about: what the finalist changed, else what the run was started with."""
+    candidate = state.candidates.get(state.finalist)
+    changed = candidate.changed if candidate is not None else ()
+    refs = changed or [str(pin["ref"]) for pin in state.settings.get("program", ())]
+    return [ref.removeprefix("skill:") for ref in refs] or ["The program"]
+
+
+def _word(its: Mapping[str, Any]) -> str:
+    """Return helps, harms, makes no difference of more than so much, or cannot tell, with the figures."""
+    ruling, gain = str(its["verdict"]), float(its["delta"])
+    low, high = (float(one) for one in its["interval"])
+    seen = f"({100 * gain:+.0f} points, 95 % {100 * low:+.0f} to {100 * high:+.0f}, {its['n']} tasks)"
+    if ruling in _HELPS:
+        where = " on these tasks" if ruling == Ruling.BETTER_HERE else ""
+        return f"helps{where} {seen}"
+    if ruling == Ruling.HARMFUL:
+        return f"harms {seen}"
+    most = max(abs(low), abs(high))
+    if ruling == Ruling.NOT_SUPPORTED and most <= MOST_DIFFERENCE:
+        return f"makes no difference of more than {ceil(100 * most)} points {seen}"
+    return f"- cannot tell {seen}"
+
+
+def _side_effects(
+    state: RunState, candidate: RunCandidate, records: Iterable[LedgerRecord], names: Sequence[str]
+) -> list[str]:
+    arms: dict[str, list[Trial]] = {state.base: [], candidate.digest: []}
+    for record in records:
+        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] == _SEALED:
+            trial = parse_trial(record["trial"])
+            if trial.program in arms and trial.outcome in (TrialOutcome.PASS, TrialOutcome.FAIL):
+                arms[trial.program].append(trial)
+    before, after = arms[state.base], arms[candidate.digest]
+    parts = []
+    if after:
+        refs = set(candidate.changed or names)
+        read = sum(bool(refs.intersection(one.read)) for one in after)
+        parts.append(f"It was read in {read} of {len(after)} trials.")
+    if before and after:
+        parts.append(f"A trial took {_cost(after)} with it, and {_cost(before)} without.")
+    if fallen := _fallen(state, candidate):
+        parts.append(f"Worse in validation: {', '.join(fallen)}.")
+    return parts
+
+
+def _cost(trials: Sequence[Trial]) -> str:
+    tokens = fmean(one.usage.input_tokens + one.usage.output_tokens for one in trials)
+    return f"{tokens:,.0f} tokens and {fmean(one.wall for one in trials):.1f} s"
+
+
+def _fallen(state: RunState, candidate: RunCandidate) -> list[str]:
+    """Return the categories that came out worse in validation, where there are several."""
+    before = candidate.parent_scores or state.candidates[state.base].scores
+    changes: dict[str, list[float]] = {}
+    for task in candidate.scores.keys() & before.keys():
+        category = state.tasks.get(task, ("", "other"))[1]
+        changes.setdefault(category, []).append(candidate.scores[task] - before[task])
+    means = {name: fmean(values) for name, values in changes.items()}
+    if len(means) < 2:
+        return []
+    return [f"{name} ({100 * change:+.0f} points)" for name, change in sorted(means.items()) if change < 0]

@@ -1,0 +1,259 @@
+"""The digest of some days: what agents learned, what helped, what nobody used, what was taken back.
+
+Each line has the command that takes it back. The terminal, the page and a file in Markdown show the same digest.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from evolvable_store import Actor, Change, Head, Operation, format_time
+from evolvable_store.errors import InvalidArgument, NoSuchOperation
+from evolvable_store.resource import Kind
+from evolvable_store.storage import APPROVED, Attempt, Outcome, Proposal
+from evolvable_tools.authors import AuthorKind, author_words, operation_author
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
+from evolvable_tools.outcomes import MAX_DAYS
+
+WEEK = 7
+
+MAX_LINES = 50
+"""Lines of one part of a digest; the newest, the most helpful or the most often shown are named."""
+
+MAX_OPERATIONS = 10_000
+"""Operations that are looked through for those of the days."""
+
+MAX_REFS = 5
+"""Resources that one line names."""
+
+_LOADABLE = (Kind.SKILL, Kind.PROMPT, Kind.AGENT)
+"""Kinds whose use is seen: a memory or a tool is not loaded by an agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestLine:
+    """One thing of a digest. refs: what it is about. text: what is known of it. at: when, ISO 8601 in UTC.
+
+    author: whose it is, '' where nobody's. reason: why, as the author says; '' for an agent that asks. undo: the
+    command that takes it back; operation: the operation that this takes back alone, 0 where it does not. more:
+    resources beside those that are named.
+    """
+
+    refs: list[str]
+    text: str
+    at: str
+    author: str
+    reason: str
+    undo: str
+    more: int = 0
+    operation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DigestPart:
+    """One part of a digest. number: of its lines, also those behind the limit."""
+
+    lines: list[DigestLine]
+    number: int
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What happened since a time. learned: changes that agents made and that hold. helped: what good ends were seen of.
+
+    unused: what nobody opened. taken_back: operations that took others back, and hold.
+    """
+
+    days: int
+    since: str
+    learned: DigestPart
+    helped: DigestPart
+    unused: DigestPart
+    taken_back: DigestPart
+
+
+def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Digest:
+    """Return what happened in the last days. Raise InvalidArgument for days outside of 1 to MAX_DAYS."""
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
+    library.shown.flush()
+    store = library.store
+    since = format_time(store.clock() - timedelta(days=days))
+    recent = [made for made in store.operations(MAX_OPERATIONS) if made.at >= since]
+    undone = _undone(recent)
+    holds = [made for made in recent if made.id not in undone]
+    proposed = {
+        one.operation: one
+        for one in store.backend.proposals.in_state(APPROVED, MAX_OPERATIONS)
+        if one.operation is not None and one.actor is not Actor.HUMAN
+    }
+    learned = [made for made in holds if not made.intent.undoes and (_is_agents(made) or made.id in proposed)]
+    back = [made for made in holds if made.intent.undoes and not _brings_back(library, made)]
+    heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
+    uses = [one for one in store.backend.evidence.list_attempts() if one.at >= since and (one.loaded or one.used)]
+    describe = _Describer(library, caller, proposed)
+    return Digest(
+        days,
+        since,
+        DigestPart(list(describe.operations(learned[:MAX_LINES])), len(learned)),
+        _helped(library, heads, uses),
+        _unused(library, heads, uses, since, days),
+        DigestPart(list(describe.operations(back[:MAX_LINES])), len(back)),
+    )
+
+
+def _undone(newest_first: Iterable[Operation]) -> set[int]:
+    """Return the operations that are taken back now. What an undo took back holds again once that undo is undone."""
+    undone = set[int]()
+    for made in newest_first:
+        if made.id not in undone:
+            undone.update(made.intent.undoes)
+    return undone
+
+
+def _is_agents(made: Operation) -> bool:
+    kind, _ = operation_author(made)
+    return kind is AuthorKind.AGENT or (kind is AuthorKind.MEMBER and made.actor is not Actor.HUMAN)
+
+
+def _brings_back(library: Library, made: Operation) -> bool:
+    """Return whether an operation undoes nothing but undos."""
+    try:
+        return all(library.store.operation(one).intent.undoes for one in made.intent.undoes)
+    except NoSuchOperation:
+        return False
+
+
+class _Describer:
+    """Describes operations for one caller. An agent is told no reasons: another agent may have written them."""
+
+    def __init__(self, library: Library, caller: Caller, proposed: Mapping[int, Proposal]) -> None:
+        self._library, self._proposed = library, proposed
+        self._to_agent = caller.actor is not Actor.HUMAN
+
+    def operations(self, made: Sequence[Operation]) -> Iterator[DigestLine]:
+        """Yield a line for each of these operations."""
+        changes = dict[int, list[Change]]()
+        for change in self._library.store.backend.changes_of([one.id for one in made]):
+            changes.setdefault(change.operation, []).append(change)
+        for one in made:
+            yield self._line(one, changes.get(one.id, []))
+
+    def _line(self, made: Operation, changes: Sequence[Change]) -> DigestLine:
+        refs = list(dict.fromkeys(f"{one.ref}@{one.after}" if one.after else str(one.ref) for one in changes))
+        author, proposal = author_words(*operation_author(made)), self._proposed.get(made.id)
+        if proposal is not None:
+            author = f"{proposal.actor}, approved by {author}"
+        reason = made.reason or (proposal.reason if proposal is not None else "")
+        return DigestLine(
+            refs[:MAX_REFS],
+            _what(made, changes),
+            made.at,
+            author,
+            "" if self._to_agent else reason,
+            f"evolvable undo {made.id}",
+            max(len(refs) - MAX_REFS, 0),
+            made.id,
+        )
+
+
+def _what(made: Operation, changes: Sequence[Change]) -> str:
+    if made.intent.undoes:
+        taken = [str(one) for one in made.intent.undoes]
+        return f"took operation{'s' * (len(taken) > 1)} {', '.join(taken[:MAX_REFS])} back"
+    if changes and all(one.after is None for one in changes):
+        return "removed"
+    return "new" if changes and all(one.before is None for one in changes) else "changed"
+
+
+def _helped(library: Library, heads: Iterable[Head], uses: Iterable[Attempt]) -> DigestPart:
+    ends = dict[int, list[Attempt]]()
+    for one in uses:
+        if one.used and one.outcome in (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED):
+            ends.setdefault(one.resource, []).append(one)
+    found = []
+    for head in heads:
+        mine = ends.get(head.id, [])
+        good = sum(one.outcome is Outcome.SUCCEEDED for one in mine)
+        if good:
+            found.append((good, len(mine), head, max(one.at for one in mine)))
+    found.sort(key=lambda one: (-one[0], one[1], str(one[2].ref)))
+    lines = [
+        DigestLine([f"{head.ref}@{head.version}"], f"helped {good} of {rated} times", at, "", "", _undo(library, head))
+        for good, rated, head, at in found[:MAX_LINES]
+    ]
+    return DigestPart(lines, len(found))
+
+
+def _undo(library: Library, head: Head) -> str:
+    """Return what takes the newest version of one resource back, and no other resource with it."""
+    made = library.store.version(head).operation
+    if len(library.store.backend.changes_of([made])) == 1:
+        return f"evolvable undo {made}"
+    return f"evolvable restore {head.ref} {head.latest - 1}" if head.latest > 1 else f"evolvable remove {head.ref}"
+
+
+def _unused(library: Library, heads: Iterable[Head], uses: Iterable[Attempt], since: str, days: int) -> DigestPart:
+    opened = {one.resource for one in uses}
+    shown = library.store.backend.evidence.count_impressions(since)
+    found = []
+    for head in heads:
+        if head.id not in opened and head.kind in _LOADABLE:
+            seen = shown.get(head.id)
+            found.append((seen.since if seen else 0, (seen.last if seen else "") or "", str(head.ref)))
+    found.sort(key=lambda one: (-one[0], one[2]))
+    lines = [
+        DigestLine(
+            [ref],
+            f"shown {'once' if times == 1 else f'{times} times'}, never opened in {days} days"
+            if times
+            else "not shown",
+            last if times else "",
+            "",
+            "",
+            f"evolvable remove {ref}",
+        )
+        for times, last, ref in found[:MAX_LINES]
+    ]
+    return DigestPart(lines, len(found))
+
+
+PARTS = {
+    "learned": ("What agents learned", "Agents changed nothing that still holds."),
+    "helped": ("What helped", "No use with a good end was seen."),
+    "unused": ("What nobody used", "Every skill was opened."),
+    "taken_back": ("What was taken back", "Nothing was taken back."),
+}
+"""Part of a digest -> its title, and what stands there when it is empty."""
+
+TITLE = "# Evolvable: the last "
+"""How a digest in Markdown begins."""
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&]")
+
+
+def digest_markdown(digest: Digest) -> str:
+    """Return a digest as a document in Markdown. What others wrote is escaped: it makes no link and no markup."""
+    lines = [f"{TITLE}{'day' if digest.days == 1 else f'{digest.days} days'}", "", f"Since {digest.since[:16]} UTC."]
+    for name, (title, nothing) in PARTS.items():
+        part: DigestPart = getattr(digest, name)
+        lines += ["", f"## {title}", ""]
+        lines += [_item(line) for line in part.lines] or [nothing]
+        if (more := part.number - len(part.lines)) > 0:
+            lines += ["", f"{more:,} more."]
+    return "\n".join(lines) + "\n"
+
+
+def _item(line: DigestLine) -> str:
+    names = ", ".join(f"`{ref}`" for ref in line.refs) + (f" and {line.more:,} more" if line.more else "")
+    who = f", {_plain(line.author)}" if line.author else ""
+    when = f", {line.at[:10]}" if line.at else ""
+    why = f": {_plain(line.reason)}" if line.reason else ""
+    return f"- {names}: {line.text}{who}{when}{why}. Take it back: `{line.undo}`"
+
+
+def _plain(text: str) -> str:
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return _MARKUP.sub(lambda found: "\\" + found[0], " ".join(printable.split()))

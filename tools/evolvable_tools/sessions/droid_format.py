@@ -1,0 +1,60 @@
+"""The transcripts of Droid: the messages of Claude Code in another envelope."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evolvable_tools.sessions.session import Origin, RawPiece, as_mapping, as_text, parse_moment, text_of
+from evolvable_tools.sessions.taint import TABLES
+from evolvable_tools.sessions.transcript_formats import ClaudeCodeFormat, typed_once
+
+DROID_TYPES = frozenset(TABLES["types"]["droid"].split())
+"""Types of lines that are read; others are skipped."""
+
+_UNSEEN = "user_only"
+"""The visibility of what the model is not given: the runs of hooks."""
+
+
+def is_droid(record: Mapping[str, Any]) -> bool:
+    """Return whether a line is a message of Droid, or the beginning of its session."""
+    if record.get("type") == "session_start":
+        return "cwd" in record and "id" in record
+    return record.get("type") == "message" and "role" in as_mapping(record.get("message"))
+
+
+class DroidFormat(ClaudeCodeFormat):
+    """Reads the lines of one session of Droid. A subagent has a session of its own, which names its caller."""
+
+    client = "droid"
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        kind = record.get("type")
+        if not isinstance(kind, str) or kind not in DROID_TYPES:
+            return
+        if kind == "session_start" and as_text(record.get("callingSessionId")):
+            self._agent = as_text(record.get("id")) or "subagent"
+        message = as_mapping(record.get("message"))
+        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent)
+        self._learn({**record, "sessionId": record.get("id") if kind == "session_start" else None}, base, "sessionId")
+        if kind == "compaction_state":
+            yield base.copy(origin=Origin.ASSISTANT, text=text_of(record.get("summaryText")))
+        elif message.get("visibility") == _UNSEEN:
+            return
+        elif message.get("role") == "assistant":
+            yield from self._assistant({**message, "model": message.get("modelId")}, base)
+        elif message.get("visibility") == "llm_only":
+            yield base.copy(text=text_of(message.get("content")))
+        elif message.get("role") == "user":
+            yield from typed_once(self._user({"message": message}, base))
+
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        message = record.get("message")
+        if record.get("type") != "message" or not isinstance(message, dict):
+            return None
+        return None if message.get("visibility") == _UNSEEN else message
+
+    def row_of(self, record: Mapping[str, Any]) -> str | None:
+        return as_text(record.get("id")) if record.get("type") == "message" else None
+
+    def subagent_folder(self, path: Path) -> Path | None:
+        return None

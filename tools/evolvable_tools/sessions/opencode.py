@@ -1,0 +1,188 @@
+"""The sessions of OpenCode, which lie in one SQLite database of another program: it is read, and never written."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.storage import ForeignDatabaseBusy, ForeignDatabaseInvalid, ReadLimits, foreign_database
+from evolvable_tools.sessions.session import (
+    NoTranscript,
+    Origin,
+    RawPiece,
+    TranscriptNotRead,
+    as_mapping,
+    as_text,
+    parse_json,
+)
+from evolvable_tools.sessions.taint import TABLES
+from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
+
+DATABASE = "opencode.db"
+"""The name of OpenCode's database."""
+
+LIMITS = ReadLimits(rows=100_000, bytes=128 * 1024 * 1024, seconds=10.0)
+"""What the read of one session may cost."""
+
+_YEAR_9999 = 253_370_764_800_000
+
+MAX_LISTED = 1_000
+"""Sessions of one database that are listed, those that changed last."""
+
+_TYPES = frozenset(TABLES["types"]["opencode"].split())
+"""Types of parts that are known; others are counted and skipped."""
+
+_QUERIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_ROWS, _STATE = (_QUERIES["family"] + _QUERIES[name] for name in ("rows", "state"))
+_LATEST, _LISTED = _QUERIES["latest"], _QUERIES["listed"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """How a session in a database is. size: characters of its parts; changed: milliseconds since 1970."""
+
+    size: int
+    changed: int
+
+
+def split_database_path(path: Path) -> tuple[Path, str | None] | None:
+    """Return (database, session) for a path that names one, None for another.
+
+    `opencode.db` is the session of OpenCode that changed last, `opencode.db/ID` the one of this id.
+    """
+    if DATABASE not in (path.name, path.parent.name):
+        return None
+    database, session = (path, None) if path.name == DATABASE else (path.parent, path.name)
+    return (database, session) if database.is_file() else None
+
+
+def stored_state(path: Path) -> StoredState | None:
+    """Return how the session is that a path names in a database, None for another path.
+
+    Raises NoTranscript, TranscriptNotRead.
+    """
+    named = split_database_path(path)
+    if named is None:
+        return None
+    rows = _rows(named[0], named[1], _STATE)
+    changed, size = rows[0][1:]
+    if not isinstance(changed, int):
+        raise NoTranscript(f"{ascii(named[0].name)} has no such session.", "`evolvable sessions` lists them.")
+    return StoredState(size if isinstance(size, int) else 0, changed)
+
+
+def stored_sessions(folder: Path) -> list[tuple[float, Path]]:
+    """Return (when it changed, path) of the sessions in the database of a folder, [] without one that can be read."""
+    database = folder / DATABASE
+    if not database.is_file():
+        return []
+    try:
+        with foreign_database(database, LIMITS) as opened:
+            rows = list(opened.rows(_LISTED, MAX_LISTED))
+    except (ForeignDatabaseInvalid, ForeignDatabaseBusy):
+        return []
+    known = [(name, at) for name, at in rows if isinstance(name, str) and name and os.sep not in name]
+    return [(at / 1000 if isinstance(at, int) else 0.0, database / name) for name, at in known]
+
+
+def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a session and of its subagents in order; None: of the session that changed last.
+
+    Raises NoTranscript for no such session or another database, TranscriptNotRead for one that is locked.
+    """
+    rows = _rows(database, session, _ROWS)
+    if not rows:
+        raise NoTranscript(f"{ascii(database.name)} has no such session.", "`evolvable sessions` lists them.")
+    for top, owner, directory, message, of_message, part, data, at in rows:
+        hasher.update(f"{part} {data}\n".encode("utf-8", "replace"))
+        yield {
+            "session": top, "agent": owner if owner != top else None, "cwd": directory, "message_id": message,
+            "message": parse_json(str(of_message)), "id": part, "part": parse_json(str(data)), "at": at,
+        }  # fmt: skip
+
+
+def _rows(database: Path, session: str | None, query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of one read transaction within the limits, the id of the session before each."""
+    try:
+        with foreign_database(database, LIMITS) as opened:
+            found = session or next((row[0] for row in opened.rows(_LATEST)), None)
+            return [(found, *row) for row in opened.rows(query, found)] if found else []
+    except ForeignDatabaseInvalid as error:
+        raise NoTranscript(str(error), "Name opencode.db, or a shorter session of it.") from None
+    except ForeignDatabaseBusy as error:
+        raise TranscriptNotRead(str(error), error.hint) from None
+
+
+class OpenCodeFormat(TranscriptFormat):
+    """Reads the parts of one session of OpenCode."""
+
+    client = "opencode"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: set[str] = set()
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        part, message = as_mapping(record.get("part")), as_mapping(record.get("message"))
+        agent, kind = as_text(record.get("agent")), part.get("type")
+        if kind not in _TYPES:
+            return
+        base = RawPiece("system", Origin.MEMORY, "", _moment(record.get("at")), agent=agent)
+        self._learn({"session_id": record.get("session"), "cwd": record.get("cwd")}, base)
+        if kind == "tool":
+            yield from self._tool(part, base)
+        elif kind == "text" and (text := as_text(part.get("text"))):
+            yield from self._text(text, part, message, str(record.get("message_id")), base)
+
+    def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        part = as_mapping(record.get("part"))
+        return {"role": as_mapping(record.get("message")).get("role"), "content": part.get("text")} if (
+            part.get("type") == "text"
+        ) else None  # fmt: skip
+
+    def row_of(self, record: Mapping[str, Any]) -> str | None:
+        return as_text(record.get("id"))
+
+    def _text(
+        self, text: str, part: Mapping[str, Any], message: Mapping[str, Any], identity: str, base: RawPiece
+    ) -> Iterator[RawPiece]:
+        if message.get("role") == "assistant":
+            self.about.model = as_text(message.get("modelID")) or self.about.model
+            role = "system" if message.get("summary") is True else "assistant"
+            yield base.copy(role=role, origin=Origin.ASSISTANT, text=text, model=self.about.model)
+        elif base.agent is not None:
+            yield base.copy(origin=Origin.ASSISTANT, text=text)
+        elif part.get("synthetic") is True or message.get("role") != "user":
+            yield base.copy(text=text)
+        else:
+            for piece in typed_once(split_typed(_as_typed(text), base)):
+                piece.typed = piece.typed and identity not in self._opened
+                self._opened.add(identity)
+                yield piece
+
+    def _tool(self, part: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        state, call = as_mapping(part.get("state")), as_text(part.get("callID"))
+        yield self._call(call, as_text(part.get("tool")) or "unknown", as_mapping(state.get("input")), base)
+        if state.get("status") in ("completed", "error"):
+            failed = state["status"] == "error"
+            yield self._result(call, str(state.get("error" if failed else "output") or ""), failed, base)
+
+
+_WORD_OF_A_SHELL = re.compile(r'\A"((?:[^"\\]|\\.)*)"(?=\n|\Z)', re.DOTALL)
+
+
+def _as_typed(text: str) -> str:
+    """Return a prompt as the person wrote it: `opencode run` puts one with blanks into quotation marks."""
+    quoted = _WORD_OF_A_SHELL.match(text)
+    return quoted[1].replace('\\"', '"') + text[quoted.end() :] if quoted else text
+
+
+def _moment(milliseconds: object) -> datetime | None:
+    """Return the moment so many milliseconds after 1970, None for what is none."""
+    if type(milliseconds) is not int or not 0 <= milliseconds < _YEAR_9999:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
