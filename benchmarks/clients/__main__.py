@@ -50,6 +50,7 @@ CLAUDE: dict[str, Session] = {
     "claude, consent with a hook that answers": consenting.claude_with_a_hook_that_answers,
     "claude -p, delegation, modern": partial(delegating.claude_code, era="modern"),
     "claude -p, delegation, handshake": partial(delegating.claude_code, era="handshake"),
+    "claude -p, delegation by the Skill tool": delegating.by_the_skill_tool,
     "claude -p, round, approval": rounding.by_approval,
     "claude -p, round, trial": rounding.by_trial,
     "claude -p, collection": listing.of_a_collection,

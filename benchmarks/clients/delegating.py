@@ -87,10 +87,13 @@ def following(server: str, clerk: Turn) -> Turn:
     return turn
 
 
-def hold(claude: Claude) -> str:
-    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without one."""
+def hold(claude: Claude, tool: str = "Agent") -> str:
+    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without one.
+
+    tool: of the client, which starts the agent.
+    """
     words = ("--output-format", "stream-json", "--verbose", "--plugin-dir", str(PLUGIN))
-    said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},Agent,Bash").stdout
+    said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},{tool},Bash").stdout
     events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return next((str(event["session_id"]) for event in events if "session_id" in event), "")
 
@@ -119,6 +122,36 @@ def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
     uses = [one for one in found["agent:clerk"].uses if one.resource == skill]
     credited = bool(uses) and uses[0].used and {"preloaded", "delegated"} <= {*uses[0].how}
     yield "the skill is credited to the agent", credited and uses[0].outcome == "succeeded", str(uses)
+
+
+def calling(clerk: Turn) -> Turn:
+    """Return the turn of a model that calls the client's own Skill tool. clerk: the turn of the sub-agent."""
+
+    def turn(seen: Seen) -> Say | Use:
+        if AGENT in json.dumps(seen.request.get("system")):
+            return clerk(seen)
+        return Say("DONE") if seen.results else Use("Skill", {"skill": "filing", "args": "paper.txt"})
+
+    return turn
+
+
+def by_the_skill_tool(binary: Path, place: Place) -> Iterator[Check]:
+    """claude -p: the client's own Skill tool starts the agent, and the evidence is the agent's and the skill's."""
+    furnish(place, preloaded="")
+    done = place.person("checkout", "claude-code", "--only", "filing")
+    copy = (place.home / ".claude/skills/filing/SKILL.md").read_text(encoding="utf-8")
+    yield "the copy names the agent", "\ncontext: fork\nagent: clerk\n---" in copy, done.stderr + copy
+    ran: list[str] = []
+    with Model(repeat(calling(filing(ran)))) as model:
+        session = hold(Claude(binary, place, model), "Skill")
+        yield "the agent ran, with the text of the skill", bool(ran) and SKILL in ran[0], str(model.failures)
+    begun = place.person("review", session)
+    (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
+    found = json.dumps(clerk)
+    yield "stats agent:clerk says used 1 and a verified end", clerk.get("used") == 1 == clerk["verified"]["n"], found
+    (skill,) = evolvable(place, "stats", "filing")["resources"] or [{}]
+    credited = skill.get("used") == 1 == skill["verified"]["n"]
+    yield "the skill is credited", credited, json.dumps(skill) + begun.stderr
 
 
 def codex_exec(binary: Path, place: Place) -> Iterator[Check]:

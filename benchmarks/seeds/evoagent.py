@@ -5,9 +5,11 @@
 The cascade is the product's literal one (`--mode paper` of a search). The judge is scripted: of the tasks that no
 trigger names it knows which skill is meant in nine of ten, and says that none fits otherwise. No embedder runs. The
 histories are made up of turns that name files, links and skills. What is measured of them is exact and needs no model.
-The paper's scores of dialogues need one and are not measured.
+The paper's scores of dialogues need one and are not measured. What its five dimensions are made of is: a scripted judge
+sees the flaws that two sets of answers were written with, and the product's scorer makes grades and a score of them.
 """
 
+import asyncio
 import json
 import tempfile
 from collections import Counter
@@ -15,6 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evolvable_evolve.evolution.proposers import ModelAnswer, ModelQuestion
+from evolvable_evolve.evolution.scorers.external_scorers import (
+    JudgeCalibration,
+    JudgeSample,
+    JudgeScorer,
+    rubric_digest,
+    run_judge_calibration,
+)
+from evolvable_evolve.evolution.scorers.rubrics import named_rubrics
+from evolvable_evolve.evolution.task import ModelUsage, ScorerSpec, Split, Task
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import IndexEntry
@@ -107,6 +119,51 @@ def tokens_of(message: dict[str, Any]) -> int:
     return compress_history([message]).tokens_before
 
 
+RUBRIC = "five-dimensions"
+PARTS = dict(zip(named_rubrics()[RUBRIC], ("by CIF terms", "42 days", "insurance", "1. Book", "Dear sir"), strict=True))
+"""What an answer holds where a dimension is good; an answer without it is graded 2."""
+
+
+class Grader:
+    """The scripted judge: 5 for a part that the answer has, else 2. blind: it sees no part, and grades 4 throughout."""
+
+    name = label = "scripted:grader"
+
+    def __init__(self, *, blind: bool = False) -> None:
+        self.blind = blind
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the grades of one answer."""
+        answer = question.data["answer"]
+        grades = {name: 4 if self.blind else 5 if part in answer else 2 for name, part in PARTS.items()}
+        said = {"dimensions": grades, "reason": "scripted", "feedback": "", "errors": []}
+        return ModelAnswer(said, ModelUsage(1, 1, 1), self.name)
+
+
+def letter(number: int, every: int) -> str:
+    """Return an answer that lacks its n-th part in every so many answers. every: 0 for an answer that lacks none."""
+    kept = [part for at, part in enumerate(PARTS.values()) if not every or (number + at) % every]
+    return "; ".join(kept) or "I do not know."
+
+
+def dimensions(tasks: int = 60) -> tuple[dict[str, dict[str, float]], dict[str, float], bool]:
+    """Return the means by arm and dimension, the mean scores by arm, and whether a blind judge is refused."""
+    spec = ScorerSpec("judge", {"rubric": RUBRIC})
+    asked = [Task(f"t{n}", "Answer the customer.", spec, Split.VAL, f"d{n}", None) for n in range(tasks)]
+    samples = [JudgeSample(asked[n], letter(n, 0) if good else "Hello.", good) for n in range(4) for good in (1, 0)]
+
+    def calibration(grader: Grader) -> JudgeCalibration:
+        return asyncio.run(run_judge_calibration(grader, RUBRIC, samples))
+
+    judge = JudgeScorer(Grader(), {rubric_digest(RUBRIC): calibration(Grader())})
+    means, scores = dict[str, dict[str, float]](), dict[str, float]()
+    for arm, every in (("without", 2), ("with", 5)):
+        found = [asyncio.run(judge.score(RUBRIC, task, letter(n, every))) for n, task in enumerate(asked)]
+        means[arm] = {name: sum(one.metrics[name] for one in found) / tasks for name in PARTS}
+        scores[arm] = sum(one.value for one in found) / tasks
+    return means, scores, not calibration(Grader(blind=True)).passes
+
+
 def main(*, quick: bool = False) -> bool:
     """Print the tables, and return whether they hold what they must."""
     right, wrong, asked = cascade(2 if quick else 20)
@@ -117,5 +174,15 @@ def main(*, quick: bool = False) -> bool:
     for one in found:
         share = one["head"] / MAX_TOKENS
         print(f"  {one['turns']:,} {one['compressions']} {one['names']:,} {one['lost']} {share:.1%}")
-    kept = all(one["lost"] == 0 and one["head"] <= MAX_TOKENS / 4 and one["compressions"] for one in found)
+    means, scores, refused = dimensions(20 if quick else 60)
+    print("Five dimensions [scripted judge]: means by arm, score; whether a judge that sees no difference is refused")
+    for arm, its in means.items():
+        print(f"  {arm}: {', '.join(f'{name} {mean:.2f}' for name, mean in its.items())}; {scores[arm]:.3f}")
+    print(f"  {refused}")
+    graded = all(abs(sum(its.values()) / 5 - (1 + 4 * scores[arm])) < 1e-9 for arm, its in means.items())
+    kept = (
+        refused
+        and graded
+        and all(one["lost"] == 0 and one["head"] <= MAX_TOKENS / 4 and one["compressions"] for one in found)
+    )
     return kept and not wrong["keyword"] and not wrong["llm"]

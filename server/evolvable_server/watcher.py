@@ -133,6 +133,7 @@ class Watcher:
             gate=self._library.gate,
             allowed=lambda: self._owner.owns,
             powers=self._library.powers,
+            forks=self._library.started_agent,
         )
         for thread in self._threads:
             thread.start()

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_store.agent_grants import ALL_TOOLS, plain_key, read_grants, split_outside_brackets
+    from evolvable_store.fork_lines import forked_agent, with_fork
     from evolvable_store.frontmatter import (
         DELEGATE_WORDS,
         MAX_DESCRIPTION,
@@ -137,6 +138,7 @@ else:
         __name__,
         {
             "agent_grants": "ALL_TOOLS plain_key read_grants split_outside_brackets",
+            "fork_lines": "forked_agent with_fork",
             "frontmatter": (
                 "DELEGATE_WORDS Delegate Document MAX_DESCRIPTION MAX_FRONTMATTER NO_FRONTMATTER Severity "
                 "find_frontmatter head_text is_frozen is_person_only parse_document summarize"
@@ -268,6 +270,7 @@ __all__ = [
     "find_frontmatter",
     "find_problems",
     "finish_session",
+    "forked_agent",
     "format_time",
     "give_back",
     "guard_imports",
@@ -315,6 +318,7 @@ __all__ = [
     "unpacked",
     "waiting_sessions",
     "without_texts",
+    "with_fork",
     "work_tree",
     "write_private",
     "written_key",

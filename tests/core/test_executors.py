@@ -1,5 +1,6 @@
 """Who did what in a finished session: the session itself, agents of the library, and subagents of others."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -85,6 +86,30 @@ def test_a_skill_loaded_before_its_agent_was_started_is_used_by_that_agent(libra
     assert used(found["agent:clerk"], library) == {"filing": True}
     (credited,) = found["agent:clerk"].uses
     assert (credited.how, credited.outcome) == (("delegated",), Outcome.SUCCEEDED)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_skill_in_a_fork_is_used_by_the_agent_that_the_skill_tool_started(library, took, typed):
+    events = [Run("filer sort a.txt", "ok"), FAILED, PASSED, Says("Filed.")]
+    fork = Subagent(
+        "Use `filer sort`.", events, "Filed.", name="clerk", system=TEXT, noted=True, skill="filing", typed=typed
+    )
+
+    found = took(User("file it"), fork)
+
+    assert used(found["main"], library) == {"clerk": True}
+    assert used(found["agent:clerk"], library) == {"filing": True}
+    (credited,) = found["agent:clerk"].uses
+    assert credited.outcome == Outcome.SUCCEEDED and {"preloaded", "delegated"} <= {*credited.how}
+    assert (of(library, "agent:clerk").used, of(library, "filing").used) == (1, 1)
+
+
+def test_a_skill_in_a_fork_of_a_builtin_agent_is_used_by_that_one(library, took):
+    fork = Subagent("Use `filer sort`.", [Run("filer sort a", "ok"), FAILED, PASSED], "x", noted=True, skill="filing")
+
+    found = took(User("file it"), fork)
+
+    assert used(found["main"], library) == {} and used(found["subagent:general-purpose"], library) == {"filing": True}
 
 
 @pytest.mark.parametrize(
@@ -207,3 +232,21 @@ def test_the_project_may_be_gone_and_then_only_the_prompt_tells(library, home, t
         found = library.store.backend.observations.executions(session=SESSION)
         assert [one.executor for one in found] == ["main", expected]
     assert Path(path).exists()
+
+
+def test_a_subagent_of_codex_has_the_name_of_its_role_and_is_never_an_agent_of_the_library(library, home, tmp_path):
+    spawn = {"thread_spawn": {"agent_role": "clerk"}}
+    meta = {"id": SESSION, "cwd": str(home / "project"), "source": {"subagent": spawn}}
+    words = [{"type": "output_text", "text": "I file the paper."}]
+    message = {"type": "message", "role": "assistant", "content": words}
+    lines = [
+        {"timestamp": "2026-11-29T02:00:00Z", "type": kind, "payload": payload}
+        for kind, payload in (("session_meta", meta), ("response_item", message))
+    ]
+    path = tmp_path / f"rollout-{SESSION}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    record_uses(library, read_session(path))
+
+    (found,) = library.store.backend.observations.executions(session=SESSION)
+    assert (found.executor, found.agent) == ("subagent:clerk", None)

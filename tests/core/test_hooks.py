@@ -176,6 +176,22 @@ def test_the_start_of_the_persons_agent_is_one_use_of_it_and_that_of_a_repositor
     assert hooks.tally("agent:clerk") == Tally(loaded=1)
 
 
+def test_the_skill_tool_that_starts_the_delegate_of_a_copy_is_a_start_of_the_agent(place, hooks, tmp_path):
+    agent = "---\nname: clerk\ndescription: Files papers.\n---\n\nYou are the clerk.\n"
+    skill = "---\nname: filing\ndescription: Files papers.\nmetadata:\n  delegate: agent:clerk\n---\n\nUse folders.\n"
+    person, library = Caller(Actor.HUMAN), hooks.library
+    edit.update_resource(library, person, Ref.parse("agent:clerk"), "new", files={"AGENT.md": agent}, create=True)
+    edit.update_resource(library, person, Ref.parse("mine/filing"), "new", files={"SKILL.md": skill}, create=True)
+    for name, kind in (("agents", Kind.AGENT), ("skills", Kind.SKILL)):
+        scope = "user" if kind is Kind.AGENT else "mine"
+        library.working_copies.check_out(tmp_path / ".claude" / name, kind=kind, scope=scope, forks=True)
+
+    hooks.used("Skill", skill="filing", cwd=str(tmp_path))
+
+    assert "agent: clerk" in (tmp_path / ".claude/skills/filing/SKILL.md").read_text(encoding="utf-8")
+    assert (hooks.tally("mine/filing"), hooks.tally("agent:clerk")) == (Tally(loaded=1), Tally(loaded=1))
+
+
 def test_a_use_that_an_offer_led_to_remembers_the_search(place, hooks):
     search = hooks.offered().split("search_id ")[1].split(")")[0]
     hooks.used("Skill", skill="pdf")

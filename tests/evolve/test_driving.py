@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driving_place import AGENT, COMMAND, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
+from driving_place import AGENT, COMMAND, GRADER, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
 from earned import verified, without
 
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerError
@@ -54,6 +55,22 @@ def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_
     assert sum("judge" in what for what in told) == 1 and not any("no answer" in what for what in told)
     said = write_report(place.folder)
     assert "right on 10 of 10 good and 10 of 10 bad known answers" in Path(said.html).read_text(encoding="utf-8")
+
+
+def test_a_run_with_a_graded_rubric_reports_the_means_of_each_dimension(place):
+    scorer = judged()
+    place.save(letters({**scorer, "args": {**scorer["args"], "rubric": "five-dimensions"}}))
+    judge = place.root / "grader.py"
+    judge.write_text(GRADER, encoding="utf-8")
+    place.begin(judge=shlex.join([sys.executable, "-I", "-S", str(judge)]))
+
+    state = place.drive()
+
+    assert set(state.calibration["scores"].values()) == {0.75}
+    report = write_report(place.folder)
+    assert "professionalism  accuracy  completeness  practicality  language quality  mean" in report.text
+    assert "5.00      4.00          4.00          3.00              4.00  4.00" in report.text
+    assert "<h2>Dimensions</h2>" in Path(report.html).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("word", ["''", "'never'"])

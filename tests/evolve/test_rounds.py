@@ -104,6 +104,17 @@ def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, se
 
 
 @pytest.mark.process
+def test_a_library_without_the_skills_of_the_program_has_their_policy_cards(library, sessions):
+    for number in range(2):
+        sessions.run(f"bad{number}", "tables", f"Write the commit messages for change {number}", failing(why=WHY))
+    with RoundModel(guards) as api, asking(api) as model:
+        run_round(library, PERSON, sessions.settings(thinker=model))
+
+    assert "skill:write-commit-messages" in json.dumps(api.shown)
+    assert library.store.head_or_none(Ref.parse("write-commit-messages")) is None
+
+
+@pytest.mark.process
 def test_what_a_sub_agents_check_shows_changes_the_skill_and_a_skill_that_delegates_is_tried_by_a_person_alone(
     library, person, skill, sessions
 ):

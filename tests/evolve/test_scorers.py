@@ -444,6 +444,52 @@ def test_a_judge_that_contradicts_itself_is_trouble_and_paid_all_the_same():
     assert trouble.value.usage == ModelUsage(10, 1, 1)
 
 
+FIVE = ("professionalism", "accuracy", "completeness", "practicality", "language_quality")
+
+
+class Grader(Thinker):
+    """Gives the grades that it was made with, and 1 to an answer without its word."""
+
+    def __init__(self, word, *grades):
+        super().__init__(word)
+        self.grades = grades
+
+    async def ask(self, question):
+        self.asked.append(question)
+        good = self.word in question.data["answer"]
+        grades = dict(zip(FIVE, self.grades if good else [1] * 5, strict=True))
+        said = {"dimensions": grades, "reason": "because", "feedback": "", "errors": []}
+        return ModelAnswer(said, ModelUsage(10, 1, 1), self.name)
+
+
+def graded(grader, output="dear all"):
+    task = replace(JUDGED, scorer=ScorerSpec("judge", {"rubric": "five-dimensions"}))
+    samples = [replace(one, task=task) for one in SAMPLES]
+    found = asyncio.run(run_judge_calibration(grader, "five-dimensions", samples))
+    return scored(task, output, judge=JudgeScorer(grader, {rubric_digest("five-dimensions"): found}))
+
+
+def test_a_judge_grades_the_five_dimensions_and_their_mean_is_the_score():
+    grader = Grader("dear", 5, 4, 4, 3, 4)
+
+    said = graded(grader)
+
+    assert said.value == pytest.approx(0.75)
+    assert said.metrics == dict(zip(FIVE, (5, 4, 4, 3, 4), strict=True))
+    assert graded(grader, "nothing kind").value == 0
+    question = grader.asked[-1]
+    assert [line.split(":")[0] for line in question.data["rubric"].splitlines()] == [*FIVE]
+    assert set(question.schema["properties"]["dimensions"]["required"]) == {*FIVE}
+    assert "score" not in question.schema["properties"]
+
+
+def test_a_judge_that_grades_everything_alike_or_beyond_the_scale_does_not_score():
+    with pytest.raises(JudgeRefused, match="did not pass its calibration"):
+        graded(Grader("", 4, 4, 4, 4, 4))
+    with pytest.raises(ScorerError, match="gave accuracy 6"):
+        graded(Grader("dear", 5, 6, 4, 3, 4))
+
+
 def test_a_judge_of_the_same_maker_is_recognised():
     assert is_same_family("anthropic:claude-x", "real model claude-y")
     assert not is_same_family("anthropic:claude-x", "real model gpt-9")

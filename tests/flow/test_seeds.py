@@ -23,3 +23,12 @@ def test_a_growing_history_is_compressed_without_losing_a_name() -> None:
     found = evoagent.history(150)
     assert found["compressions"] >= 1 and found["lost"] == 0
     assert found["head"] <= MAX_TOKENS / 4
+
+
+def test_the_grades_of_five_dimensions_are_those_that_the_answers_were_written_with():
+    means, scores, refused = evoagent.dimensions(20)
+
+    assert {round(mean, 2) for mean in means["without"].values()} == {3.5}
+    assert {round(mean, 2) for mean in means["with"].values()} == {4.4}
+    assert {arm: round(score, 3) for arm, score in scores.items()} == {"without": 0.625, "with": 0.85}
+    assert refused

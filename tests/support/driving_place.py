@@ -51,6 +51,14 @@ print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said
 """
 """A judge at whose command line a word decides."""
 
+GRADER = JUDGE.replace("WORD", "'dear'").replace(
+    """said = {"score": float(kind), "passed": kind, "reason": "so",""",
+    """names = ("professionalism", "accuracy", "completeness", "practicality", "language_quality")
+grades = dict(zip(names, (5, 4, 4, 3, 4) if kind else (1,) * 5))
+said = {"dimensions": grades, "reason": "so",""",
+)
+"""A judge of the same kind that grades the five dimensions."""
+
 
 def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict[str, Any]]:
     """Five tasks of each part of a set: fewer could decide nothing."""

@@ -113,6 +113,7 @@ class Subagent:
     """A subagent with what happened in it, and its report. Codex has none here: it makes the report alone.
 
     name: its type. system: the system prompt that Claude Code notes; noted: whether it notes the type beside its file.
+    skill: which starts it, in a fork: by a call, or where it is typed by the person. Its text is the prompt then.
     """
 
     prompt: str
@@ -122,6 +123,8 @@ class Subagent:
     name: str = "general-purpose"
     system: str = ""
     noted: bool = False
+    skill: str = ""
+    typed: bool = False
 
 
 @dataclass(frozen=True)
@@ -428,15 +431,16 @@ def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: 
 
 
 def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool) -> None:
-    call = _claude_call(
-        lines,
-        "Agent",
-        {"description": "…", "prompt": event.prompt, "subagent_type": event.name},
-        None,
-        noise=noise,
-    )
+    tool, given = "Agent", {"description": "…", "prompt": event.prompt, "subagent_type": event.name}
+    if event.skill:
+        tool, given = "Skill", {"skill": event.skill}
+    call = "" if event.typed else _claude_call(lines, tool, given, None, noise=noise)
     own = _Lines(lines.session, lines.project, lines.clock, calls=1000)
-    _claude_user(own, event.prompt)
+    if event.skill:
+        text = f"Base directory for this skill: /x/.claude/skills/{event.skill}\n\n{event.prompt}"
+        own.add(_claude_line(own, "user", message={"role": "user", "content": text}, isMeta=True))
+    else:
+        _claude_user(own, event.prompt)
     if event.system:
         snapshot = {"type": "prompt_snapshot", "systemPrompt": [event.system, "Notes:"]}
         own.add(_claude_line(own, "attachment", attachment=snapshot))
@@ -448,9 +452,11 @@ def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool)
     ]
     file = own.write(path.with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl")
     if event.noted:
-        file.with_suffix(".meta.json").write_text(json.dumps({"agentType": event.name, "toolUseId": call}))
-    started = {"status": "completed", "agentId": event.agent, "prompt": event.prompt}
-    _claude_result(lines, call, event.report, failed=False, raw=started)
+        noted = {"agentType": event.name} | ({} if event.skill else {"toolUseId": call})
+        file.with_suffix(".meta.json").write_text(json.dumps(noted))
+    if not event.typed:
+        started = {"status": "forked" if event.skill else "completed", "agentId": event.agent}
+        _claude_result(lines, call, event.report, failed=False, raw=started)
 
 
 def _codex_start(lines: _Lines, *, noise: bool) -> None:

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     )
     from evolvable_tools.caller import ApprovalLevel, Caller
     from evolvable_tools.client_locators import AgentLocator, SkillLocator
+    from evolvable_tools.delegates import agent_of_copy, delegate_in
     from evolvable_tools.delegation import (
         DelegateStatus,
         Delegation,
         agent_skills,
-        delegate_in,
         inline_text,
         needed_by,
         start_text,
@@ -119,7 +119,8 @@ else:
             ),
             "caller": "ApprovalLevel Caller",
             "client_locators": "AgentLocator SkillLocator",
-            "delegation": "DelegateStatus Delegation agent_skills delegate_in inline_text needed_by start_text",
+            "delegates": "agent_of_copy delegate_in",
+            "delegation": "DelegateStatus Delegation agent_skills inline_text needed_by start_text",
             "file_edits": "TextEdit decode_text edit_text encode_text",
             "found_answers": "Answer answer_size first_fitting found_answer given_fields",
             "library": "Library TrialArms",
@@ -174,6 +175,7 @@ __all__ = [
     "accept_leak",
     "add_left_out",
     "agent_episodes",
+    "agent_of_copy",
     "agent_skills",
     "agent_utilities",
     "answer_size",

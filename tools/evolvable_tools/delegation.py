@@ -4,43 +4,41 @@ A skill that nobody whom the user trusts answers for delegates nothing: its auth
 agent that nobody answers for is never started; its text is shown between marks.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from evolvable_store import (
     DELEGATE_WORDS,
-    MAX_FRONTMATTER,
     Delegate,
     Document,
     Files,
     Head,
-    main_path,
     parse_document,
     summarize,
 )
 from evolvable_store.errors import EvolvableError, InvalidRef, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
-from evolvable_tools.authority import field_author, in_force, out_of_force, short_ref
-from evolvable_tools.authors import FileAuthor, authorships, version_authorship
+from evolvable_tools.authority import in_force, out_of_force, short_ref
+from evolvable_tools.authors import authorships, version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.client_locators import AgentLocator
+from evolvable_tools.delegates import (
+    PLAIN_NAME,
+    NamedDelegate,
+    delegate_author,
+    delegate_in_force,
+    delegate_of,
+    living,
+    main_document,
+    parse_delegate,
+    visible_agent,
+)
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import enclose
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
 MAX_SKILLS = 50
 """Skills of one agent's `skills` that are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedDelegate:
-    """A delegate whose ref can be read. agent: of kind agent."""
-
-    agent: Ref
-    terms: Delegate
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,51 +80,11 @@ class Delegation:
         return enclose(self.text, f"AGENT.md of {self.ref}", self.notice) if self.notice else self.text
 
 
-def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
-    """Return the delegate with its ref; None without one, and where the ref names no agent."""
-    if terms is None:
-        return None
-    try:
-        agent = Ref.parse(terms.agent, Kind.AGENT)
-    except InvalidRef:
-        return None
-    return NamedDelegate(agent, terms) if agent.kind is Kind.AGENT else None
-
-
-def delegate_of(library: Library, head: Head, version: int) -> NamedDelegate | None:
-    """Return the delegate that a version of a skill names; None for another kind, and where its file cannot be read."""
-    if head.kind is not Kind.SKILL:
-        return None
-    document = _document(library, head, version)
-    return parse_delegate(summarize(document).delegate) if document is not None else None
-
-
-def delegate_in(text: str | None) -> NamedDelegate | None:
-    """Return the delegate that the text of a SKILL.md names. Most name none, and are not parsed."""
-    if not text or "delegate" not in text[: 2 * MAX_FRONTMATTER]:
-        return None
-    return parse_delegate(summarize(parse_document(text.encode())).delegate)
-
-
-def delegate_in_force(library: Library, skill: Head, version: int) -> bool:
-    """Return whether the delegate that a version of a skill names may be given work."""
-    return delegate_author(library, skill, version) is None
-
-
-def delegate_author(library: Library, skill: Head, version: int) -> FileAuthor | None:
-    """Return who changed the delegate that a version of a skill names, None where it is in force."""
-    return field_author(library, skill, version, _delegate_field)
-
-
-def _delegate_field(document: Document) -> Delegate | None:
-    return summarize(document).delegate
-
-
 def delegate_status(
     library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, version: int
 ) -> DelegateStatus:
     """Return which agent a version of a skill names, for a caller that sees these scopes."""
-    agent, why = _seen(library, scopes, named.agent)
+    agent, why = visible_agent(library, scopes, named.agent)
     if agent is None:
         return DelegateStatus(str(named.agent), None, available=False, why=why)
     number = named.agent.version or agent.latest
@@ -138,17 +96,17 @@ def delegate_status(
 def find_delegation(library: Library, caller: Caller, head: Head, version: int) -> Delegation | None:
     """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it."""
     named = delegate_of(library, head, version)
-    agent, why = _seen(library, caller.scopes, named.agent) if named is not None else (None, "")
+    agent, why = visible_agent(library, caller.scopes, named.agent) if named is not None else (None, "")
     if named is None or agent is None or why or not delegate_in_force(library, head, version):
         return None
     number = named.agent.version or agent.latest
-    document = _document(library, agent, number)
+    document = main_document(library, agent, number)
     if document is None:
         return None
     notice = version_authorship(library, agent, number, caller).main.why
     name = summarize(document).name
     started = None
-    if caller.project and not notice and _PLAIN_NAME.fullmatch(name):
+    if caller.project and not notice and PLAIN_NAME.fullmatch(name):
         started = AgentLocator(library, caller.project).by_name(name)
     there = started is not None and (started.id, started.latest) == (agent.id, number)
     return Delegation(agent, number, document.body.strip(), named.terms, notice, name if there else "")
@@ -169,7 +127,7 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
     named = parse_delegate(terms)
     if named is None:
         return [f"its delegate {quoted(terms.agent)} names no agent: write it as agent:NAME"]
-    why = _seen(library, library.scopes_from(scope), named.agent)[1]
+    why = visible_agent(library, library.scopes_from(scope), named.agent)[1]
     missing = [f"its delegate {named.agent} does nothing: {why}"] if why else []
     return [*missing, *_odd_words(document)]
 
@@ -201,11 +159,11 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
         if head.id in found:
             continue
         found[head.id] = head
-        document = _document(library, head, head.latest)
+        document = main_document(library, head, head.latest)
         if document is None or not in_force(library, head, head.latest, partial(_named_parts, head)):
             continue
         for ref in _named_parts(head, document):
-            part = _living(library, ref, (head.scope,))
+            part = living(library, ref, (head.scope,))
             if part is None:
                 said.append(f"{head.ref} names {ref}, which the scope {head.scope} does not have")
             elif not (part_author := authorships(library, [part.id])[part.id]).stands and part_author.kind != "you":
@@ -232,7 +190,7 @@ def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
             held[folder.kind].update(there)
     for head in library.store.backend.heads_by_id(held[Kind.SKILL]).values():
         named = delegate_of(library, head, head.latest)
-        agent = _seen(library, library.scopes_from(head.scope), named.agent)[0] if named is not None else None
+        agent = visible_agent(library, library.scopes_from(head.scope), named.agent)[0] if named is not None else None
         if agent is not None and agent.id not in held[Kind.AGENT]:
             said = (
                 f"its delegate {agent.ref} is not checked out for Claude Code:"
@@ -243,7 +201,7 @@ def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
 
 def missing_skills(library: Library, scopes: Sequence[str], fields: Mapping[str, object]) -> list[str]:
     """Return the names of those skills of an agent that are not in these scopes."""
-    return [name for name in agent_skills(fields) if _living(library, Ref(Kind.SKILL, name), scopes) is None]
+    return [name for name in agent_skills(fields) if living(library, Ref(Kind.SKILL, name), scopes) is None]
 
 
 def agent_skills(fields: Mapping[str, object]) -> list[str]:
@@ -259,32 +217,6 @@ def _is_name(text: str) -> bool:
         return check_name(Kind.SKILL, text) == text
     except InvalidRef:
         return False
-
-
-def _seen(library: Library, scopes: Sequence[str], ref: Ref) -> tuple[Head | None, str]:
-    """Return the agent of a ref, and why a caller that sees these scopes cannot have it, '' where it can."""
-    if ref.scope is not None and ref.scope not in scopes:
-        return None, f"it is in the scope {ref.scope}, which is not seen here"
-    head = _living(library, ref.at(None), scopes)
-    if head is None:
-        return None, f"there is no {ref.at(None)}"
-    if ref.version is not None and not 1 <= ref.version <= head.latest:
-        return None, f"{head.ref} has no version {ref.version}"
-    return head, ""
-
-
-def _living(library: Library, ref: Ref, scopes: Sequence[str]) -> Head | None:
-    head = library.store.head_or_none(ref, scopes)
-    return head if head is not None and head.version is not None else None
-
-
-def _document(library: Library, head: Head, version: int) -> Document | None:
-    """Return the main file of a version, None where it cannot be read."""
-    try:
-        path = main_path(head.kind, head.name, library.store.manifest(head, version))
-        return parse_document(library.store.file(head, path, version).data) if path else None
-    except EvolvableError:
-        return None
 
 
 def _odd_words(document: Document) -> list[str]:

@@ -28,6 +28,7 @@ from evolvable_store.workingcopy import Projects
 from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
 from evolvable_tools.caller import ApprovalLevel, Caller
+from evolvable_tools.delegates import agent_to_start
 from evolvable_tools.name_check import NameIndex
 from evolvable_tools.near_duplicate_notes import leave_for_status
 from evolvable_tools.retrieval import SearchDependencies
@@ -135,11 +136,15 @@ class Library:
         """The folders that mirror the library."""
         from evolvable_store.workingcopy import WorkingCopies  # late: 30 ms; most commands need no folder
 
-        return WorkingCopies(self.store, gate=self.gate, powers=self.powers)
+        return WorkingCopies(self.store, gate=self.gate, powers=self.powers, forks=self.started_agent)
 
     def powers(self, head: Head) -> HeldPowers | None:
         """Return which powers of the newest version are out of force, so that no folder is given them."""
         return powers_out(self, head, head.latest)
+
+    def started_agent(self, skill: Head, folder: Path) -> str:
+        """Return the agent that the client of a folder of skills starts for the newest version of a skill."""
+        return agent_to_start(self, skill, self.scopes_from(skill.scope), folder)
 
     @cached_property
     def names(self) -> NameIndex:

@@ -25,7 +25,11 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy import enter_project
-from evolvable_tools import HeldBack, Library, check_anything_leaves, held_back, needed_by
+from evolvable_tools import Caller, HeldBack, Library, check_anything_leaves, held_back, needed_by
+from evolvable_tools.verbs import propose_forks
+
+FORKS = "claude-code"
+"""The client whose Skill tool starts the agent that two lines of a skill's head name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,13 @@ def checkout_command(
 
     WHERE is claude-code, codex, a plugin's client or a folder. Resources there are imported first, and nothing is
     overwritten. Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a
-    skill names as its delegate, and the skills that an agent names. Exit code 1: a resource with a secret was left out.
+    skill names as its delegate, and the skills that an agent names. The copy of a skill with a delegate has two lines
+    more, by which the client's Skill tool starts the agent. Exit code 1: a resource with a secret was left out.
     """
     config = state.config()
     place = open_project(config.project) if project else config.project
     machine, wanted = read_machine(place), Kind(kind) if kind else None
-    with state.library() as (library, _):
+    with state.library() as (library, caller):
         chooser = FolderChooser(library.store, config.home, read_client_homes(config))
         scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
         targets = list(_targets(library, machine, where, wanted, scope, project))
@@ -75,10 +80,15 @@ def checkout_command(
         if project:
             enter_project(library.store, place, scope)
         written = {"claude-code": more}
-        results = [
-            _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
-            for target in targets
-        ]
+        # A skill's copy names its agent only where the agent lies beside it.
+        agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
+        done = {
+            target: _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
+            for target in agents_first
+        }
+        results = [done[target] for target in targets]
+        proposed = _start_delegates(library, caller, targets, scope)
+        remarks += [_ON_PROPOSAL.format(ref=ref, number=number) for ref, number in proposed.items()]
         withheld = _withheld(library, targets, scope)
         twice = list(_twice(library.working_copies.folders(), machine.user))
     left_out = [*held.values()]
@@ -86,6 +96,8 @@ def checkout_command(
     given = {"folders": results, "left_out": left_out, "out_of_force": withheld}
     return Output(given, lambda _: shown(), ExitCode.ERROR if left_out else ExitCode.DONE)
 
+
+_ON_PROPOSAL = "{ref}: proposal {number} has Claude Code's Skill tool start its delegate: evolvable inbox show {number}"
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
 
@@ -121,6 +133,20 @@ def _withheld(library: Library, targets: Sequence[Target], scope: str) -> list[s
         if (out := library.powers(head)) is not None:
             lines[f"{out.line} (the folder has what you approved)"] = None
     return list(lines)
+
+
+def _start_delegates(library: Library, caller: Caller, targets: Sequence[Target], scope: str) -> dict[str, int]:
+    """Have Claude Code's Skill tool start the delegates of skills, now that their agents lie beside them.
+
+    Return the proposals, by ref, for the skills whose copies are not the checkout's own.
+    """
+    proposed, copies = dict[str, int](), library.working_copies
+    there = {target.path.resolve() for target in targets if target.client == FORKS and target.kind is Kind.SKILL}
+    for folder in copies.folders():
+        if folder.path in there and (folder.scope, folder.kind) == (scope, Kind.SKILL):
+            copies.copy(folder).sync(copies.copy(folder).status.powers.directories(), removals=False)
+            proposed |= propose_forks(library, caller, folder)
+    return proposed
 
 
 def _given_otherwise(library: Library, folder: WatchedFolder) -> set[int]:
@@ -163,6 +189,7 @@ def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[He
             kind=target.kind,
             names=[head.name for head in chosen if head.kind is target.kind] if chosen is not None else None,
             progress=show,
+            forks=target.client == FORKS,
         )
     library.working_copies.behind({taken.ref for taken in sync.taken})
     return sync_result(sync)

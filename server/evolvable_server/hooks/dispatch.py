@@ -33,10 +33,19 @@ from evolvable_store.errors import EvolvableError, LibraryReadOnly, TryAgain
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Binding, WatchedFolder
 from evolvable_store.workingcopy import record_maker
-from evolvable_tools import AgentLocator, AuthorKind, Caller, Library, SkillLocator, author_words, split_marks
+from evolvable_tools import (
+    AgentLocator,
+    AuthorKind,
+    Caller,
+    Library,
+    SkillLocator,
+    agent_of_copy,
+    author_words,
+    split_marks,
+)
 from evolvable_tools.outcomes import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies, Verdict
-from evolvable_tools.sessions import SUBAGENT_TOOLS
+from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS
 from evolvable_tools.verbs import FoundSkills, find_skill, note_load, record_impressions
 
 if TYPE_CHECKING:
@@ -229,10 +238,7 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
     """
     noted: list[str] = []
     if event.tool_name in SUBAGENT_TOOLS:
-        agent = AgentLocator(library, event.cwd).by_name(event.subagent_type)
-        if agent is not None:
-            _check_writable(library)
-            note_load(library, caller, agent.id, agent.latest)
+        _record_start(library, caller, event, event.subagent_type)
         return noted
     for binding in _opened(library, event):
         if binding.version is None or caller.session is None:
@@ -241,7 +247,17 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
         search = offered.search_of(caller.session, binding.resource)
         if note_load(library, caller, binding.resource, binding.version, search_id=search):
             noted.append(binding.directory)
+        if event.tool_name == SKILL_TOOL:
+            _record_start(library, caller, event, agent_of_copy(library, binding))
     return noted
+
+
+def _record_start(library: Library, caller: Caller, event: HookEvent, name: str) -> None:
+    """Note the start of an agent of the library. name: by which the client started it, '' for none."""
+    agent = AgentLocator(library, event.cwd).by_name(name) if name else None
+    if agent is not None:
+        _check_writable(library)
+        note_load(library, caller, agent.id, agent.latest)
 
 
 def _check_writable(library: Library) -> None:
@@ -251,7 +267,7 @@ def _check_writable(library: Library) -> None:
 
 def _opened(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
-    if event.tool_name in ("Skill", "skill"):
+    if event.tool_name in (SKILL_TOOL, "skill"):
         binding = places.by_name(event.skill)
         if binding is None and event.tool_name == "skill":
             binding = places.by_own_name(event.skill)

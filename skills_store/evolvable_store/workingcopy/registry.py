@@ -23,6 +23,7 @@ from evolvable_store.workingcopy.plugin_folders import moved_to, plugin_place
 from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
+from evolvable_store.workingcopy.written_powers import ForkPolicy
 
 _GIT_PAUSE = 0.1
 """Seconds between two looks whether git has finished."""
@@ -39,10 +40,11 @@ class WorkingCopies:
         gate: HoldPolicy | None = None,
         allowed: Callable[[], bool] = lambda: True,
         powers: PowerPolicy = lambda _: None,
+        forks: ForkPolicy = lambda *_: "",
     ) -> None:
-        """grace, gate, allowed, powers: as for WorkingCopy."""
+        """grace, gate, allowed, powers, forks: as for WorkingCopy."""
         self._store, self._grace, self._gate, self._allowed = store, grace, gate, allowed
-        self._powers = powers
+        self._powers, self._forks = powers, forks
         self.bindings = store.backend.bindings
         self._copies: dict[int, WorkingCopy] = {}
 
@@ -106,11 +108,13 @@ class WorkingCopies:
         kind: Kind = Kind.SKILL,
         names: Iterable[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        forks: bool = False,
     ) -> SyncReport:
         """Make a folder hold what the library has, and watches it from now on. What is there is imported first.
 
-        names: only these resources, by default all of the scope and kind. The folder is made when it is not there.
-        Nothing that lies in the way is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
+        names: only these resources, by default all of the scope and kind. forks: as for `WorkingCopy.place`. The folder
+        is made when it is not there. Nothing that lies in the way is written over. Raises AlreadyExists,
+        InvalidArgument, NoSuchResource, OSError.
         """
         wanted = [self._store.head(Ref(kind, name, scope)) for name in names] if names is not None else None
         folder = self._watch(path, scope, kind)
@@ -122,7 +126,7 @@ class WorkingCopies:
         here |= copy.status.linked_resources()
         absent = [head for head in heads if head.id not in here]
         for number, head in enumerate(absent, 1):
-            sync.add(copy.place(head))
+            sync.add(copy.place(head, forks=forks))
             if progress:
                 progress(number, len(absent))
         return sync
@@ -155,6 +159,7 @@ class WorkingCopies:
             gate=self._gate,
             allowed=self._allowed,
             powers=self._powers,
+            forks=self._forks,
         )
 
     def sync_as(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> SyncReport:
@@ -245,7 +250,7 @@ class WorkingCopies:
         return bool(changed)
 
     def write_powers(self, refs: Iterable[Ref]) -> list[str]:
-        """Give the directories of these resources the powers that are in force now; return what went wrong.
+        """Give the directories of these resources what is in force now: powers and delegates; return what went wrong.
 
         Never raises: the decision is made already, and the next sync does it too.
         """

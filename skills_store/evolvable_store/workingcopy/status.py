@@ -32,7 +32,7 @@ from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_o
 from evolvable_store.workingcopy.root_links import link_problem, target_of
 from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
 from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
-from evolvable_store.workingcopy.written_powers import WrittenPowersRecords
+from evolvable_store.workingcopy.written_powers import ForkPolicy, WrittenPowersRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +103,22 @@ class StatusReader:
     """The eyes of a working copy.
 
     `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of directories that
-    could not be imported; they are passed over until they change. `powers`: what directories were given in place of
-    powers that are out of force; `with_powers`: those directories, which are read at each sync: an approval ends it.
+    could not be imported; they are passed over until they change. `powers`: what directories were given that their
+    versions do not say; `with_powers`: those directories, which are read at each sync: an approval changes it.
     """
 
     def __init__(
-        self, store: Store, bindings: Bindings, folder: WatchedFolder, powers: PowerPolicy = lambda _: None
+        self,
+        store: Store,
+        bindings: Bindings,
+        folder: WatchedFolder,
+        powers: PowerPolicy = lambda _: None,
+        forks: ForkPolicy = lambda *_: "",
     ) -> None:
         self._store, self._bindings, self._folder = store, bindings, folder
         self.missing: dict[str, float] = {}
         self.refused: dict[str, str] = {}
-        self.powers = WrittenPowersRecords(store, folder.id, powers)
+        self.powers = WrittenPowersRecords(store, folder, powers, forks)
         self.with_powers = set[str]()
         self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
@@ -282,11 +287,13 @@ class StatusReader:
         return {**self._store.files_of(Manifest(others)), **files}
 
     def is_given_otherwise(self, look: DirectoryState) -> bool:
-        """Return whether a directory was given other powers for its version than it would be given now."""
+        """Return whether a directory was given something else for its version than it would be given now."""
         reading, head = look.reading, look.head
-        if reading is None or reading.on_disk is None or head is None:
+        if reading is None or head is None:
             return False
-        return self.powers.would_give(head, reading.files, reading.on_disk) != reading.on_disk
+        if reading.on_disk is None and look.directory not in self.with_powers:
+            return False
+        return self.powers.would_give(look.directory, head, reading.files, reading.lying) != reading.lying
 
     def note_edit(self, look: DirectoryState) -> None:
         """Note what a directory was given, before what it holds becomes a version."""

@@ -16,7 +16,7 @@ from evolvable_store.errors import EvolvableError, Invalid, Refused, VersionConf
 from evolvable_store.objects import Files
 from evolvable_store.operation import PLUGIN_FILES, Actor, Head, Identity, Principal
 from evolvable_store.power_fields import PowerPolicy
-from evolvable_store.resource import main_file
+from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import Binding, Proposal, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
@@ -49,6 +49,7 @@ from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, l
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
 from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, name_taken
 from evolvable_store.workingcopy.trash import Trash
+from evolvable_store.workingcopy.written_powers import ForkPolicy
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -75,13 +76,14 @@ class WorkingCopy:
         gate: HoldPolicy | None = None,
         allowed: Callable[[], bool] = lambda: True,
         powers: PowerPolicy = lambda _: None,
+        forks: ForkPolicy = lambda *_: "",
     ) -> None:
         """grace: seconds that a vanished directory may take to come back before its resource is removed.
 
         identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
         git holds is a repository's. gate: decides which contents are held; without one, none. allowed: asked with the
         folder's lock held; when it says no, a sync does nothing. powers: which powers of a version the folder is not
-        given.
+        given. forks: which agent the client of the folder starts for a skill that a checkout wrote.
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._answers = identity is not None
@@ -89,7 +91,7 @@ class WorkingCopy:
         self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
         self._held_files = store.backend.held
         self._bindings = store.backend.bindings
-        self.status = StatusReader(store, self._bindings, folder, powers)
+        self.status = StatusReader(store, self._bindings, folder, powers, forks)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
         self.recent_imports = RecentImports(store, folder, self.status, self._plan, gate)
         self._put_back = PutBack(store, folder, gate, self._transaction)
@@ -224,8 +226,11 @@ class WorkingCopy:
         # A row of the library's file may say anything; only names below the folder are looked at.
         return {directory for directory in directories - linked if is_inside(directory)}
 
-    def place(self, head: Head) -> SyncReport:
-        """Write a resource that no directory holds yet into the folder, under its name; never over anything."""
+    def place(self, head: Head, *, forks: bool = False) -> SyncReport:
+        """Write a resource that no directory holds yet into the folder, under its name; never over anything.
+
+        forks: its client starts agents by two lines of a skill's head, and the copy is the checkout's own.
+        """
         sync = SyncReport(self.folder)
         directory = single_name(head.kind, head.name, self.folder.path)
         if self.status.linked([directory]):
@@ -238,6 +243,8 @@ class WorkingCopy:
             )
             return sync
         with self.locked():
+            if forks and head.kind is Kind.SKILL:
+                self.status.powers.own(directory, head)
             # With no version: it is written as soon as the folder is there, if not now.
             self._bindings.bind([Binding(self.folder.id, directory, head.id, None, "")])
             sync.stale = not os.path.isdir(self.folder.path)

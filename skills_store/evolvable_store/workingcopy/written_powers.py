@@ -1,25 +1,29 @@
-"""What a folder was given in place of powers that are out of force: that is never taken for an edit of the owner's.
+"""What a folder was given that its version does not say: that is never taken for an edit of the owner's.
 
-A directory whose version names such powers holds the main file with those of the base. That is noted for each version,
-in the home and before the directory is written; what is read is then compared with the version as it is. No bytes of a
-file are noted, so that a purge finds none here.
+A directory whose version names powers that are out of force holds the main file with those of the base. A skill that a
+checkout owns holds the two lines by which the client has the skill's delegate do the work. Both are noted for each
+version, in the home and before the directory is written; what is read is then compared with the version as it is. No
+bytes of a file are noted, so that a purge finds none here.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
+from evolvable_store.fork_lines import with_fork, without_fork
+from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import MAX_FILE, File, Files, make_manifest
 from evolvable_store.operation import Head
-from evolvable_store.paths import HELD_POWERS
+from evolvable_store.paths import HELD_POWERS, work_tree
 from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restored_powers, with_powers
 from evolvable_store.private_files import write_private
 from evolvable_store.regular_files import read_regular
+from evolvable_store.storage import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
@@ -28,11 +32,19 @@ _KEPT = 6
 """Versions of one directory that are kept: a crash leaves the version before, or the one after."""
 
 
+ForkPolicy = Callable[[Head, Path], str]
+"""Returns the name of the agent that the client of a folder of skills starts for a skill, '' for none."""
+
+_OWNED = "checkout.json"
+"""The file with the directories that a checkout for Claude Code made, beside the notes."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenPowers:
     """What a directory was given for a version of a resource: these powers as the version `base` has them, 0 for none.
 
-    names: as of `HeldPowers`. tree: of all files as they were written.
+    names: as of `HeldPowers`. tree: of all files as they were written. agent: whom the two lines of a fork name, '' for
+    none.
     """
 
     resource: int
@@ -40,15 +52,31 @@ class WrittenPowers:
     base: int
     names: frozenset[str]
     tree: str
+    agent: str = ""
 
 
 class WrittenPowersRecords:
     """The notes on one watched folder, each directory's in a file of its own."""
 
-    def __init__(self, store: Store, folder: int, policy: PowerPolicy) -> None:
-        """policy: tells which powers of a version the folder is not given."""
-        self._policy = policy
-        self._store, self._place = store, store.home / HELD_POWERS / str(folder)
+    def __init__(self, store: Store, folder: WatchedFolder, policy: PowerPolicy, forks: ForkPolicy) -> None:
+        """policy: tells which powers of a version the folder is not given. forks: whom a checked out skill starts."""
+        self._policy, self._forks, self._folder = policy, forks, folder.path
+        self._store, self._place = store, store.home / HELD_POWERS / str(folder.id)
+
+    def own(self, directory: str, head: Head) -> None:
+        """Note that a checkout makes this directory for a client that starts agents by two lines of a skill's head."""
+        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(self._place / _OWNED, json.dumps({**self._owned(), directory: head.id}))
+
+    def owns(self, directory: str, resource: int) -> bool:
+        """Return whether a checkout made the directory of a resource, outside of work trees."""
+        return self._owned().get(directory) == resource and work_tree(self._folder) is None
+
+    def _owned(self) -> dict[str, int]:
+        with suppress(OSError, ValueError, RecursionError):
+            noted = json.loads(read_regular(self._place / _OWNED))
+            return noted if isinstance(noted, dict) else {}
+        return {}
 
     def directories(self) -> set[str]:
         """Return the directories that there is a note on."""
@@ -72,7 +100,8 @@ class WrittenPowersRecords:
             with suppress(EvolvableError):
                 kept = self._main(head, one.version)
                 written = with_powers(kept, self._main(head, one.base), one.names)
-                data = restored_powers(files[main].data, written, kept, one.names)
+                plain = without_fork(files[main].data, one.agent) if one.agent else files[main].data
+                data = restored_powers(plain, written, kept, one.names)
                 return {**files, main: File(data, files[main].mode)} if data != files[main].data else files
         return files
 
@@ -80,8 +109,9 @@ class WrittenPowersRecords:
         """Return the version that was written with this tree, of its lone file too, None for none."""
         for one in reversed(self.of(directory)):
             with suppress(EvolvableError):
-                main = File(with_powers(self._main(head, one.version), self._main(head, one.base), one.names))
-                if tree in (one.tree, make_manifest({SINGLE: main}).tree):
+                main = with_powers(self._main(head, one.version), self._main(head, one.base), one.names)
+                main = with_fork(main, one.agent) if one.agent else main
+                if tree in (one.tree, make_manifest({SINGLE: File(main)}).tree):
                     return one.version
         return None
 
@@ -91,7 +121,7 @@ class WrittenPowersRecords:
         place: where it lies. files: of the next version. It is asked of the disk, which the caller looks at anyway.
         """
         main = main_path(head.kind, head.name, files)
-        if self.of(directory) or not main:
+        if self.of(directory) or not main or self._may_fork(directory, head, files[main].data):
             return True
         try:
             lying = read_regular(place / main, MAX_FILE)
@@ -99,34 +129,48 @@ class WrittenPowersRecords:
             return True
         return bool(different_powers(files[main].data, lying))
 
-    def would_give(self, head: Head, files: Files, lying: Files) -> Files:
+    def would_give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
         """Return what a directory is given of a version: powers that are out of force are as the base has them.
 
         lying: what it holds. A power that is there as the version has it stays: its client has it from the disk.
         """
-        return self._given(head, files, lying)[0]
+        return self._given(directory, head, files, lying)[0]
 
     def give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
         """Return what a directory is given of a version, and note it before it is written."""
-        given, base, names = self._given(head, files, lying)
-        if given != files:
-            tree = make_manifest(given).tree
-            self._note(directory, WrittenPowers(head.id, head.latest, base, names, tree))
+        given, noted = self._given(directory, head, files, lying)
+        main = main_path(head.kind, head.name, files)
+        if given != files or (main and self._may_fork(directory, head, files[main].data)):
+            self._note(directory, noted)
         return given
 
-    def _given(self, head: Head, files: Files, lying: Files) -> tuple[Files, int, frozenset[str]]:
+    def _given(self, directory: str, head: Head, files: Files, lying: Files) -> tuple[Files, WrittenPowers]:
         held, main = self._policy(head), main_path(head.kind, head.name, files)
-        if held is None or not main:
-            return files, 0, frozenset()
-        data, there = files[main].data, lying[main].data if main in lying else None
-        kept = different_powers(data, there) if there is not None else [*held.names]
-        names = held.names & set(kept) if WHOLE not in kept else held.names
-        return {**files, main: File(with_powers(data, held.base, names), files[main].mode)}, held.version, names
+        data = files[main].data if main else b""
+        names, base, agent = frozenset[str](), 0, ""
+        if held is not None and main:
+            there = lying[main].data if main in lying else None
+            kept = different_powers(data, there) if there is not None else [*held.names]
+            names, base = held.names & set(kept) if WHOLE not in kept else held.names, held.version
+            data = with_powers(data, held.base, names)
+        if main and self._may_fork(directory, head, files[main].data):
+            agent = self._forks(head, self._folder)
+            data = with_fork(data, agent, lying[main].data if main in lying else b"") if agent else data
+        given = {**files, main: File(data, files[main].mode)} if main and data != files[main].data else files
+        return given, WrittenPowers(head.id, head.latest, base, names, make_manifest(given).tree, agent)
+
+    def _may_fork(self, directory: str, head: Head, data: bytes) -> bool:
+        """Return whether a directory may be given the lines of a fork: who may approve them does so at any time."""
+        if b"delegate" not in data or not self.owns(directory, head.id):
+            return False
+        return summarize(parse_document(data)).delegate is not None
 
     def note_given(self, directory: str, head: Head, given: Files) -> None:
         """Forget what was noted for a version of which a directory was just given all."""
-        found = self.of(directory)
+        found, main = self.of(directory), main_path(head.kind, head.name, given)
         if not found or make_manifest(given).tree != head.tree:
+            return
+        if main and self._may_fork(directory, head, given[main].data):
             return
         if left := [one for one in found if one.version != head.latest]:
             self._write(directory, left)
@@ -139,11 +183,12 @@ class WrittenPowersRecords:
 
     def note_edit(self, directory: str, head: Head, lying: Files, files: Files) -> None:
         """Note that a directory holds these files, and that its next version will be what was made of them."""
-        main = main_path(head.kind, head.name, files)
+        main, found = main_path(head.kind, head.name, files), self.of(directory)
         names = frozenset(different_powers(lying[main].data, files[main].data))
-        if names and (found := self.of(directory)):
+        agent = found[-1].agent if found and with_fork(files[main].data, found[-1].agent) != files[main].data else ""
+        if found and (names or agent):
             tree = make_manifest(lying).tree
-            self._note(directory, WrittenPowers(head.id, head.latest + 1, found[-1].base, names, tree))
+            self._note(directory, WrittenPowers(head.id, head.latest + 1, found[-1].base, names, tree, agent))
 
     def _main(self, head: Head, version: int) -> bytes:
         if not version:
@@ -174,6 +219,7 @@ class WrittenPowersRecords:
                 "base": one.base,
                 "names": sorted(one.names),
                 "tree": one.tree,
+                "agent": one.agent,
             }
             for one in records
         ]
@@ -191,4 +237,5 @@ def _record(row: dict[str, object]) -> WrittenPowers:
     if not isinstance(names, list) or not all(isinstance(number, int) for number in numbers):
         raise ValueError("no note on powers")
     resource, version, base = (int(str(number)) for number in numbers)
-    return WrittenPowers(resource, version, base, frozenset(map(str, names)), str(row["tree"]))
+    written = frozenset(map(str, names)), str(row["tree"]), str(row.get("agent", ""))
+    return WrittenPowers(resource, version, base, *written)

@@ -4,17 +4,22 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from evolvable_store import Head, parse_document
+from evolvable_store import Head, parse_document, seed_folder
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import SuccessCounts
 from evolvable_tools import Library, wilson_lower_bound
+from evolvable_tools.review import jaccard
+from evolvable_tools.verbs import content_terms
 
 MAX_LINE, MAX_STEPS, MAX_DONTS = 160, 3, 3
 """Characters of one line of a card, steps and don'ts of one card."""
 
 SHOWN = 3
 """Cards that a model is shown with one trace."""
+
+MIN_LIKENESS = 0.05
+"""Share of words that a task has in common with the description of a skill of the program, for a card of it."""
 
 _ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,2}[.)])\s+(.+)$")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
@@ -102,3 +107,20 @@ def nearest_cards(
             continue
         cards.append(make_card(str(head.ref), document, proofs.get(head.id, SuccessCounts()), origins.get(head.id, "")))
     return cards
+
+
+def program_cards(names: Iterable[str], task: str) -> list[PolicyCard]:
+    """Return the cards of skills that come with the program, read from its own files, the nearest to a task first.
+
+    They are for a library that does not hold these skills: its rounds compare with them too. A skill that has hardly a
+    word in common with the task has none.
+    """
+    asked = content_terms(task)
+    found = list[tuple[float, PolicyCard]]()
+    for name in names:
+        document = (seed_folder() / "skills" / name / "SKILL.md").read_bytes()
+        card = make_card(f"skill:{name}", document, SuccessCounts(), "comes with Evolvable, and is not in the library")
+        likeness = jaccard(asked, content_terms(card.when))
+        if likeness >= MIN_LIKENESS:
+            found.append((likeness, card))
+    return [card for _, card in sorted(found, key=lambda pair: -pair[0])[:SHOWN]]

@@ -21,7 +21,7 @@ from evolvable_evolve.rounds.diagnosis import (
     diagnose,
     proposal_sign,
 )
-from evolvable_evolve.rounds.policy_cards import PolicyCard, card_index, nearest_cards
+from evolvable_evolve.rounds.policy_cards import SHOWN, PolicyCard, card_index, nearest_cards, program_cards
 from evolvable_evolve.rounds.pool import look_at_trials
 from evolvable_evolve.rounds.round_changes import (
     RoundChange,
@@ -46,6 +46,7 @@ from evolvable_evolve.rounds.round_state import (
 from evolvable_evolve.rounds.traces import RetainedTrace, RetainReason, retain
 from evolvable_store import Actor, Principal
 from evolvable_store.errors import EvolvableError, Refused
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import PoolState
 from evolvable_tools import Caller, Library, agent_episodes, agent_utilities, review, verified_utilities
 from evolvable_tools.llm import ProviderError, Request, WrongAnswer
@@ -295,7 +296,9 @@ class _RoundWork:
         found = find_skill(self._library, who, typed[:1_000], limit=20) if heads else None
         order = {match.ref: match.confidence for match in found.matches} if found else {}
         seeds = {head.id: "comes with Evolvable" for head in heads if head.name in SEEDS}
-        return nearest_cards(self._library, heads, order, {**seeds, **won})
+        cards = nearest_cards(self._library, heads, order, {**seeds, **won})
+        absent = [name for name in SEEDS if not self._library.store.head_or_none(Ref(Kind.SKILL, name, USER_SCOPE))]
+        return [*cards, *program_cards(absent, typed[:1_000])][:SHOWN]
 
     # Changes
 

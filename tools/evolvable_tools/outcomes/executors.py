@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from evolvable_store import Head
 from evolvable_store.storage import MAIN, Execution, ExecutionUse, Outcome, OutcomeSignal
 from evolvable_tools.client_locators import AgentLocator
-from evolvable_tools.delegation import delegate_of
+from evolvable_tools.delegates import delegate_of
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import Moment, SessionEnds, outcome_of
 
@@ -112,16 +112,17 @@ class SessionExecutors:
 
     def __init__(self, library: Library, session: "Session", moment: "Callable[[Span], str]") -> None:
         self._library, self._moment, self._model = library, moment, session.model
-        self._agents = AgentLocator(library, session.project)
+        self._agents = AgentLocator(library, session.project) if session.client != "codex" else None
         self._runs = {run.agent: run for run in session.subagents}
         self._by_call = {run.call_id: run for run in session.subagents if run.call_id}
         self._found: dict[tuple[str, str], tuple[int, int] | None] = {}
         self._running: dict[str, RunningExecutor] = {}
+        self._begun = set[str]()
 
     def of(self, span: "Span") -> RunningExecutor:
         """Return the executor of a span."""
         if span.agent is None:
-            return self._named(MAIN, None, span)
+            return self.main(span)
         run = self._runs.get(span.agent)
         return self._subagent(run.name if run else UNKNOWN, run.prompt if run else "", span)
 
@@ -136,6 +137,27 @@ class SessionExecutors:
         run = self._by_call.get(call.call_id or "")
         name = run.name if run is not None else (call.input or {}).get("subagent_type")
         return self._subagent(name if isinstance(name, str) else "", run.prompt if run is not None else "", call)
+
+    def main(self, here: "Span") -> RunningExecutor:
+        """Return the session itself. here: a span of it, by which its start is dated."""
+        return self._named(MAIN, None, here)
+
+    def forked(self, call: "Span") -> RunningExecutor | None:
+        """Return the executor that a call of a skill started, None where the skill came before the caller itself."""
+        return self.started(call) if call.call_id in self._by_call else None
+
+    def typed_fork(self, span: "Span") -> RunningExecutor | None:
+        """Return the executor of a span, where it is the first one of a skill that runs in a fork and no call started.
+
+        A person started it by typing the skill's name, or its call has no result.
+        """
+        agent = span.agent
+        if agent is None or agent in self._begun:
+            return None
+        self._begun.add(agent)
+        run = self._runs.get(agent)
+        is_fork = run is not None and run.call_id is None and span.origin == "skill" and span.tool is None
+        return self.of(span) if is_fork else None
 
     def delegated(self, agent: int, seen: VersionUse) -> bool:
         """Return whether the version of a skill names this agent as its delegate."""
@@ -167,6 +189,8 @@ class SessionExecutors:
         return self._named(str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here)
 
     def _agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
+        if self._agents is None:
+            return None  # Codex has agents of its own, which no folder of the library holds
         if prompt:
             return self._agents.by_prompt(name, prompt)
         head = self._agents.by_name(name)

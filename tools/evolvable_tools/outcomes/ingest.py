@@ -22,7 +22,7 @@ from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.past_prompts import OpenedSkills, session_scopes, tasks_of_prompts
 from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
 from evolvable_tools.outcomes.task_types import task_type_of
-from evolvable_tools.sessions import SUBAGENT_TOOLS, keys_of, mark_copies
+from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS, keys_of, mark_copies
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
@@ -167,8 +167,10 @@ class _Reading:
             self._opened.read(span, call)
             if span.agent is not None and span.skill is not None and span.origin == "skill" and span.tool is None:
                 self._note_name(span.skill, "preloaded", span)
+            if (forked := self.executors.typed_fork(span)) is not None:
+                self._read_start(span, forked, self.executors.main(span))
             # The call of the skill itself may fail; what it drove comes after it.
-            if span.skill is not None and span.role == "assistant" and span.tool != "Skill":
+            if span.skill is not None and span.role == "assistant" and span.tool != SKILL_TOOL:
                 self._note_name(span.skill, "attributed", span)
             if call is not None:
                 self._read_call(call)
@@ -215,21 +217,26 @@ class _Reading:
         ours = _OURS.search(span.tool or "")
         if ours is not None:
             self._read_ours(call, ours[1])
-        elif span.tool in ("Skill", "skill") and not call.failed:
-            self._note_name(_text(given.get("skill")), "skill", span)
+        elif span.tool in (SKILL_TOOL, "skill") and not call.failed:
+            fork = self.executors.forked(span)
+            self._note_name(_text(given.get("skill")), "skill", span, fork)
+            if fork is not None:
+                self._read_start(span, fork)
         elif span.tool in ("Read", "read_file", "view") and not call.failed:
             self._note_file(_text(given.get("file_path") or given.get("path")), span)
         elif span.tool in SUBAGENT_TOOLS and not call.failed:
-            self._read_start(span)
+            self._read_start(span, self.executors.started(span))
         elif call.commands:
             self._read_command(call)
 
-    def _read_start(self, call: "Span") -> None:
-        """Note the agent that a call started, and each skill loaded before whose work is delegated to that agent."""
-        executor = self.executors.started(call)
+    def _read_start(self, call: "Span", executor: RunningExecutor, by: RunningExecutor | None = None) -> None:
+        """Note the agent that was started, and each skill loaded before whose work is delegated to that agent.
+
+        by: who started it, by default whose span it is.
+        """
         if executor.agent is None:
             return
-        self._note(*executor.agent, "agent", call)
+        self._note(*executor.agent, "agent", call, by)
         for seen in list(self._seen.values()):
             if seen.open and not seen.is_agent and self.executors.delegated(executor.agent[0], seen):
                 self._note(seen.resource, seen.version, "delegated", call, executor)
@@ -274,10 +281,10 @@ class _Reading:
         how = "file" if path and path.casefold() != "skill.md" else "load_skill"
         self._note(use.resource, use.version, how, call.span)
 
-    def _note_name(self, name: str, how: str, here: "Span") -> None:
+    def _note_name(self, name: str, how: str, here: "Span", executor: RunningExecutor | None = None) -> None:
         binding = self._places.by_name(name) if name else None
         if binding is not None:
-            self._note_live(binding.resource, how, here)
+            self._note_live(binding.resource, how, here, executor=executor)
 
     def _note_file(self, path: str, here: "Span", *, ran: bool = False, place: int = 0) -> None:
         if (found := self._places.by_path(path)) is not None:
@@ -285,10 +292,12 @@ class _Reading:
             how = "script" if ran else "read" if inside.casefold() == "skill.md" else "file"
             self._note_live(binding.resource, how, here, place)
 
-    def _note_live(self, resource: int, how: str, here: "Span", place: int = 0) -> None:
+    def _note_live(
+        self, resource: int, how: str, here: "Span", place: int = 0, executor: RunningExecutor | None = None
+    ) -> None:
         version = self._log.version_at(resource, self.moment(here.at))
         if version is not None:
-            self._note(resource, version, how, here, place=place)
+            self._note(resource, version, how, here, executor, place=place)
 
     def _note(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         transcript_files,
     )
     from evolvable_tools.sessions.session import (
+        SKILL_TOOL,
         SUBAGENT_TOOLS,
         UNTRUSTED,
         NoTranscript,
@@ -42,7 +43,8 @@ else:
                 "transcript_files"
             ),
             "session": (
-                "NoTranscript Origin SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED UnreadableMessages"
+                "NoTranscript Origin SKILL_TOOL SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED "
+                "UnreadableMessages"
             ),
             "taint": "command_line",
         },
@@ -52,6 +54,7 @@ __all__ = [
     "ListedSession",
     "NoTranscript",
     "Origin",
+    "SKILL_TOOL",
     "SUBAGENT_TOOLS",
     "Session",
     "SessionPage",

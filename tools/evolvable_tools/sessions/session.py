@@ -28,6 +28,9 @@ class UnreadableMessages(NoTranscript):
 SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent", "task"))
 """The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code, of Copilot CLI."""
 
+SKILL_TOOL = "Skill"
+"""The tool of Claude Code that opens a skill. Where the skill's head says `context: fork`, it starts a subagent."""
+
 
 class Origin(StrEnum):
     """The first source of a piece of text, however it reached its place."""

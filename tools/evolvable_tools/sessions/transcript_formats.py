@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_tools.sessions.session import (
+    SKILL_TOOL,
     SUBAGENT_TOOLS,
     Origin,
     RawPiece,
@@ -153,7 +154,7 @@ class ClaudeCodeFormat(TranscriptFormat):
             elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
                 tool, given = block["name"], as_mapping(block.get("input"))
                 called = self._call(as_text(block.get("id")), tool, given, base)
-                if tool == "Skill":
+                if tool == SKILL_TOOL:
                     called.skill = result_origin(tool, given, None)[1]
                 yield called
             elif str(block.get("type")).endswith("_tool_result"):
@@ -171,7 +172,9 @@ class ClaudeCodeFormat(TranscriptFormat):
         if record.get("isMeta") is True:
             called = self._calls.get(str(record.get("sourceToolUseID")))
             name = (called and result_origin(*called, None)[1]) or skill_name(text)
-            skilful = called is not None and called[0] == "Skill" or text.startswith("Base directory for this skill:")
+            skilful = (
+                called is not None and called[0] == SKILL_TOOL or text.startswith("Base directory for this skill:")
+            )
             origin = Origin.SKILL if skilful else Origin.MEMORY
             yield base.copy(text=text, origin=origin, skill=name if skilful else None)
         elif record.get("isCompactSummary") is True or base.agent is not None:
@@ -182,13 +185,14 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield from split_typed(text, base)
 
     def _learn_started(self, record: Mapping[str, Any]) -> None:
-        """Read from the result of a call which subagent it started."""
+        """Read from the result of a call which subagent it started: by its type, or by a skill that is forked."""
         agent = as_text(as_mapping(record.get("toolUseResult")).get("agentId"))
         for block in _blocks(as_mapping(record.get("message"))) if agent else ():
             call = as_text(block.get("tool_use_id"))
             tool, given = self._calls.get(call or "", ("", {}))
-            if agent and call and tool in SUBAGENT_TOOLS:
-                self.about.learn_subagent(agent, name=as_text(given.get("subagent_type")) or "", call_id=call)
+            if agent and call and tool in (*SUBAGENT_TOOLS, SKILL_TOOL):
+                name = as_text(given.get("subagent_type")) if tool != SKILL_TOOL else None
+                self.about.learn_subagent(agent, name=name or "", call_id=call)
 
     def _block_result(self, block: Mapping[str, Any], base: RawPiece) -> RawPiece:
         call, text = as_text(block.get("tool_use_id")), text_of(block.get("content"))
@@ -338,6 +342,8 @@ class CodexFormat(TranscriptFormat):
         if isinstance(source, dict) and "subagent" in source:
             about.reviewing = source["subagent"] == "review"
             self._agent = "subagent"
+            role = as_text(as_mapping(as_mapping(source["subagent"]).get("thread_spawn")).get("agent_role"))
+            about.learn_subagent(self._agent, name=role or "")
         elif said.get("thread_source") == "subagent":
             self._agent = "subagent"
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from evolvable_tools.verbs.duplicate_hints import DuplicateHints, take_pairs
     from evolvable_tools.verbs.edit import Updated, remove_resource, remove_together, restore_resource, update_resource
+    from evolvable_tools.verbs.fork_proposals import propose_forks
     from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
     from evolvable_tools.verbs.lessons import WaitingLesson, lessons_line, short_line, waiting_lessons
     from evolvable_tools.verbs.load import (
@@ -217,6 +218,7 @@ else:
             ),
             "duplicate_hints": "DuplicateHints take_pairs",
             "edit": "Updated remove_resource remove_together restore_resource update_resource",
+            "fork_proposals": "propose_forks",
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
             "lessons": "WaitingLesson lessons_line short_line waiting_lessons",
             "load": (
@@ -418,6 +420,7 @@ __all__ = [
     "plan_secret",
     "preview",
     "propose",
+    "propose_forks",
     "propose_undo",
     "proposed_lines",
     "proposed_parts",

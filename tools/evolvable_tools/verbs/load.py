@@ -11,7 +11,8 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
 from evolvable_tools.authors import AuthorKind, Authorship, provenance_line, version_authorship
 from evolvable_tools.caller import Caller
-from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_in, delegate_status, find_delegation
+from evolvable_tools.delegates import delegate_in
+from evolvable_tools.delegation import DelegateStatus, Delegation, delegate_status, find_delegation
 from evolvable_tools.file_edits import decode_text
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity

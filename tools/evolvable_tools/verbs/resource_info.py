@@ -12,7 +12,7 @@ from evolvable_store.storage import OPEN
 from evolvable_tools.authority import out_of_force, powers_out, short_ref
 from evolvable_tools.authors import version_authorship
 from evolvable_tools.caller import Caller
-from evolvable_tools.delegation import delegate_author, delegate_of
+from evolvable_tools.delegates import delegate_author, delegate_of
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
 from evolvable_tools.verbs import tool_commands

@@ -14,7 +14,8 @@ from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage import Impression, PooledVersion, SuccessCounts, Tally
 from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships, version_authorship
 from evolvable_tools.caller import Caller
-from evolvable_tools.delegation import delegate_status, parse_delegate
+from evolvable_tools.delegates import parse_delegate
+from evolvable_tools.delegation import delegate_status
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity, verified_utilities
 from evolvable_tools.retrieval import FITS, SearchDependencies, StageReport, Verdict, none_below

@@ -20,7 +20,7 @@ from evolvable_evolve.evolution.ledger import (
     read_records,
     translate_damage,
 )
-from evolvable_evolve.evolution.report import charts, solution_table
+from evolvable_evolve.evolution.report import charts, grade_table, solution_table
 from evolvable_evolve.evolution.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
 from evolvable_evolve.evolution.task import Split
 from evolvable_tools.redaction import Redactor
@@ -52,6 +52,7 @@ def render_text(facts: RunFacts) -> str:
     lines += _change_lines(facts)
     lines += _round_cost_lines(facts)
     lines += solution_table.table_lines(facts.rounds)
+    lines += solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2) if facts.grades else []
     bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
     took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
     lines.append(f"Took {took}.")
@@ -127,6 +128,7 @@ def render_page(facts: RunFacts) -> str:
             _tasks(facts),
             _resources(facts),
             _rounds(facts),
+            _grades(facts),
             _section("bill", "What it took", "", charts.draw_waterfall(facts), _bill_table(facts)),
             _gates_section(facts),
             _provenance(facts),
@@ -277,6 +279,14 @@ def _rounds(facts: RunFacts) -> Node:
     heads, *rows = solution_table.table_cells(facts.rounds)
     said = "The answers as they stand after each round. Tokens, calls, cost and seconds are those of the round alone."
     return _section("rounds", "Rounds of answers", said, _table(heads, rows, "numbers"))
+
+
+def _grades(facts: RunFacts) -> Node:
+    if not facts.grades:
+        return None
+    heads, *rows = grade_table.grade_cells(facts.grades)
+    said = "The means that the judge gave in each dimension of its rubric, 1 to 5."
+    return _section("grades", "Dimensions", said, _table(heads, rows, "numbers"))
 
 
 def _bill_table(facts: RunFacts) -> Node:

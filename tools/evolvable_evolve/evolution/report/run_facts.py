@@ -16,8 +16,9 @@ from evolvable_evolve.evolution.ledger import (
     RunState,
     mean,
 )
+from evolvable_evolve.evolution.report.grade_table import GradeRow, collect_grades
 from evolvable_evolve.evolution.report.round_diagnosis import RoundDiagnosis, collect_diagnosis
-from evolvable_evolve.evolution.report.solution_table import SolutionRow, round_costs, rounds_of_run
+from evolvable_evolve.evolution.report.solution_table import SolutionRow, places_of_run, round_costs, rounds_of_run
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.statistics import paired_interval
 from evolvable_evolve.evolution.task import Split, TrialOutcome
@@ -255,6 +256,7 @@ class RunFacts:
     adoption: dict[str, Any]
     provenance: dict[str, Any]
     rounds: list[SolutionRow] = field(default_factory=list)
+    grades: list[GradeRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     optimizer: str = ""
     diagnosis: list[RoundDiagnosis] = field(default_factory=list)
@@ -309,6 +311,7 @@ def collect_facts(
         optimizer=str(state.settings.get("optimizer", "")) if state.settings.get("purpose") != "measure" else "",
         diagnosis=[_redact_diagnosis(one, clean) for one in collect_diagnosis(folder, state)],
         rounds=rounds,
+        grades=collect_grades(records, *places_of_run(state, finalist)),
     )
 
 

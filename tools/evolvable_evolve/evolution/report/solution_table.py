@@ -80,12 +80,17 @@ def collect_rounds(
     return [row for (arm, split), all_ in groups.items() if told for row in _rows(arms[arm], split, all_)]
 
 
-def rounds_of_run(state: RunState, records: Iterable[LedgerRecord], finalist: str) -> list[SolutionRow]:
-    """Return the rows of a run: its base and its best on validation, and on the sealed test once it has a verdict."""
+def places_of_run(state: RunState, finalist: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return arms and splits of a run: its base and its best on validation, and on the test once it has a verdict."""
     splits = {task: split for task, (split, _) in state.tasks.items() if split == Split.VAL}
     splits |= {task: str(Split.TEST) for task in state.verdict.get("base", {}) if task not in state.tasks}
     arms = {digest: state.candidates[digest].name for digest in (state.base, finalist) if digest in state.candidates}
-    return collect_rounds(records, arms, splits)
+    return arms, splits
+
+
+def rounds_of_run(state: RunState, records: Iterable[LedgerRecord], finalist: str) -> list[SolutionRow]:
+    """Return the rows of a run."""
+    return collect_rounds(records, *places_of_run(state, finalist))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +203,15 @@ def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
 
 def table_lines(rows: Sequence[SolutionRow]) -> list[str]:
     """Return the table as lines of text, none without rows."""
-    if not rows:
-        return []
-    cells = table_cells(rows)
+    return aligned_lines(table_cells(rows), 3) if rows else []
+
+
+def aligned_lines(cells: Sequence[Sequence[str]], names: int) -> list[str]:
+    """Return a table as lines of text. names: columns at the left that hold names, not numbers."""
     widths = [max(len(line[at]) for line in cells) for at in range(len(cells[0]))]
     return [
         "  ".join(
-            cell.ljust(width) if at < 3 else cell.rjust(width)
+            cell.ljust(width) if at < names else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in cells

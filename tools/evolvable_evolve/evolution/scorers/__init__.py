@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         known_samples,
         sample_list,
     )
+    from evolvable_evolve.evolution.scorers.rubrics import dimension_names
 else:
     __getattr__ = late_names(
         __name__,
@@ -40,6 +41,7 @@ else:
                 "samples_digest special_files"
             ),
             "registry": ("TaskSetScorer argument_problem extract_answer known_samples sample_list"),
+            "rubrics": "dimension_names",
         },
     )
 
@@ -54,6 +56,7 @@ __all__ = [
     "argument_problem",
     "check_calibration",
     "command_score",
+    "dimension_names",
     "extract_answer",
     "family_warning",
     "known_samples",

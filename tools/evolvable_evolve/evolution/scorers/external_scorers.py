@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from evolvable_evolve.evolution import executors
 from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, NoAnswer, ProposerModel
+from evolvable_evolve.evolution.scorers import rubrics
 from evolvable_evolve.evolution.task import (
     CodeOutcome,
     JudgeRefused,
@@ -159,9 +160,12 @@ def judge_instructions() -> str:
 
 
 def judge_question(prompt: str, output: str, *, expected: str | None = None, rubric: str = "") -> ModelQuestion:
-    """Return what a judge is asked about one answer."""
-    said = {"task": prompt, "expected": expected, "rubric": rubric, "answer": output}
+    """Return what a judge is asked about one answer. rubric: a text, or the name of one of the program's."""
+    said = {"task": prompt, "expected": expected, "rubric": rubrics.rubric_text(rubric), "answer": output}
     given = {key: value for key, value in said.items() if value}
+    if rubric in rubrics.named_rubrics():
+        schema = rubrics.graded_schema(rubric, JUDGE_SCHEMA)
+        return ModelQuestion(ModelRole.JUDGE, rubrics.graded_instructions(), given, schema, 2_048)
     return ModelQuestion(ModelRole.JUDGE, judge_instructions(), given, JUDGE_SCHEMA, 2_048)
 
 
@@ -310,8 +314,8 @@ def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
 
 
 def rubric_digest(rubric: str) -> str:
-    """Return the name of a rubric: the sha256 of its text."""
-    return hashlib.sha256(rubric.encode("utf-8", "replace")).hexdigest()
+    """Return by what a calibration for a rubric is known: the sha256 of its text."""
+    return hashlib.sha256(rubrics.rubric_text(rubric).encode("utf-8", "replace")).hexdigest()
 
 
 def is_same_family(one: str, other: str) -> bool:
@@ -332,7 +336,8 @@ async def _ask_judge(brain: ProposerModel, rubric: str, task: Task, output: str)
         text = f"The judge gave no score for task {task.id}: {error}"
         raise ScorerError(text, error.hint, error.usage, error.attempts) from None
     try:
-        said = parse_judge_score(answer.value)
+        is_graded = rubric in rubrics.named_rubrics()
+        said = rubrics.graded_score(rubric, answer.value) if is_graded else parse_judge_score(answer.value)
     except ValueError as error:
         text = f"The judge gave no score for task {task.id}: {error}."
         raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None

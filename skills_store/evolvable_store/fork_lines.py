@@ -1,0 +1,60 @@
+"""The two lines in the head of a skill by which Claude Code's Skill tool has an agent do the work.
+
+They belong to a copy and to no version: a checkout adds them, and each read of the copy takes them away again.
+"""
+
+from evolvable_store.frontmatter import find_frontmatter, top_level
+
+_KEYS = ("context", "agent")
+
+
+def forked_agent(data: bytes) -> str:
+    """Return the agent that the Skill tool starts for a main file, '' where it starts none or the client's own one."""
+    values = _values(data)
+    agent = values.get("agent")
+    return agent if values.get("context") == "fork" and isinstance(agent, str) else ""
+
+
+def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
+    """Return a main file with the two lines at the end of its head, or where a copy that lies there has them.
+
+    A file that has one of the keys already, or whose head cannot be read for certain, stays as it is.
+    """
+    place, before = find_frontmatter(data), _values(data)
+    if place is None or not place.closed or not before or any(key in before for key in _KEYS):
+        return data
+    wanted = {**before, "context": "fork", "agent": agent}
+    if _values(lying) == wanted and without_fork(lying, agent) == data:
+        return lying
+    end = b"\r\n" if data[: place.start].endswith(b"\r\n") else b"\n"
+    head = data[: place.end]
+    head = head if head.endswith(b"\n") else head + end
+    changed = head + b"".join(line + end for line in _lines(agent)) + data[place.end :]
+    return changed if _values(changed) == wanted else data
+
+
+def without_fork(data: bytes, agent: str) -> bytes:
+    """Return a main file without the two lines, as far as they are there.
+
+    Where a key has another value, a person wrote it: both lines are the person's then.
+    """
+    place, values = find_frontmatter(data), _values(data)
+    if place is None or values.get("context", "fork") != "fork" or values.get("agent", agent) != agent:
+        return data
+    lines = data[place.start : place.end].splitlines(keepends=True)
+    kept = [line for line in lines if line.rstrip(b"\r\n") not in _lines(agent)]
+    return data[: place.start] + b"".join(kept) + data[place.end :]
+
+
+def _lines(agent: str) -> tuple[bytes, bytes]:
+    return b"context: fork", f"agent: {agent}".encode()
+
+
+def _values(data: bytes) -> dict[str, object]:
+    """Return what a head says at its top level, {} of one that cannot be read for certain."""
+    place = find_frontmatter(data)
+    try:
+        found = top_level(data[place.start : place.end].decode()) if place is not None else None
+    except UnicodeDecodeError:
+        return {}
+    return {entry.key: entry.value for entry in found or ()}

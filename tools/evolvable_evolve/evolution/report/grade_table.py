@@ -1,0 +1,56 @@
+"""What a judge gave in each dimension of a rubric of the program: means by program and split."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from evolvable_evolve.evolution.ledger import LedgerRecord
+from evolvable_evolve.evolution.scorers import dimension_names
+from evolvable_evolve.evolution.task import TrialOutcome
+
+
+@dataclass(frozen=True)
+class GradeRow:
+    """The grades of one program on one split. n: graded answers. means: by dimension, 1 to 5."""
+
+    arm: str
+    split: str
+    n: int
+    means: dict[str, float]
+
+
+def collect_grades(
+    records: Iterable[LedgerRecord], arms: Mapping[str, str], splits: Mapping[str, str]
+) -> list[GradeRow]:
+    """Return a row for each arm and split with graded answers. arms, splits: as of `collect_rounds`."""
+    known = dimension_names()
+    found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    counted: set[str] = set()
+    for record in records:
+        if record["type"] != "trial" or record["trial"]["cached"] or record["trial"]["key"] in counted:
+            continue
+        trial = record["trial"]
+        grades = {name: value for name, value in record.get("metrics", {}).items() if name in known}
+        split = splits.get(trial["task"], "")
+        if grades and split and trial["program"] in arms and TrialOutcome(trial["outcome"]).counts:
+            counted.add(trial["key"])
+            found.setdefault((trial["program"], split), []).append(grades)
+    places = [(arm, split) for arm in arms for split in dict.fromkeys(splits.values())]
+    return [_row(arms[arm], split, found[arm, split]) for arm, split in places if (arm, split) in found]
+
+
+def grade_cells(rows: Sequence[GradeRow]) -> list[list[str]]:
+    """Return the table with its heads as texts."""
+    names = list(dict.fromkeys(name for row in rows for name in row.means))
+    cells = [["program", "split", "n", *(name.replace("_", " ") for name in names), "mean"]]
+    for row in rows:
+        means = [f"{row.means[name]:.2f}" if name in row.means else "-" for name in names]
+        cells.append([row.arm, row.split, str(row.n), *means, f"{fmean(row.means.values()):.2f}"])
+    return cells
+
+
+def _row(arm: str, split: str, grades: Sequence[Mapping[str, float]]) -> GradeRow:
+    names = list(dict.fromkeys(name for one in grades for name in one))
+    return GradeRow(
+        arm, split, len(grades), {name: fmean(one[name] for one in grades if name in one) for name in names}
+    )

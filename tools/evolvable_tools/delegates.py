@@ -1,0 +1,142 @@
+"""Delegates: the agent that a version of a skill names, whether that is in force, and whom a client starts for it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store import (
+    MAX_FILE,
+    MAX_FRONTMATTER,
+    Delegate,
+    Document,
+    Head,
+    forked_agent,
+    main_path,
+    parse_document,
+    read_regular,
+    summarize,
+)
+from evolvable_store.errors import EvolvableError, InvalidRef
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage import Binding
+from evolvable_tools.authority import field_author
+from evolvable_tools.authors import FileAuthor, version_authorship
+from evolvable_tools.caller import JudgedLibrary
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""A name of an agent that stands in an instruction or in a head as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDelegate:
+    """A delegate whose ref can be read. agent: of kind agent."""
+
+    agent: Ref
+    terms: Delegate
+
+
+def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
+    """Return the delegate with its ref; None without one, and where the ref names no agent."""
+    if terms is None:
+        return None
+    try:
+        agent = Ref.parse(terms.agent, Kind.AGENT)
+    except InvalidRef:
+        return None
+    return NamedDelegate(agent, terms) if agent.kind is Kind.AGENT else None
+
+
+def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelegate | None:
+    """Return the delegate that a version of a skill names; None for another kind, and where its file cannot be read."""
+    if head.kind is not Kind.SKILL:
+        return None
+    document = main_document(library, head, version)
+    return parse_delegate(summarize(document).delegate) if document is not None else None
+
+
+def delegate_in(text: str | None) -> NamedDelegate | None:
+    """Return the delegate that the text of a SKILL.md names. Most name none, and are not parsed."""
+    if not text or "delegate" not in text[: 2 * MAX_FRONTMATTER]:
+        return None
+    return parse_delegate(summarize(parse_document(text.encode())).delegate)
+
+
+def delegate_in_force(library: JudgedLibrary, skill: Head, version: int) -> bool:
+    """Return whether the delegate that a version of a skill names may be given work."""
+    return delegate_author(library, skill, version) is None
+
+
+def delegate_author(library: JudgedLibrary, skill: Head, version: int) -> FileAuthor | None:
+    """Return who changed the delegate that a version of a skill names, None where it is in force."""
+    return field_author(library, skill, version, _delegate_field)
+
+
+def _delegate_field(document: Document) -> Delegate | None:
+    return summarize(document).delegate
+
+
+def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], folder: Path) -> str:
+    """Return the name of the agent that Claude Code's Skill tool is to start for a skill, '' for none.
+
+    That is the delegate in force of its newest version, where it lies beside the skills in the wanted version. The tool
+    starts it every time and without the conversation, so a delegate for long tasks, or one that needs the earlier
+    messages, is not started this way. folder: of the skills.
+    """
+    named = delegate_of(library, skill, skill.latest)
+    if named is None or named.terms.when != "always" or named.terms.input != "task":
+        return ""
+    agent, why = visible_agent(library, scopes, named.agent)
+    if agent is None or why or not delegate_in_force(library, skill, skill.latest):
+        return ""
+    document = main_document(library, agent, named.agent.version or agent.latest)
+    name = summarize(document).name if document is not None else ""
+    if not PLAIN_NAME.fullmatch(name) or version_authorship(library, agent, agent.latest).main.why:
+        return ""
+    lying = _versions_beside(library, agent, folder)
+    return name if lying and named.agent.version in (None, *lying) else ""
+
+
+def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
+    """Return the agent that Claude Code's Skill tool starts for the copy of a skill that lies there, '' for none."""
+    folders = library.store.backend.bindings.folders()
+    folder = next((one for one in folders if one.id == binding.folder), None)
+    try:
+        return forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)) if folder else ""
+    except OSError:
+        return ""
+
+
+def _versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[int]:
+    """Return the versions of an agent that lie in the folder of agents beside a folder of skills."""
+    bindings, beside = library.store.backend.bindings, folder.parent / "agents"
+    there = [one for one in bindings.folders() if one.kind is Kind.AGENT and one.path == beside]
+    bound = (one for place in there for one in bindings.of_folder(place).values() if one.resource == agent.id)
+    return {one.version for one in bound if one.version is not None}
+
+
+def visible_agent(library: JudgedLibrary, scopes: Sequence[str], ref: Ref) -> tuple[Head | None, str]:
+    """Return the agent of a ref, and why a caller that sees these scopes cannot have it, '' where it can."""
+    if ref.scope is not None and ref.scope not in scopes:
+        return None, f"it is in the scope {ref.scope}, which is not seen here"
+    head = living(library, ref.at(None), scopes)
+    if head is None:
+        return None, f"there is no {ref.at(None)}"
+    if ref.version is not None and not 1 <= ref.version <= head.latest:
+        return None, f"{head.ref} has no version {ref.version}"
+    return head, ""
+
+
+def living(library: JudgedLibrary, ref: Ref, scopes: Sequence[str]) -> Head | None:
+    """Return the first resource of a name in these scopes, None where there is none or it was removed."""
+    head = library.store.head_or_none(ref, scopes)
+    return head if head is not None and head.version is not None else None
+
+
+def main_document(library: JudgedLibrary, head: Head, version: int) -> Document | None:
+    """Return the main file of a version, None where it cannot be read."""
+    try:
+        path = main_path(head.kind, head.name, library.store.manifest(head, version))
+        return parse_document(library.store.file(head, path, version).data) if path else None
+    except EvolvableError:
+        return None
