@@ -7,7 +7,8 @@ from evolvable_tools.sessions.session import NoTranscript, RawPiece, TranscriptI
 from evolvable_tools.sessions.taint import TABLES
 
 HINT = (
-    "A transcript is a .jsonl file of Claude Code, Codex, Copilot CLI, Qwen Code or Droid, "
+    "A transcript is a file of Claude Code, Codex, Copilot CLI, Qwen Code, Droid, Gemini CLI, Kimi Code, Cline CLI or"
+    " Continue CLI, "
     "or a list of messages with role and content."
 )
 
