@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, skill_text
 
 from evolvable_tools.sessions import Origin, Session, find_transcript, list_sessions, read_session
 
@@ -264,6 +264,17 @@ def test_an_envelope_without_text_is_refused(client: str, tmp_path: Path) -> Non
     evolvable("init", "--yes")
     refused = evolvable("learn", "review", written(tmp_path, client, json.loads(strange)), code=None)
     assert refused.code != 0 and "have no text that can be read" in refused.err
+
+
+def test_init_finds_the_skills_of_each_of_the_four(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    names = [".gemini", ".kimi-code", ".cline", ".continue"]
+    for name in names:
+        evolvable.save(
+            evolvable.user / name / "skills", f"of{name.replace('.', '-')}", skill_text(f"of{name.replace('.', '-')}")
+        )
+    evolvable("init", "--yes")
+    assert len(evolvable("list", "--json").json["resources"]) == len(names)
 
 
 @pytest.mark.process
