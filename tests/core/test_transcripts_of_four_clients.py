@@ -257,6 +257,12 @@ def test_the_session_of_a_subagent_of_gemini_and_of_cline_has_no_words_of_a_pers
         assert session.turns == 0 and "Indent the file." in by_origin(session, Origin.ASSISTANT)
 
 
+def test_a_block_whose_type_is_no_text_stops_no_reading(tmp_path: Path) -> None:
+    course = cline_course()
+    course["messages"].insert(1, {"role": "user", "content": [{"type": {"a": 1}}]})
+    assert read_session(written(tmp_path, "cline", course)).turns == 2
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_envelope_without_text_is_refused(client: str, tmp_path: Path) -> None:
     strange = re.sub('"(content|text|part|toolCalls|toolCallStates)":', '"fragments":', json.dumps(COURSES[client]()))

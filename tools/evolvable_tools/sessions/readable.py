@@ -34,7 +34,7 @@ def _is_empty(message: Mapping[str, Any]) -> bool:
 
 def _is_silent(block: object) -> bool:
     said = as_mapping(block)
-    return block == "" or said.get("text") == "" or said.get("type") in _SILENT_BLOCKS
+    return block == "" or said.get("text") == "" or str(said.get("type")) in _SILENT_BLOCKS
 
 
 def check_readable(about: TranscriptInfo, name: str) -> None:
