@@ -33,7 +33,9 @@ def _home(site: Site, asked: PageRequest) -> PageBody:
     main = [
         h.h1(".skip")["Home"],
         approved_note(site, asked) or operation_note(site, asked),
-        h.div(".home")[_waiting(site), _budget(site), _changed(site, asked), draw_digest(site, asked), _evidence(site)],
+        h.div(".home")[
+            _waiting(site), _budget(site, asked), _changed(site, asked), draw_digest(site, asked), _evidence(site)
+        ],
     ]
     return PageBody("Home", main, "home", of="home")
 
@@ -72,10 +74,10 @@ def _waiting(site: Site) -> Node:
     ]
 
 
-def _budget(site: Site) -> Node:
+def _budget(site: Site, asked: PageRequest) -> Node:
     return h.section(".panel", id="budget-short", data_live=True)[
         h.h2["What clients list by themselves"],
-        listing_budget.draw_short(site),
+        listing_budget.draw_short(site, asked),
         h.p[h.a(href=listing_budget.ADDRESS)["Which skills lose their description"]],
     ]
 

@@ -72,8 +72,8 @@ def draw_budget(site: Site, asked: PageRequest) -> Node:
     ]
 
 
-def draw_short(site: Site) -> Node:
-    """Return how full each list is, in a line; those of Claude Code with a bar."""
+def draw_short(site: Site, asked: PageRequest) -> Node:
+    """Return how full each list is, in a line; those of Claude Code with a bar, and the choice of a collection."""
     lists = _read(site)
     others = site.value(
         "other lists",
@@ -84,10 +84,12 @@ def draw_short(site: Site) -> Node:
         return h.p(".none")["The descriptions are being read; this page shows them by itself."]
     if not lists and not others:
         return h.p[with_code("No client lists skills of the library. `evolvable setup` connects one.")]
+    found = list_collections(site.library) if asked.session.signed is None else []
     return [
         [
             h.p["Claude Code, ", make_visible(one.where.title), ": ", describe_listing(one.listing), "."],
             _bar(one.listing),
+            _choose(asked, one, found) if found else None,
         ]
         for one in lists
     ] + [h.p[make_visible(other.text), "."] for other in others]

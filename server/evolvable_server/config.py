@@ -282,13 +282,15 @@ class Machine:
             self.codex / "sessions",
             self.copilot / "session-state",
             self.data / "opencode",
+            self.kimi / "sessions",
             *own_transcripts(self.user),
         )
 
 
 def own_transcripts(user: Path) -> tuple[Path, ...]:
-    """Return the folders of transcripts that no variable moves: those of Qwen Code and Droid."""
-    return user / ".qwen/projects", user / ".factory/sessions"
+    """Return the folders of transcripts that no variable moves: of Qwen, Droid, Gemini, Cline and Continue."""
+    names = (".qwen/projects", ".factory/sessions", ".gemini/tmp", ".cline/data/sessions", ".continue/sessions")
+    return tuple(user / name for name in names)
 
 
 _PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")

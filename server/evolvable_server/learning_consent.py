@@ -72,7 +72,8 @@ def transcript_places(config: Config) -> TranscriptPlaces:
         named = config.person.clients
         user = account
         claude, codex = (named.get(client) or account / f".{client}" for client in ("claude", "codex"))
-    others = (user / ".copilot/session-state", user / ".local/share/opencode", *own_transcripts(user))
+    movable = (user / ".copilot/session-state", user / ".local/share/opencode", user / ".kimi-code/sessions")
+    others = (*movable, *own_transcripts(user))
     return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *others))
 
 

@@ -187,6 +187,8 @@ def test_a_collection_that_is_made_and_used_on_the_page_decides_the_clients_list
         assert new.count(" checked") == 5 and 'value="skill:long-6"' in new
         stored = page.post("/do/collection-add", name="work", skill=["skill:long-5", "skill:long-6"])
         assert (stored.status, stored.location) == (303, "/library?view=budget")
+        poll(lambda: "List alone the collection" in page.get("/").text, "the choice on Home")
+        assert '<option value="work"' in page.get("/").text
         page.post("/do/collection-use", name="work", settings=str(settings))
         hidden = json.loads(settings.read_text(encoding="utf-8"))["skillOverrides"]
         assert hidden.keys() == {f"long-{number}" for number in range(5)}

@@ -83,6 +83,7 @@ def test_every_form_that_changes_something_is_sent_by_its_one_button_and_never_b
         f"/trust?folder={tmp_path / '.claude/skills'}",
         "/library?view=budget",
         "/library?view=budget&collection=%2B",
+        "/",
     ):
         answer = page.get(address)
         answer = page.get(answer.location) if answer.status == 303 else answer

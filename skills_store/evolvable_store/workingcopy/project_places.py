@@ -16,7 +16,7 @@ from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 
 CLIENT_FOLDERS = (
     *(".claude", ".agents", ".codex", ".cursor", ".copilot", ".github", ".qwen", ".factory"),
-    *(".opencode", ".gemini", ".kimi-code", ".cline"),
+    *(".opencode", ".gemini", ".kimi-code", ".cline", ".continue"),
 )
 """The folders that clients have in a project or at home, each with a folder of skills in it."""
 

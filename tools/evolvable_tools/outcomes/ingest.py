@@ -61,7 +61,7 @@ def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
 
 _USE = re.compile(r"\buse-[0-9a-f]{12}\b")
 _SEARCH = re.compile(r"\bsearch-[0-9a-f]{12}\b")
-_OURS = re.compile(r"(?:^|__|\.|\bevolvable[-_])(load_skill|find_skill)$")
+_OURS = re.compile(r"(?:^|__|\.|\b(?:mcp_)?evolvable[-_])(load_skill|find_skill)$")
 
 
 @dataclass(frozen=True, slots=True)

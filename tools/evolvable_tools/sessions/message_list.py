@@ -60,7 +60,11 @@ class MessageListFormat(TranscriptFormat):
             elif claimed is not Origin.USER:
                 yield base.copy(origin=claimed, text=text_of(block))
             else:
-                yield from split_typed(text_of(block), base)
+                yield from self._typed(text_of(block), base)
+
+    def _typed(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
+        """Yield the parts of a text in a person's name."""
+        yield from split_typed(text, base)
 
     def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
         failed = said.get("is_error") is True

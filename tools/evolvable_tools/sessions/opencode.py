@@ -5,7 +5,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from evolvable_tools.sessions.session import (
     TranscriptNotRead,
     as_mapping,
     as_text,
+    moment_of,
     parse_json,
 )
 from evolvable_tools.sessions.taint import TABLES
@@ -27,8 +27,6 @@ DATABASE = "opencode.db"
 
 LIMITS = ReadLimits(rows=100_000, bytes=128 * 1024 * 1024, seconds=10.0)
 """What the read of one session may cost."""
-
-_YEAR_9999 = 253_370_764_800_000
 
 MAX_LISTED = 1_000
 """Sessions of one database that are listed, those that changed last."""
@@ -131,7 +129,7 @@ class OpenCodeFormat(TranscriptFormat):
         agent, kind = as_text(record.get("agent")), part.get("type")
         if kind not in _TYPES:
             return
-        base = RawPiece("system", Origin.MEMORY, "", _moment(record.get("at")), agent=agent)
+        base = RawPiece("system", Origin.MEMORY, "", moment_of(record.get("at")), agent=agent)
         self._learn({"session_id": record.get("session"), "cwd": record.get("cwd")}, base)
         if kind == "tool":
             yield from self._tool(part, base)
@@ -179,10 +177,3 @@ def _as_typed(text: str) -> str:
     """Return a prompt as the person wrote it: `opencode run` puts one with blanks into quotation marks."""
     quoted = _WORD_OF_A_SHELL.match(text)
     return quoted[1].replace('\\"', '"') + text[quoted.end() :] if quoted else text
-
-
-def _moment(milliseconds: object) -> datetime | None:
-    """Return the moment so many milliseconds after 1970, None for what is none."""
-    if type(milliseconds) is not int or not 0 <= milliseconds < _YEAR_9999:
-        return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -22,9 +22,8 @@ from evolvable_store.errors import InvalidArgument, may_pass
 from evolvable_store.storage import IngestedSession
 from evolvable_tools.redaction import Redactor, StreamRedactor
 from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
-from evolvable_tools.sessions.copilot_format import CopilotFormat, is_copilot
-from evolvable_tools.sessions.droid_format import DroidFormat, is_droid
 from evolvable_tools.sessions.json_lines import read_records
+from evolvable_tools.sessions.kimi_format import is_subagent_file, session_name
 from evolvable_tools.sessions.message_list import MessageListFormat
 from evolvable_tools.sessions.opencode import (
     OpenCodeFormat,
@@ -33,8 +32,8 @@ from evolvable_tools.sessions.opencode import (
     stored_sessions,
     stored_state,
 )
-from evolvable_tools.sessions.qwen_format import QwenFormat, is_qwen
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
+from evolvable_tools.sessions.readers import reader_of
 from evolvable_tools.sessions.session import (
     NoTranscript,
     RawPiece,
@@ -47,14 +46,9 @@ from evolvable_tools.sessions.session import (
     as_text,
     parse_json,
 )
+from evolvable_tools.sessions.session_documents import is_document_name, read_document
 from evolvable_tools.sessions.taint import TABLES, QuoteTracker
-from evolvable_tools.sessions.transcript_formats import (
-    CLAUDE_CODE_TYPES,
-    CODEX_TYPES,
-    ClaudeCodeFormat,
-    CodexFormat,
-    TranscriptFormat,
-)
+from evolvable_tools.sessions.transcript_formats import TranscriptFormat
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 READ = 4_000
@@ -100,7 +94,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     digest = hashlib.sha256()
     if isinstance(source, Path | str):
         path = Path(source)
-        name, stem = ascii(path.name), path.stem
+        name, stem = ascii(path.name), _stem(path)
         reader, pieces = _opened(path, digest)
         pieces = _with_subagents(path, pieces, digest, reader)
     else:
@@ -125,7 +119,7 @@ def outline(path: Path) -> Outline:
         if not first and piece.role == "user":
             first = piece.text[:READ]
     check_readable(reader.about, ascii(path.name))
-    about, identity = reader.about, _named(reader.about, path.stem)
+    about, identity = reader.about, _named(reader.about, _stem(path))
     reviewing = about.reviewing or is_reviewing(first, about.project)
     return Outline(about.client, identity, about.project, about.started, digest.hexdigest(), reviewing, tuple(typed))
 
@@ -139,45 +133,24 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiec
         opencode = OpenCodeFormat()
         return opencode, _read(opencode, read_opencode(*named, digest))
     try:
+        document = read_document(path, digest) if path.suffix == ".json" else None
+        if document is not None:
+            return document[0], _read(*document)
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name is no path"
         kind, hint = (TranscriptNotRead, "Try again.") if may_pass(error) else (NoTranscript, HINT)
         raise kind(f"{ascii(path.name)} cannot be read: {why}.", hint) from None
-    reader = _reader_of(first)
+    reader = reader_of(first)
     return reader, _read(reader, chain(first, lines))
-
-
-def _reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
-    codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
-    of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
-    claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
-    qwen, droid = sum(map(is_qwen, first)), sum(map(is_droid, first))
-    if sum(map(is_copilot, first)) > max(codex, claude, qwen, droid):
-        return CopilotFormat()
-    if codex > max(claude, qwen, droid):
-        return CodexFormat()
-    if droid > claude:
-        return DroidFormat()
-    if qwen * 2 > claude:
-        return QwenFormat(_agent_of(first))
-    return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()
-
-
-def _agent_of(first: list[dict[str, Any]]) -> str | None:
-    """Return the subagent of a file that is one's own: every line of the conversation in it says so."""
-    said = [record for record in first if record.get("type") in ("user", "assistant")]
-    if said and all(record.get("isSidechain") is True for record in said):
-        return str(said[0].get("agentId") or "sidechain")[:80]
-    return None
 
 
 def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
     """Yield the pieces of lines, each line once: clients write earlier ones again when they compact or resume."""
     about, seen = reader.about, set[str]()
     last: RawPiece | None = None
-    for record in lines:
+    for record in reader.whole(lines):
         row = reader.row_of(record)
         if row is not None and row in seen:
             continue
@@ -228,11 +201,9 @@ def _with_subagents(
 
 
 def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[tuple[str, list[RawPiece]]]:
-    folder, about = session.subagent_folder(path), session.about
-    if folder is None or not folder.is_dir():
-        return
-    for file in sorted(folder.rglob("agent-*.jsonl")):
-        reader = type(session)(file.stem.removeprefix("agent-")[:80])
+    about = session.about
+    for agent, file in session.subagent_files(path):
+        reader = type(session)(agent)
         try:
             pieces = list(_read(reader, read_records(file, digest)))
         except OSError as error:
@@ -335,6 +306,11 @@ def _name(value: str | None) -> str | None:
     if not value or (len(value) <= 200 and _NAMES.issuperset(value)):
         return value
     return "".join(char for char in value[:200] if char in _NAMES)
+
+
+def _stem(path: Path) -> str:
+    """Return what a file says of its session by its name, or by its folder."""
+    return session_name(path) or path.stem
 
 
 def _named(about: TranscriptInfo, otherwise: str) -> str:
@@ -451,9 +427,10 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
         for folder, below, names in os.walk(place):
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
             below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
-            for path in (Path(folder, name) for name in names if name.endswith(".jsonl")):
+            named = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
+            for path in (Path(folder, name) for name in named):
                 with suppress(OSError):
-                    if not path.name.startswith("agent-"):
+                    if not path.name.startswith("agent-") and not is_subagent_file(path):
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
     return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
 
@@ -466,9 +443,15 @@ def find_transcript(places: Iterable[Path], session: str) -> Path | None:
     if not _ID.fullmatch(session):
         return None
     found = (path for _, path in transcript_files(places))
-    return next((path for path in found if path.stem.endswith(session) or path.parent.name == session), None)
+    return next((path for path in found if _is_of(path, session)), None)
+
+
+def _is_of(path: Path, session: str) -> bool:
+    """Return whether a file is named after a session; Gemini CLI has the first 8 characters of the id in the name."""
+    begun = path.name.startswith("session-") and len(session) >= 36 and path.stem.endswith(f"-{session[:8]}")
+    return begun or path.stem.endswith(session) or session in (path.parent.name, session_name(path))
 
 
 def is_transcript_path(path: Path) -> bool:
     """Return whether a path names a file as clients write transcripts, or a session in the database of OpenCode."""
-    return path.suffix == ".jsonl" or split_database_path(path) is not None
+    return path.suffix in (".json", ".jsonl") or split_database_path(path) is not None

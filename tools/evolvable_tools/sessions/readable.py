@@ -7,7 +7,8 @@ from evolvable_tools.sessions.session import NoTranscript, RawPiece, TranscriptI
 from evolvable_tools.sessions.taint import TABLES
 
 HINT = (
-    "A transcript is a .jsonl file of Claude Code, Codex, Copilot CLI, Qwen Code or Droid, "
+    "A transcript is a file of Claude Code, Codex, Copilot CLI, Qwen Code, Droid, Gemini CLI, Kimi Code, Cline CLI or"
+    " Continue CLI, "
     "or a list of messages with role and content."
 )
 
@@ -33,7 +34,7 @@ def _is_empty(message: Mapping[str, Any]) -> bool:
 
 def _is_silent(block: object) -> bool:
     said = as_mapping(block)
-    return block == "" or said.get("text") == "" or said.get("type") in _SILENT_BLOCKS
+    return block == "" or said.get("text") == "" or str(said.get("type")) in _SILENT_BLOCKS
 
 
 def check_readable(about: TranscriptInfo, name: str) -> None:

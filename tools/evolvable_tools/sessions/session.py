@@ -115,7 +115,7 @@ class SubagentRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeading:
-    """What a session is, without its texts. client: claude-code, codex, copilot, qwen, droid or messages.
+    """What a session is, without its texts. client: such as claude-code or codex, messages for a list of messages.
 
     project: the folder that it worked in.
 
@@ -242,6 +242,16 @@ def parse_moment(value: object) -> datetime | None:
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+_YEAR_9999 = 253_370_764_800_000
+
+
+def moment_of(milliseconds: object) -> datetime | None:
+    """Return the moment so many milliseconds after 1970, None for what is none."""
+    if type(milliseconds) is not int or not 0 <= milliseconds < _YEAR_9999:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def parse_json(text: str) -> Any:

@@ -18,7 +18,9 @@ TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("orig
 
 _TOOLS = {group: frozenset(names.split()) for group, names in TABLES["tools"].items()}
 COMMANDS, CONTINUES = _TOOLS["commands"], _TOOLS["continues"]
-_OURS = re.compile(r"^(?:mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)|evolvable___|evolvable-)(\w+)$")
+_OURS = re.compile(
+    r"^(?:mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)|evolvable_{2,3}|mcp_evolvable_|evolvable-)(\w+)$"
+)
 _OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
 # Library texts, review requests and proposals: the library's own words prove nothing.
 _PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "dir_path")

@@ -69,6 +69,16 @@ class TranscriptFormat:
         """Return the folder with the files of the subagents of a session, None where the client keeps none so."""
         return None
 
+    def subagent_files(self, path: Path) -> Iterator[tuple[str, Path]]:
+        """Yield (subagent, file) for the files of the subagents of a session."""
+        folder = self.subagent_folder(path)
+        for file in sorted(folder.rglob("agent-*.jsonl")) if folder is not None and folder.is_dir() else ():
+            yield file.stem.removeprefix("agent-")[:80], file
+
+    def whole(self, lines: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+        """Return the lines to read, where the client may write a message in several."""
+        return lines
+
     def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
         """Read what a line says of the session. session: the key of its id."""
         about = self.about
