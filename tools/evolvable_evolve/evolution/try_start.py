@@ -77,9 +77,9 @@ def plan_try(
     arms, _ = _load_arms(library, caller, refs)
     for ref, program in zip(refs, arms, strict=True):
         if listed.tasks:
-            listed = listed.without(find_taught(library, listed, [ref], program))
+            listed = listed.without(find_taught(library, listed.taskset, [ref], program))
         if listed.tasks:
-            listed = listed.without(find_exposed(listed, program))
+            listed = listed.without(find_exposed(listed.taskset, program))
     tasks = listed.tasks
     if len(tasks) < MIN_TASKS:
         raise _too_few(tasks, listed)

@@ -6,7 +6,7 @@ from typing import Any
 
 from evolvable_evolve.evolution import (
     TaskSet,
-    alpha_of_look,
+    describe_look,
     find_run,
     load_run_state,
     load_taskset,
@@ -117,10 +117,7 @@ class RunStartGate(ConfirmationGate):
             look = None
         if look is None:
             return "Opening the test makes each later promotion on its tasks harder."
-        return (
-            f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
-            f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
-        )
+        return describe_look(look)
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
         folder = find_run(self._config.home, arguments.get("run"))
@@ -160,7 +157,7 @@ class MeasurementGate(RunStartGate):
 
     key = "measure"
     unconfirmed = (
-        "a measurement executes commands, may spend money and opens the sealed test: a person starts it. Nothing was"
+        "a measurement executes commands, may spend money and may open the sealed test: a person starts it. Nothing was"
         " started."
     )
 
@@ -181,8 +178,11 @@ class MeasurementGate(RunStartGate):
         lines += [f"The tasks are done by {self._named('executors', one)}" for one in executors]
         taskset = self._taskset(arguments.get("task_set"))
         lines += self._judge_lines(taskset, settings)
-        lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test.")
-        lines.append(self._look_cost(taskset))
+        rights = f"It runs in {self._config.home} with your rights"
+        if arguments.get("open_test"):
+            lines += [f"{rights}, and opens the sealed test.", self._look_cost(taskset)]
+        else:
+            lines.append(f"{rights}, on train and validation. The sealed test stays closed.")
         spends = _spends(given_values(arguments) | _limits(settings))
         return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
 

@@ -198,15 +198,19 @@ class EvolveTools:
         program: Annotated[list[str] | None, Field(description="refs that are measured, e.g. [skill:pdf]")] = None,
         source: Annotated[str | None, Field(description="or a run, whose finalist is measured")] = None,
         against: Annotated[str, Field(description="none (default), a ref, REF@VERSION, or a run")] = "none",
+        open_test: Annotated[
+            bool, Field(description="open the sealed test, in stages; default: it stays closed")
+        ] = False,
         max_cost: Amount = None,
         max_tokens: Amount = None,
         max_calls: Amount = None,
         settings: Annotated[dict[str, Any] | None, Field(description="more settings by name")] = None,
     ) -> StartedMeasurement:
-        """Measure whether resources help, and for which model. Nothing is searched or changed; the sealed test is
-        opened once. Limits are for each executor. The person at the client is asked first. Returns at once:
-        evolve_status shows each run, evolve_report the joint result."""
+        """Measure whether resources help, and for which model. Nothing is searched or changed. Tasks of train
+        and validation are asked; open_test opens the sealed test once. Limits are for each executor. The person at the
+        client is asked first. Returns at once: evolve_status shows each run, evolve_report the joint result."""
         options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        options["open_test"] = open_test
         tasks, refs, who = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
         self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
         means, specs = self._executors(executors)
