@@ -1,8 +1,12 @@
 """The questions before a run starts, measures or is adopted: what a person sees, with what it runs and may spend."""
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+import mcp_types as types
+from mcp.server.mcpserver import Context
 
 from evolvable_evolve.evolution import (
     TaskSet,
@@ -14,7 +18,8 @@ from evolvable_evolve.evolution import (
     preview_adoption,
 )
 from evolvable_server import Config, named_commands
-from evolvable_server.mcp import ConfirmationGate, cut_line
+from evolvable_server.mcp import ConfirmationGate, cut_line, has_answer, may_ask
+from evolvable_server.mcp.call import Call, name_of
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
@@ -187,11 +192,28 @@ class MeasurementGate(RunStartGate):
         return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
 
 
+waits_for_person: ContextVar[bool] = ContextVar("waits_for_person", default=False)
+"""Whether the running call makes a run that only a person may begin."""
+
+
 class TryGate(RunStartGate):
     """Asks a person before a trial of a skill begins."""
 
     key = "try"
     unconfirmed = "a trial executes commands and may spend money: a person starts it. Nothing was started."
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """As `ConfirmationGate.call`; where no person can be asked the trial is made and waits for one."""
+        unasked = not has_answer(context) and not may_ask(context) and not self.locked
+        if not unasked or name_of(context.request_context.request) is not None:
+            return await super().call(tool, arguments, context, call)
+        token = waits_for_person.set(True)
+        try:
+            return await call(tool, arguments, context)
+        finally:
+            waits_for_person.reset(token)
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call begins a trial of a skill."""
