@@ -10,6 +10,7 @@ from evolve_runs import program, running, scripted, task
 
 from evolvable_evolve.evolution.deploy import adopt, preview_adoption
 from evolvable_evolve.evolution.driver import drive_run
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
 from evolvable_evolve.evolution.ledger.run_directory import find_run
 from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 from evolvable_evolve.evolution.loop import run_phases
@@ -21,7 +22,7 @@ from evolvable_evolve.evolution.start import start_run
 from evolvable_evolve.evolution.statistics.narrow_claim import narrow_sizes, permutation_p_value, permutation_result
 from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left, power_band
 from evolvable_evolve.evolution.statistics.staged_test import stratified_permutation_p_value
-from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.task import Rollout, Split, TrialOutcome
 from evolvable_evolve.evolution.tasks.holdout import look_at
 from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.tasks.reader import read_taskset
@@ -116,6 +117,35 @@ def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_p
     answer = verdict_line(state, ())
     assert answer.startswith(f"forms {words[verdict]}"), answer
     assert ("Worse in validation: " in answer) == (verdict == "HARMFUL")
+
+
+class Flaky(SimulatedExecutor):
+    """Loses the first trial of every third test task, whatever the program, as a network does."""
+
+    def __init__(self, tasks, **more) -> None:
+        super().__init__(tasks, **more)
+        self.again: list[str] = []
+
+    async def run(self, task, program, repeat, workspace):
+        if task.id.startswith("test-") and int(task.id[-3:]) % 3 == 0:
+            if repeat == 0:
+                return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="no network")
+            self.again.append(program.digest)
+        return await super().run(task, program, repeat, workspace)
+
+
+def test_what_both_arms_miss_is_run_again_at_the_end_of_a_stage_and_then_counts(tmp_path):
+    sizes = {Split.TRAIN: 2, Split.VAL: 6, Split.TEST: 24}
+    splits = {split: [task(split, n, "needs:iso") for n in range(size)] for split, size in sizes.items()}
+    settings = RunSettings("environment:made-up", iterations=0, purpose="measure", test_repeats=1)
+    executor = Flaky([one for its in splits.values() for one in its])
+    with running(tmp_path / "run", program(), scripted([("x", [])]), splits, settings, executor) as run:
+        run.merged = [("skill:forms", program("rule: iso"))]
+        asyncio.run(run_phases(run))
+        verdict = run.state.verdict
+
+    assert verdict["verdict"] == "PROMOTE" and verdict["missing"]["base"] == verdict["missing"]["finalist"] == 0
+    assert len(set(executor.again)) == 2 and executor.again.count(program().digest) * 2 == len(executor.again) > 0
 
 
 @pytest.mark.process
