@@ -41,11 +41,18 @@ MARKS = {
     "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
     "COPILOT_AGENT_SESSION_ID": "copilot",
     "COPILOT_CLI": "copilot",
+    "OPENCODE": "opencode",
+    "OPENCODE_PID": "opencode",
+    "QWEN_CODE": "qwen",
+    "QWEN_CODE_PROMPT_ID": "qwen",
+    "QWEN_CODE_SESSION_ID": "qwen",
+    "FACTORY_EXEC_TARGET_AUTONOMY": "droid",
+    "FACTORY_UPSTREAM_CLIENT_TYPE": "droid",
 }
 """Variables that the real clients set in the shells of their agents, and the client that each belongs to.
 
 Each was seen there; tests/data/client_shells says in which. Settings that people export themselves, such as
-CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
+CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks, nor is a name that no client owns, such as OpenCode's AGENT.
 """
 
 

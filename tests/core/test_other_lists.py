@@ -64,10 +64,37 @@ def test_what_is_cut_is_said_in_status_and_in_the_list_of_collections(client: st
     assert {"codex": "shortened to", "copilot": "listed by their name alone"}[client] in line("status").out
 
 
-def test_an_agent_decides_nothing_and_settings_that_cannot_be_edited_stay(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_edited_stay(tmp_path: Path) -> None:
     line = machine_with(tmp_path, "codex", ["csv", "pdf"])
     path = line.user / SETTINGS["codex"]
     path.write_text("skills = { config = [] }\n", encoding="utf-8")
     line("collection", "add", "work", "pdf")
     assert "is broken" in line("collection", "use", "work", "--client", "codex", code=1).err
     assert path.read_text("utf-8") == "skills = { config = [] }\n"
+
+
+@pytest.mark.parametrize("client", FOLDERS)
+def test_an_agents_shell_is_refused_to_decide_what_a_client_lists(
+    client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CODEX_HOME", "COPILOT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    line = machine_with(tmp_path, client, ["csv", "pdf"])
+    path = line.user / SETTINGS[client]
+    path.write_text(BEFORE[client], encoding="utf-8")
+    line("collection", "add", "work", "pdf")
+
+    def refused(*arguments: str) -> None:
+        before = path.read_bytes()
+        for marks in ({"OPENCODE": "1"}, {"QWEN_CODE": "1"}, {"FACTORY_UPSTREAM_CLIENT_TYPE": "cli"}):
+            ran = line("collection", *arguments, "--client", client, code=None, **marks)
+            assert ran.code and "Only a person" in ran.err
+        line.person = False
+        assert line("collection", *arguments, "--client", client, code=None).code
+        line.person = True
+        assert path.read_bytes() == before
+
+    refused("use", "work")
+    refused("use", "work", "--dry-run")
+    line("collection", "use", "work", "--client", client)
+    refused("stop")

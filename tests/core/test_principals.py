@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
+from evolvable_server.clients.attendance import SHELL_MARKS
 from evolvable_server.config import MARKS, cli_identity, read_config
 from evolvable_server.person_config import config_path, read_person_config
 from evolvable_store.errors import InvalidArgument, Refused
@@ -65,7 +66,17 @@ def test_every_mark_was_seen_in_a_real_clients_shell_and_every_such_shell_is_kno
     assert all(name in seen[client] for name, client in MARKS.items())
 
 
-@pytest.mark.parametrize("name", ["CLAUDE_CODE_USE_BEDROCK", "CODEX_HOME", "TERM_PROGRAM"])
+@pytest.mark.parametrize("client", ["opencode", "qwen", "droid"])
+def test_what_a_client_gives_its_servers_too_is_no_sign_of_an_agents_shell_and_every_other_mark_is(client: str) -> None:
+    for path in sorted(SHELLS.glob(f"{client}_*.json")):
+        shell = json.loads(path.read_text(encoding="utf-8"))
+        marks = {name for name in shell["environment"] if name in MARKS}
+        assert marks & set(SHELL_MARKS) == marks - set(shell["servers"]), path
+
+
+@pytest.mark.parametrize(
+    "name", ["CLAUDE_CODE_USE_BEDROCK", "CODEX_HOME", "TERM_PROGRAM", "AGENT", "OPENCODE_CONFIG", "FACTORY_API_KEY"]
+)
 def test_settings_that_people_export_are_no_marks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVOLVABLE_TEST_TERMINAL", "1")
     assert cli_identity({name: "1"}).principal is Principal.PERSON

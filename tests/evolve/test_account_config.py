@@ -171,7 +171,7 @@ def test_a_trial_with_a_second_file_writes_nothing_into_the_accounts(evolvable: 
     assert [one["name"] for one in named["commands"]] == ["postage"] and named["path"] == str(second)
     assert evolvable("model", "list", "--json", **trial).json["roles"] == {"judge": ["fast"]}
     assert evolvable("trust", "--list", "--json", **trial).json["folders"] == [str(skills)]
-    told = evolvable("doctor", code=None, **trial).out
+    told = evolvable("doctor", "--verbose", code=None, **trial).out
     assert f"postage ({second})" in " ".join(told.split())
     evolvable("approvals", "lock", stdin="open sesame 1\nopen sesame 1\n", **trial)
     assert (
@@ -307,7 +307,7 @@ def test_a_second_file_in_a_work_tree_names_nothing(evolvable: CommandLine) -> N
     trial["EVOLVABLE_HOME"] = str(evolvable.root / "trial-library")
     assert not evolvable("executor", "list", "--json", **trial).json["commands"]
     assert "work tree" in evolvable("executor", "add", "more", "--", "true", code=1, **trial).err
-    assert "work tree" in evolvable("doctor", code=None, **trial).out
+    assert "work tree" in evolvable("doctor", "--verbose", code=None, **trial).out
 
 
 @posix
@@ -352,7 +352,7 @@ def test_an_agents_shell_that_names_a_second_file_approves_and_names_nothing(
     for command in AGENT:
         evolvable(*command(evolvable), code=None, **agent)
     assert (account_text(evolvable), second.read_text()) == before
-    told = " ".join(evolvable("doctor", code=None, **agent).out.split())
+    told = " ".join(evolvable("doctor", "--verbose", code=None, **agent).out.split())
     assert "is a library of this account" in told and "remote_keys" in told and "guarded (default)" in told
 
 

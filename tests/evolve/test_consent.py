@@ -268,7 +268,8 @@ def test_what_a_repository_sets_loosens_nothing_and_doctor_says_so(evolvable: Co
     assert not [name for name in handed if name in HOSTILE and "EVOLVABLE" not in name]
     ignored = {one.name: one.ignored for one in effective_settings(config, {**HOSTILE, **home}) if one.ignored}
     assert set(ignored) == {"approve", "review policy", "review budget", "model addresses"}
-    told = evolvable("doctor", code=None, **HOSTILE).out
+    assert "EVOLVABLE_APPROVE=off would loosen" in evolvable("doctor", code=None, **HOSTILE).out
+    told = evolvable("doctor", "--verbose", code=None, **HOSTILE).out
     assert "EVOLVABLE_APPROVE=off would loosen" in told and "guarded (default)" in told
 
 

@@ -75,7 +75,8 @@ def test_its_client_has_a_folder_of_skills_that_checkout_writes(installed, tmp_p
     other = evolvable.on_terminal("checkout", "exampel")
 
     assert (evolvable.user / ".example/skills/csv/SKILL.md").is_file(), written
-    assert "Name claude-code, codex, example, or a folder" in " ".join(other.split())
+    said = " ".join(other.split())
+    assert "Name claude-code, " in said and ", example, " in said and "or a folder" in said
 
 
 def test_its_scorer_scores_the_known_answers_of_a_task(installed, tmp_path):

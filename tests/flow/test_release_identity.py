@@ -45,6 +45,10 @@ NAMES_ITS_RULE = {"tests/flow/test_release_identity.py", "release/identity.py", 
 """The rule itself, and what makes the texts of the day after."""
 
 
+OTHERS = {".git", ".venv", "node_modules", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache", "build"}
+"""Folders that tools leave in a copy of the project without git."""
+
+
 def shown_files() -> list[Path]:
     """What people and programs read: all that git has, but for the tests, measured texts of others, and the lock."""
     listed = subprocess.run(
@@ -54,7 +58,7 @@ def shown_files() -> list[Path]:
     names = [name for name in listed if name] or [
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*")
-        if path.is_file() and not {".git", ".venv", "node_modules"} & set(path.relative_to(ROOT).parts)
+        if path.is_file() and not OTHERS & set(path.relative_to(ROOT).parts)
     ]
     left_out = ("tests/", "benchmarks/scan/", "benchmarks/secret_rules/", "benchmarks/lookup/", "docs/images/")
     return [

@@ -150,7 +150,7 @@ def index_name(file: Path = IDENTITY) -> str | None:
 def _installer() -> tuple[str, ...]:
     """Return the installer of this environment: its own pip, else uv, which makes environments without one."""
     if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade")
+        return (sys.executable, "-P", "-m", "pip", "install", "--quiet", "--upgrade")
     if uv := shutil.which("uv"):
         return (uv, "pip", "install", "--quiet", "--upgrade", "--python", sys.executable)
     raise UpgradeRefused(

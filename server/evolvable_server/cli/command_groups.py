@@ -41,7 +41,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "client_commands": ("connect", "disconnect"),
     "command_line": ("serve",),
     "help_commands": ("help", "completion"),
-    "doctor": ("doctor",),
+    "doctor_command": ("doctor",),
     "scan_command": ("scan",),
     "lifecycle_commands": ("recover", "uninstall"),
     "upgrade_command": ("upgrade",),

@@ -26,9 +26,15 @@ EVENTS = frozenset({"Elicitation", "ElicitationResult"})
 SHELL_MARKS = (
     "CLAUDE_CODE_CHILD_SESSION",
     "COPILOT_CLI",
+    "QWEN_CODE",
+    "QWEN_CODE_PROMPT_ID",
+    "FACTORY_EXEC_TARGET_AUTONOMY",
     *(name for name, client in MARKS.items() if client == "codex"),
 )
-"""What the clients set in their agents' shells and not in the environment of a server that they start themselves."""
+"""What the clients set in their agents' shells and not in the environment of a server that they start themselves.
+
+OpenCode, and Droid on a terminal, set nothing of their own in a shell that their servers do not get too.
+"""
 
 MAX_BYTES = 1_000_000
 """Of a file of settings that is read for hooks; a longer one counts as if it had one."""

@@ -58,7 +58,12 @@ class Joined:
 @command("join")
 @click.argument("url")
 @click.option(
-    "--client", "clients", multiple=True, type=click.Choice(all_clients()), help="Connect this one; repeatable."
+    "--client",
+    "clients",
+    multiple=True,
+    type=click.Choice(all_clients()),
+    metavar="CLIENT",
+    help="Connect this one, such as codex; repeatable.",
 )
 @click.option("--device", is_flag=True, help="Sign in on another device, by a code.")
 @click.option("--client-id", metavar="ID", help="Of a public client, where the provider registers none by itself.")

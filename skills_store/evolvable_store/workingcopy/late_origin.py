@@ -1,9 +1,17 @@
-"""Record who made a version, when that is learned after the import: from a client's hook, or when git has finished."""
+"""Record who made a version, when that is learned after the import: from a client's hook, or when git has finished.
+
+What was imported right before git finished is asked about again: until then git does not show that it was git.
+"""
+
+import time
 
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.storage import Draft, WatchedFolder
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import HeldContent, HoldPolicy, IncomingDirectory
+from evolvable_store.workingcopy.status import StatusReader
+from evolvable_store.workingcopy.sync_plan import SyncPlan
 
 
 def record_maker(
@@ -37,3 +45,49 @@ def record_maker(
         else:
             tx.remove(head.ref, expected_version=head.version)
     return HeldContent(directory, head.ref, proposal, holding.reason)
+
+
+class RecentImports:
+    """The imports of one folder that nobody answers for, while git may still turn out to have brought them."""
+
+    def __init__(
+        self, store: Store, folder: WatchedFolder, status: StatusReader, plan: SyncPlan, gate: HoldPolicy | None
+    ) -> None:
+        self._store, self._folder, self._status, self._plan, self._gate = store, folder, status, plan, gate
+        self._imported: dict[str, tuple[float, int]] = {}
+
+    @property
+    def directories(self) -> set[str]:
+        """The directories that `judge` asks about."""
+        return set(self._imported)
+
+    def note(self, directory: str, version: int, principal: Principal) -> None:
+        """Remember an import as this version, where nobody answers for it and the directory is in a repository."""
+        if principal is Principal.UNKNOWN and self._plan.origins.repositories(self._folder.path / directory):
+            self._imported[directory] = (time.time(), version)
+
+    def judge(self) -> list[HeldContent]:
+        """Record git as the maker where it moved the index or HEAD since; return what is held for that."""
+        origins, found = self._plan.origins, []
+        for directory, (at, version) in list(self._imported.items()):
+            moved = origins.moved_since(directory, at)
+            if time.time() - at <= MOVED_SECONDS or moved and origins.activity(directory):
+                continue
+            del self._imported[directory]
+            held = self._record_git(directory, version) if moved else None
+            found += [held] if held else []
+        return found
+
+    def _record_git(self, directory: str, version: int) -> HeldContent | None:
+        """Record git as the maker of a version, if the directory and the resource still hold it and git brought it."""
+        binding = self._store.backend.bindings.of_directories(self._folder, [directory]).get(directory)
+        head = self._store.backend.heads_by_id([binding.resource])[binding.resource] if binding else None
+        if head is None or (head.version, head.latest) != (version, version):
+            return None
+        look = self._status.look(directory, binding, head, head.name, self._status.signature(directory), time.time_ns())
+        if look.tree != head.tree:
+            return None
+        identity = self._plan.origin_of_newest(look, head).identity
+        if identity.principal is not Principal.REPOSITORY:
+            return None
+        return record_maker(self._store, self._folder, directory, head, identity, gate=self._gate, via="git")

@@ -40,10 +40,10 @@ from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.folder_lock import exclusive, is_held
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
 from evolvable_store.workingcopy.incoming import DirectoryIssue, HeldContent, HoldPolicy, ImportedDirectory, SyncReport
+from evolvable_store.workingcopy.late_origin import RecentImports
 from evolvable_store.workingcopy.learned_changes import MERGED, REPLACED, LostChanges, SourceKind
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.put_back import PutBack
-from evolvable_store.workingcopy.recent_imports import RecentImports
 from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
 from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
