@@ -56,7 +56,7 @@ def test_a_measurement_takes_what_it_was_estimated_at(tmp_path, sizes, more, aga
     )
 
     low, high = state.preflight["estimate"]["evaluations"]
-    assert low == high == pytest.approx(trials_in(tmp_path), rel=0.02)
+    assert 0.98 * low <= trials_in(tmp_path) <= 1.02 * high and (low == high) == bool(more.get("exploratory"))
 
 
 FRUITLESS = [(f"Say {n}", [f"Word {n}."]) for n in range(40)]

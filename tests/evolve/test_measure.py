@@ -10,10 +10,11 @@ from evolve_runs import program, running, scripted, task
 
 from evolvable_evolve.evolution.deploy import adopt, preview_adoption
 from evolvable_evolve.evolution.driver import drive_run
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
 from evolvable_evolve.evolution.ledger.run_directory import find_run
 from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 from evolvable_evolve.evolution.loop import run_phases
-from evolvable_evolve.evolution.measure import holm_adjusted, read_measurement, start_measurement
+from evolvable_evolve.evolution.measure import holm_adjusted, read_measurement, start_measurement, step_up_adjusted
 from evolvable_evolve.evolution.plan import make_plan
 from evolvable_evolve.evolution.run_config import HostContext, RunSettings
 from evolvable_evolve.evolution.run_control import get_status
@@ -21,7 +22,9 @@ from evolvable_evolve.evolution.start import start_run
 from evolvable_evolve.evolution.statistics.narrow_claim import narrow_sizes, permutation_p_value, permutation_result
 from evolvable_evolve.evolution.statistics.power import PowerDesign, chance_left, power_band
 from evolvable_evolve.evolution.statistics.staged_test import stratified_permutation_p_value
-from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.task import Rollout, Split, TrialOutcome
+from evolvable_evolve.evolution.tasks.holdout import look_at
+from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.tasks.reader import read_taskset
 from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument
@@ -70,7 +73,7 @@ def library(tmp_path_factory):
         yield opened
 
 
-def measured(library, skill: str, tasks: str = "forms", executors=1, **more):
+def measured(library, skill: str, tasks: str = "forms", executors=1, open_test=True, **more):
     """The measurement of a skill, driven to its end."""
     specs = [{**SIMULATED, "seed": n} if n else SIMULATED for n in range(executors)]
     begun = start_measurement(
@@ -80,7 +83,7 @@ def measured(library, skill: str, tasks: str = "forms", executors=1, **more):
         Ref.parse(f"environment:{tasks}"),
         [Ref.parse(f"skill:{skill}")],
         specs,
-        {"test_repeats": 1},
+        {"test_repeats": 1, "open_test": open_test},
         **more,
     )
     for one in begun.runs:
@@ -89,10 +92,14 @@ def measured(library, skill: str, tasks: str = "forms", executors=1, **more):
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict"), [("rule: iso", "PROMOTE"), ("rule: bad", "HARMFUL"), ("Say hello.", "NOT SUPPORTED")]
+    ("said", "verdict", "n"),
+    [("rule: iso", "PROMOTE", 24), ("rule: bad", "HARMFUL", 24), ("Say hello.", "NOT SUPPORTED", 12)],
 )
-def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_path, said, verdict):
-    """Also where validation shows a loss, the sealed test is opened: that something harms is an answer."""
+def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_path, said, verdict, n):
+    """Also where validation shows a loss, the sealed test is opened: that something harms is an answer.
+
+    Where the first stage shows nothing on either side, the rest of the test stays sealed.
+    """
     tags = (["needs:iso"], ["broken_by:bad"], [])
     sizes = {Split.TRAIN: 2, Split.VAL: 6, Split.TEST: 24}
     splits = {split: [task(split, n, *tags[n % 3]) for n in range(size)] for split, size in sizes.items()}
@@ -102,7 +109,7 @@ def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_p
         asyncio.run(run_phases(run))
         state, sealed = run.state, run.sealed
 
-    assert state.verdict["verdict"] == verdict and state.verdict["n"] == 24
+    assert state.verdict["verdict"] == verdict and state.verdict["n"] == n
     assert len(sealed.opened_for) >= 1 and state.candidates[state.verdict["candidate"]].name == "c1"
     worse, better = state.verdict["p_worse"], state.verdict["p"]
     assert state.verdict["p_two_sided"] == pytest.approx(min(1.0, 2 * min(worse, better)))
@@ -110,6 +117,35 @@ def test_a_program_is_measured_against_another_and_each_answer_is_possible(tmp_p
     answer = verdict_line(state, ())
     assert answer.startswith(f"forms {words[verdict]}"), answer
     assert ("Worse in validation: " in answer) == (verdict == "HARMFUL")
+
+
+class Flaky(SimulatedExecutor):
+    """Loses the first trial of every third test task, whatever the program, as a network does."""
+
+    def __init__(self, tasks, **more) -> None:
+        super().__init__(tasks, **more)
+        self.again: list[str] = []
+
+    async def run(self, task, program, repeat, workspace):
+        if task.id.startswith("test-") and int(task.id[-3:]) % 3 == 0:
+            if repeat == 0:
+                return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="no network")
+            self.again.append(program.digest)
+        return await super().run(task, program, repeat, workspace)
+
+
+def test_what_both_arms_miss_is_run_again_at_the_end_of_a_stage_and_then_counts(tmp_path):
+    sizes = {Split.TRAIN: 2, Split.VAL: 6, Split.TEST: 24}
+    splits = {split: [task(split, n, "needs:iso") for n in range(size)] for split, size in sizes.items()}
+    settings = RunSettings("environment:made-up", iterations=0, purpose="measure", test_repeats=1)
+    executor = Flaky([one for its in splits.values() for one in its])
+    with running(tmp_path / "run", program(), scripted([("x", [])]), splits, settings, executor) as run:
+        run.merged = [("skill:forms", program("rule: iso"))]
+        asyncio.run(run_phases(run))
+        verdict = run.state.verdict
+
+    assert verdict["verdict"] == "PROMOTE" and verdict["missing"]["base"] == verdict["missing"]["finalist"] == 0
+    assert len(set(executor.again)) == 2 and executor.again.count(program().digest) * 2 == len(executor.again) > 0
 
 
 @pytest.mark.process
@@ -140,6 +176,29 @@ def test_several_executors_share_one_look_and_holm_holds_the_level(library):
 
 
 @pytest.mark.process
+def test_without_a_request_the_test_stays_closed_and_a_batch_of_skills_is_read_together(tmp_path):
+    with Library.open(tmp_path / "library", create=True) as opened:
+        for name, said in WORDS.items():
+            put(opened, f"skill:{name}", {"SKILL.md": f"---\nname: {name}\ndescription: d.\n---\n\n{said}\n".encode()})
+        put(opened, "environment:forms", {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": lines("forms", 40)})
+        found = {name: measured(opened, name, open_test=False)[1] for name in WORDS}
+        rows = {name: read_measurement(opened.store.home, one.family).rows[0] for name, one in found.items()}
+        states = [load_run_state(find_run(opened.store.home, row.run)) for row in rows.values()]
+
+        assert look_at(opened.store.home, load_taskset(opened, PERSON, Ref.parse("environment:forms"))[0]) == 1
+    assert [state.looks for state in states] == [0, 0, 0] and [one.batch for one in found.values()] == [1, 2, 3]
+    answers = {name: row.ruling for name, row in rows.items()}
+    assert (answers["helps"], answers["harms"]) == ("helps", "harms") and answers["idle"] not in ("helps", "harms")
+    assert all(row.n == 20 and row.joint >= row.p for row in rows.values())
+    assert rows["helps"].sentence.startswith("With helps 20 of 20, without 12 of 20, 1 of 1 times each: it helps on")
+
+
+def test_benjamini_and_hochberg_adjust_the_largest_least():
+    assert step_up_adjusted([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.04, 0.04])
+    assert step_up_adjusted([0.2]) == [0.2]
+
+
+@pytest.mark.process
 def test_the_finalist_of_a_run_is_measured_as_it_is_on_another_task_set(library):
     """The skill in the library stays out of it: what is measured is what the run ended with."""
     begun, _ = measured(library, "helps")
@@ -151,7 +210,7 @@ def test_the_finalist_of_a_run_is_measured_as_it_is_on_another_task_set(library)
         Ref.parse("environment:elsewhere"),
         [],
         [SIMULATED],
-        {"test_repeats": 1},
+        {"test_repeats": 1, "open_test": True},
         source=begun.family,
     )
     put(library, "skill:helps", {"SKILL.md": b"---\nname: helps\ndescription: helps.\n---\n\nrule: bad\n"})

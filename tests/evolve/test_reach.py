@@ -48,7 +48,8 @@ def test_a_set_too_small_for_any_claim_is_refused_and_makes_no_run(tmp_path, doo
             if door == "start":
                 start_run(library, PERSON, HostContext({}), TASKS, [], {"kind": "simulated"}, {})
             else:
-                start_measurement(library, PERSON, HostContext({}), TASKS, [SKILL], [{"kind": "simulated"}], {})
+                simulated, opened = [{"kind": "simulated"}], {"open_test": True}
+                start_measurement(library, PERSON, HostContext({}), TASKS, [SKILL], simulated, opened)
         assert "Add 2 more tasks to val or test" in refused.value.hint
         assert list(iter_runs(library.store.home)) == []
 

@@ -15,10 +15,16 @@ import pytest
 from evolvable_evolve.evolution.tasks import holdout
 from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
 from evolvable_evolve.evolution.tasks.holdout import HeldOutTest, hold_out_test, look_at
-from evolvable_evolve.evolution.tasks.locate import render_alike
+from evolvable_evolve.evolution.tasks.locate import load_taskset, render_alike
 from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog
 from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, read_taskset
 from evolvable_evolve.evolution.tasks.templates import find_forms, structure
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
+from evolvable_tools.verbs import approve_seen, update_resource
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -150,6 +156,38 @@ def test_a_persons_answer_decides_what_counts_as_one_and_every_verdict_says_it(a
     assert claim in test.describe_claim()
     again = read_taskset("made", {**taskset.files, **render_alike(taskset, "only-words")})
     assert again.alike == "only-words" and again.files["ENVIRONMENT.md"].count(b"alike:") == 1
+
+
+def test_one_remark_says_that_tasks_are_alike_and_in_several_parts():
+    prompts = [f"What is {n} and {n}?" for n in range(8)]
+    named = made(prompts=prompts, split="val")
+    lines = named.files["tasks.jsonl"].replace(b'"split": "val"', b'"split": "test"', 4)
+    found = asyncio.run(check_taskset(read_taskset("made", {**named.files, "tasks.jsonl": lines})))
+
+    [said] = [one.text for one in found.remarks if "alike" in one.text or "template" in one.text]
+    assert said.startswith("These 8 tasks look like 1 template: ") and said.endswith("is tested on another.")
+
+
+def test_an_agents_word_on_tasks_that_read_alike_does_not_count_until_a_person_stands_for_it(tmp_path):
+    ref, agent, person = Ref.parse("environment:made"), Caller(Actor.AGENT, session="s"), Caller(Actor.HUMAN)
+    with Library.open(tmp_path / "home", create=True) as library:
+
+        def edit_about(caller: Caller, said: str, **more: str) -> str:
+            files = {path: data.decode() for path, data in made(said).files.items()} | more
+            create = library.store.head_or_none(ref.within(USER_SCOPE)) is None
+            update_resource(library, caller, ref, "why", files=files, create=create)
+            return load_taskset(library, caller, ref)[0].alike
+
+        assert edit_about(agent, "only-words") == ""
+        head = library.store.head(ref.within(USER_SCOPE))
+        approve_seen(library, person, {str(head.ref): head.tree})
+        assert load_taskset(library, agent, ref)[0].alike == "only-words"
+        assert edit_about(person, "more-kinds") == "more-kinds"
+        assert edit_about(agent, "only-words") == "more-kinds", "the edit of what a person stands for waits"
+        for said, counts in (("all-kinds", ""), ("more-kinds", "more-kinds")):
+            with library.store.transaction(Actor.AGENT, "by its file tool") as tx:
+                tx.put(ref.within(USER_SCOPE), {path: File(data) for path, data in made(said).files.items()})
+            assert load_taskset(library, agent, ref)[0].alike == counts, "the person's own word stays"
 
 
 def test_another_answer_is_refused():

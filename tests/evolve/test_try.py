@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, skill_text
+from mcp_place import Place
 from model_api import Asked, ModelApi, Reply, chats
 from session_cases import FUNCTIONS, labelled_cases
 
@@ -28,7 +29,10 @@ from evolvable_evolve.evolution import (
     tasks_of_table,
 )
 from evolvable_evolve.evolution.tasks.reader import read_taskset
-from evolvable_store.errors import InvalidArgument
+from evolvable_evolve.try_budget import within_budget
+from evolvable_server.config import Config
+from evolvable_server.person_config import PersonConfig
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
@@ -296,3 +300,40 @@ def test_train_and_validation_of_a_task_set_are_tried_and_nothing_of_its_test():
 
     assert [one.id for one in listed.tasks] == [f"{split}-{at}" for split in ("train", "val") for at in range(3)]
     assert "sealed" not in str(listed.files) and "test-" not in str(listed.files)
+
+
+@pytest.mark.process
+def test_agents_try_within_the_budget_of_a_day_and_with_the_executors_that_it_names(place):
+    home = place.library.store.home
+    person = PersonConfig(place.root / "config.toml", budgets={"try": {"executors": ["local"], "calls": 100}})
+    config, agent = Config(home, place.root, person=person), Caller(Actor.AGENT, session="s")
+    spec, tasks = parse_executor_spec("local", None, place.means.models), tasks_of_table(table(place.root))
+
+    def begin(calls: int, **more: bool) -> str:
+        return start_try(place.library, agent, place.means, [HOUSE], tasks, spec, {"calls": calls}, **more).run
+
+    assert within_budget(config, ["local", ""], {"cost": 1.0}) == {"cost": 1.0, "calls": 100}
+    with pytest.raises(Refused, match="is not allowed to callers"):
+        within_budget(config, ["other"], {})
+    assert read_try(home, begin(60, waits=True)).state == "waiting"
+    assert within_budget(config, ["local"], {}) == {"calls": 40}, "what one under way may spend is spent"
+    begin(40)
+    with pytest.raises(Refused, match="for a day is spent"):
+        within_budget(config, ["local"], {})
+
+
+@pytest.mark.process
+@pytest.mark.anyio
+async def test_a_trial_over_mcp_that_nobody_can_be_asked_about_waits_and_runs_nothing(tmp_path, monkeypatch):
+    machine, owned = Place(tmp_path), tmp_path / "owned"
+    machine.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
+    monkeypatch.setattr(Place, "environment", {**machine.environment, "EVOLVABLE_TOOLSETS": "evolve"})
+    given = {"skill": "skill:pdf", "executor": "mine", "prompts": list(QUESTIONS), "expected": ["1"] * len(QUESTIONS)}
+    async with machine.client("handshake") as client:
+        begun = await client.call_tool("try_skill", given)
+        assert not begun.is_error, begun.content[0].text
+        assert begun.structured_content["waits"] and "waits in the inbox" in begun.structured_content["warnings"][-1]
+        status = await client.call_tool("evolve_status", {"run": begun.structured_content["run"]})
+        assert status.structured_content["state"] == "waiting"
+        assert (await client.call_tool("evolve_continue", {})).is_error, "a person begins it"
+    assert not owned.exists()

@@ -155,7 +155,7 @@ async def plan_and_measure(client: Client, asked: list[str]) -> None:
         await anyio.sleep(0.2)
     assert plan["run"] == begun["run"] and plan["evaluations"][0] < plan["evaluations"][1]
 
-    given = {"program": ["order-fields"], "executors": ["simulated"], "max_calls": 2000}
+    given = {"program": ["order-fields"], "executors": ["simulated"], "max_calls": 2000, "open_test": True}
     begun = await call(client, "evolve_measure", **orders, **given)
     assert "Measure order-fields against none" in asked[-1] and "2000 calls" in asked[-1] and "look 2" in asked[-1]
     run = begun["runs"][0]["run"]

@@ -26,10 +26,11 @@ class PromotedRun:
 def draw_promoted(page: PageKit, site: PageSite) -> Node:
     """Return the runs that wait, nothing where none does. They are read beside the page."""
     home = site.library.store.home
+    waiting = _waiting_trials(page, site)
     seen = tuple((folder.id, folder.ledger.stat().st_size) for folder in iter_runs(home) if folder.ledger.exists())
     found = site.value("promoted", lambda: _read(site), seen) if seen else None
     if not found:
-        return None
+        return waiting
     rows = [
         h.li[
             h.a(href=f"/evolution/{one.run}/adopt")[f"Run {one.run}"],
@@ -46,7 +47,24 @@ def draw_promoted(page: PageKit, site: PageSite) -> Node:
         h.h2["Results of evolution"],
         h.p["The sealed test promoted them; they are not live before you adopt."],
         h.ul[rows],
+        waiting,
     ]
+
+
+def _waiting_trials(page: PageKit, site: PageSite) -> Node:
+    """Return the trials of skills that an agent asked for and only a person begins."""
+    rows = [
+        h.li[
+            h.a(href=f"/evolution/{folder.id}")[f"Run {folder.id}"],
+            " ",
+            page.tag(state.label),
+            " ",
+            page.with_code(f"`evolvable evolve continue {folder.id}` begins it."),
+        ]
+        for folder, state in iter_run_states(site.library.store.home)
+        if state.about.get("waits") and not state.preflight
+    ]
+    return [h.h2["Trials of skills that wait"], h.ul[rows]] if rows else None
 
 
 def _read(site: PageSite) -> Sequence[PromotedRun]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         operation_author,
         reason_notice,
         version_authorship,
+        version_base,
     )
     from evolvable_tools.caller import ApprovalLevel, Caller
     from evolvable_tools.client_locators import AgentLocator, SkillLocator
@@ -115,7 +116,7 @@ else:
             "authority": "out_of_force",
             "authors": (
                 "AuthorKind FileAuthor NOBODYS author_words authorships operation_author reason_notice "
-                "version_authorship"
+                "version_authorship version_base"
             ),
             "caller": "ApprovalLevel Caller",
             "client_locators": "AgentLocator SkillLocator",
@@ -235,6 +236,7 @@ __all__ = [
     "verify_entries",
     "verify_log",
     "version_authorship",
+    "version_base",
     "wilson_interval",
     "wilson_lower_bound",
     "wilson_upper_bound",

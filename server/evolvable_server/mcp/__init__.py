@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.delegation_tools import add_delegation
-    from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
+    from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line, has_answer, may_ask
     from evolvable_server.mcp.fast_start import (
         FastStart,
         FastStartState,
@@ -47,7 +47,7 @@ else:
         __name__,
         {
             "delegation_tools": "add_delegation",
-            "elicitation": "ConfirmationGate cut_line",
+            "elicitation": "ConfirmationGate cut_line has_answer may_ask",
             "fast_start": (
                 "FastStart FastStartState StdioDescriptors can_start_fast claim_stdio is_pollable write_all "
                 "write_nonblocking"
@@ -94,8 +94,10 @@ __all__ = [
     "declare_tools",
     "defer_modules",
     "error_result",
+    "has_answer",
     "is_pollable",
     "light_sdk",
+    "may_ask",
     "one_of",
     "write_all",
     "write_nonblocking",

@@ -54,16 +54,17 @@ class Allowance:
     day: SpendLimit = SpendLimit()
 
     @classmethod
-    def from_config(cls, table: object) -> "Allowance | None":
-        """Return the allowance of the table `budgets.ags` of the person's configuration, None where there is none.
+    def from_config(cls, table: object, name: str = AGS_DIR) -> "Allowance | None":
+        """Return the allowance of a table of `budgets` in the person's configuration, None where there is none.
 
         Raises InvalidArgument for a table that is none.
         """
         if table is None:
             return None
         hint = 'Write executors = ["NAME"], and cost, tokens, calls or minutes of a day, each a number.'
+        wrong = f"budgets.{name} of the person's configuration is not valid."
         if not isinstance(table, Mapping) or not set(table) <= {"executors", "planner", *_LIMITS}:
-            raise InvalidArgument("budgets.ags of the person's configuration is not valid.", hint)
+            raise InvalidArgument(wrong, hint)
         executors, planner = table.get("executors", []), table.get("planner", "handoff")
         limits: dict[str, Any] = {name: table[name] for name in _LIMITS if table.get(name) is not None}
         numbers = all(
@@ -71,7 +72,7 @@ class Allowance:
         )
         texts = isinstance(executors, list) and all(isinstance(one, str) for one in [*executors, planner])
         if not numbers or not texts or not limits:
-            raise InvalidArgument("budgets.ags of the person's configuration is not valid.", hint)
+            raise InvalidArgument(wrong, hint)
         if "minutes" in limits:
             limits["wall"] = limits.pop("minutes") * 60
         return cls(tuple(executors), planner, SpendLimit(**limits))
@@ -82,6 +83,22 @@ class Allowance:
         limits = {name: min((one for one in pair if one is not None), default=None) for name, pair in pairs.items()}
         common = tuple(one for one in self.executors if one in other.executors)
         return Allowance(common, self.planner if self.planner == other.planner else "handoff", SpendLimit(**limits))
+
+    def rest(self, wanted: SpendLimit, spent: Mapping[str, float], name: str = AGS_DIR) -> SpendLimit:
+        """Return what one more run may spend. spent: in the last day, also what had no price. Raises Refused."""
+        if spent["unpriced"] and self.day == SpendLimit(cost=self.day.cost):
+            hint = f"The person adds tokens, calls or minutes to budgets.{name}."
+            raise Refused("The budget is in money alone, and runs of this day used what has no price.", hint)
+        given = {one: value for one, value in asdict(wanted).items() if value is not None}
+        for limit, most in asdict(self.day).items():
+            if most is None:
+                continue
+            left = most - spent[limit]
+            if left <= 0:
+                hint = "Runs of 24 hours count, with all that those under way may spend. Wait, or ask the person."
+                raise Refused(f"The budget that the person set for a day is spent ({limit}).", hint)
+            given[limit] = min(left, given.get(limit, left))
+        return SpendLimit(**given)
 
 
 _LIMITS = ("cost", "tokens", "calls", "minutes")
@@ -214,21 +231,7 @@ def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> Spen
     if asked.planner not in ("handoff", NO_PLANNER, allowance.planner):
         hint = "handoff: you plan; none: one agent does the task."
         raise Refused(f"The planner {ascii(asked.planner[:80])} is not allowed to callers.", hint)
-    spent, given = _day_spent(home), dict[str, float]()
-    if spent["unpriced"] and allowance.day == SpendLimit(cost=allowance.day.cost):
-        hint = "The person adds tokens, calls or minutes to budgets.ags."
-        raise Refused("The budget is in money alone, and runs of this day used what has no price.", hint)
-    for limit, most in asdict(allowance.day).items():
-        wanted = getattr(asked.limit, limit)
-        if most is None:
-            continue
-        left = most - spent[limit]
-        if left <= 0:
-            hint = "Runs of the last 24 hours count, with all that those under way may spend. Wait, or ask the person."
-            raise Refused(f"The budget that the person set for a day is spent ({limit}).", hint)
-        given[limit] = left if wanted is None else min(left, wanted)
-    other = {name: value for name, value in asdict(asked.limit).items() if value is not None and name not in given}
-    return SpendLimit(**{**other, **given})
+    return allowance.rest(asked.limit, _day_spent(home))
 
 
 def _day_spent(home: Path) -> dict[str, float]:

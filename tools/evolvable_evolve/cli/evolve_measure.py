@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from evolvable_evolve.cli.evolve_driving import drive_here, parse_price
-from evolvable_evolve.cli.taskset_access import ask_before_unvouched
+from evolvable_evolve.cli.taskset_access import ask_before_unvouched, show_left_out
 from evolvable_evolve.evolution import (
     HostContext,
     MeasuredUnder,
@@ -15,6 +15,7 @@ from evolvable_evolve.evolution import (
     RunState,
     StartedMeasurement,
     describe_evaluations,
+    describe_look,
     find_run,
     load_run_state,
     load_taskset,
@@ -71,6 +72,7 @@ def executor_specs(state: CommandContext, names: list[str], given: dict[str, Any
 @click.option("--against", default="none", show_default=True, help="none, REF, REF@VERSION, or RUN: its finalist.")
 @click.option("--executor", "executors", multiple=True, help="claude:MODEL, codex:MODEL, ..., or a name; repeatable.")
 @click.option("--executors", "listed", default="", metavar="A,B", help="Several executors in one option.")
+@click.option("--open-test", is_flag=True, help="Open the sealed test, in stages; without it it stays closed.")
 @click.option("--wait", is_flag=True, help="Drive it here, one executor after the other, and show the result.")
 @run_options
 @click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars, for each executor.")
@@ -89,8 +91,10 @@ def measure_command(
 ) -> Output[Any]:
     """Measure whether resources help, against nothing or against something else, and for which model.
 
-    Nothing is searched and nothing is changed. The sealed test is opened once; several executors share that look. The
-    answers are PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha; over executors Holm's method holds it.
+    Nothing is searched and nothing is changed. Tasks of train and validation are asked; those that the program was made
+    from are left out. Over all that is measured on one task set Benjamini and Hochberg's rule decides which answers
+    stand. With --open-test the sealed test is opened in stages, and what that look costs is said first; several
+    executors share it. The answers then are PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha by Holm's method.
     """
     names = [*executors, *filter(None, (name.strip() for name in listed.split(",")))]
     means, specs = executor_specs(state, names, given)
@@ -101,6 +105,8 @@ def measure_command(
         taskset, _ = load_taskset(library, caller, tasks)
         if is_person():
             ask_before_unvouched(state, library, caller, tasks, taskset)
+        if given["open_test"]:
+            remark(describe_look(look_at(state.config().home, taskset)))
         begun = start_measurement(
             library, caller, means, tasks, program, specs, options, against=against, source=source
         )
@@ -125,12 +131,16 @@ def show_started(begun: StartedMeasurement) -> None:
     say(*(f"Run {one.run} [{one.label}]" for one in begun.runs))
     warn(*begun.warnings)
     remark(f"`evolvable evolve report {begun.family}` shows the joint result.")
-    remark("It opens the sealed test. `evolvable try SKILL --from environment:NAME` asks train and validation alone.")
+    show_left_out(begun.left_out)
+    if not begun.look:
+        remark("Train and validation are asked. The sealed test stays closed: --open-test opens it.")
 
 
 def show_measurement(found: Measurement) -> None:
     """Show the joint result of a measurement."""
-    if len(found.rows) > 1:
+    if found.batch > 1:
+        say(f"{found.batch} answers on this task set are read together (joint p by Benjamini and Hochberg over all).")
+    elif len(found.rows) > 1 and not found.batch:
         say(f"Measurement {found.family} under {count(len(found.rows), 'executor')} (p by Holm over all of them):")
     show_table(
         ["run", "executor", "tasks", "against", "measured", "gain", "95 %", "p", "joint p", "verdict"],
@@ -139,6 +149,7 @@ def show_measurement(found: Measurement) -> None:
         wide=("executor",),
         spare=("joint p", "p", "tasks", "against", "measured"),
     )
+    say(*filter(None, (one.sentence for one in found.rows)))
     if not found.finished:
         say("Not all of it is measured yet; there is no joint verdict.")
 

@@ -7,11 +7,11 @@ from evolvable_evolve import evolution
 from evolvable_evolve.evolution import SplitRatios, TaskSet
 from evolvable_server import is_person
 from evolvable_server.cli import CommandContext
-from evolvable_server.cli.terminal import confirm, remark
+from evolvable_server.cli.terminal import confirm, count, remark, say
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import Caller, Library
-from evolvable_tools.verbs import update_resource
+from evolvable_tools.verbs import approve_seen, update_resource
 
 
 def find_taskset(
@@ -62,8 +62,21 @@ def write_tasks(state: CommandContext, what: str, ref: Ref | None, files: Mappin
     if ref is None:
         return str(evolution.write_files(Path(what), files))
     with state.library() as (library, caller):
+        head = library.store.head(ref.at(None), caller.scopes)
+        now = library.store.files(head)
+        if all(path in now and now[path].data == data for path, data in files.items()):
+            approve_seen(library, caller, {str(head.ref): head.tree or ""})  # an agent wrote it, the person says it
+            return f"{head.ref}@{head.version}, which you stand for now"
         reason = "its tasks were changed on the command line"
         done = update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
     if done.proposal_id is not None:
         return f"proposal {done.proposal_id} for {done.ref}, which waits for a person"
     return f"{done.ref}@{done.version}"
+
+
+def show_left_out(left_out: Mapping[str, str]) -> None:
+    """Show how many tasks are left out, by reason."""
+    reasons: dict[str, int] = {}
+    for why in left_out.values():
+        reasons[why] = reasons.get(why, 0) + 1
+    say(*(f"{count(number, 'task')} left out: {why}" for why, number in reasons.items()))

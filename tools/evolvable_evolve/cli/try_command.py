@@ -12,7 +12,7 @@ import click
 
 from evolvable_evolve import evolution
 from evolvable_evolve.cli.evolve_driving import drive_here
-from evolvable_evolve.cli.taskset_access import ask_about_commands
+from evolvable_evolve.cli.taskset_access import ask_about_commands, show_left_out
 from evolvable_evolve.evolution import (
     CommandHost,
     HostContext,
@@ -213,7 +213,7 @@ def show_plan(plan: TryPlan) -> None:
     say(f"{count(len(plan.tasks), 'task')} from {plan.source}, each with its check:")
     for number, one in enumerate(plan.tasks, 1):
         say(f"{number:3}  {' '.join(one.prompt.split())[:90]}", f"     {one.check}")
-    _show_left_out(plan.left_out)
+    show_left_out(plan.left_out)
     arms = "with and without" if len(plan.skills) == 1 else f"under {len(plan.skills)} skills and without"
     say(
         f"Each {arms}, up to {plan.repeats} times: about {plan.likely} trials, {plan.most} at most.",
@@ -236,13 +236,6 @@ def _costs_text(plan: TryPlan) -> str:
     return f"By earlier trials here it takes {', '.join(parts)}."
 
 
-def _show_left_out(left_out: Mapping[str, str]) -> None:
-    reasons: dict[str, int] = {}
-    for why in left_out.values():
-        reasons[why] = reasons.get(why, 0) + 1
-    say(*(f"{count(number, 'task')} left out: {why}" for why, number in reasons.items()))
-
-
 def show_try(result: TryResult) -> None:
     """Show the answer first, then what it rests on."""
     if not result.skills:
@@ -253,7 +246,7 @@ def show_try(result: TryResult) -> None:
         say(one.sentence)
     money = "an unknown price" if result.cost is None else f"${result.cost:.2f}"
     say(f"{result.trials} trials, {result.tokens:,} tokens, {money} [{result.label}].")
-    _show_left_out(result.left_out)
+    show_left_out(result.left_out)
     for one in result.skills if len(result.skills) == 1 else ():
         _show_answers(one)
     remark(f"`evolvable evolve report {result.run}` shows all of it.")

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         MeasuredUnder,
         Measurement,
         StartedMeasurement,
+        describe_look,
         format_measurement,
         read_measurement,
         start_measurement,
@@ -222,7 +223,8 @@ else:
                 "load_run_state read_ledger read_records translate_damage"
             ),
             "measure": (
-                "MeasuredUnder Measurement StartedMeasurement format_measurement read_measurement start_measurement"
+                "MeasuredUnder Measurement StartedMeasurement describe_look format_measurement read_measurement "
+                "start_measurement"
             ),
             "operators": "MODES",
             "plan": "RunPlan make_plan",
@@ -371,6 +373,7 @@ __all__ = [
     "create_run",
     "decide_held_candidate",
     "describe_evaluations",
+    "describe_look",
     "draft_from_sessions",
     "draw_curve",
     "draw_lineage",

@@ -49,6 +49,7 @@ from evolvable_evolve.evolution.statistics import (
     permutation_result,
 )
 from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_evolve.evolution.tasks import TestRunner
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 SMALL_GAIN = 0.25
@@ -109,20 +110,8 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         told = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
         run.note("look", **told, repeats=list(by_stage), shares=list(shares))
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages])
-    canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
     try:
-        for number, (stage, repeats) in enumerate(zip(stages, by_stage, strict=False)):
-            requests: list[TrialRequest] = [
-                (arm, task, repeat) for repeat in range(repeats) for task in stage for arm in (run.base, program)
-            ]
-            for at, canary in enumerate(canaries if number == 0 else (), 1):  # nothing tells that it is none of them
-                requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
-            trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
-            arms, label = [run.base, program], f"test/alone-{number + 1}"
-            trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, label)
-            measured.add(stage, trials, repeats, canaries)
-            if measured.is_over:
-                break
+        await measure_stages(measured, stages, by_stage, runner)
         ruling, why, veto = measured.ruling(), f"{measured.why()} {run.sealed.describe_claim()}".strip(), {}
         if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
             veto = await _compare_with_nothing(run, program)
@@ -135,6 +124,29 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
     measured.record(ruling, why, veto)
+
+
+async def measure_stages(
+    measured: StagedVerdict, stages: Sequence[list[Task]], by_stage: Sequence[int], runner: TestRunner
+) -> None:
+    """Measure both arms stage by stage until the answer is clear. Raises BudgetSpent, RunStopped.
+
+    by_stage: how often each stage runs its tasks under each arm.
+    """
+    run, program = measured.run, measured.run.program(measured.finalist.digest)
+    canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
+    for number, (stage, repeats) in enumerate(zip(stages, by_stage, strict=False)):
+        requests: list[TrialRequest] = [
+            (arm, task, repeat) for repeat in range(repeats) for task in stage for arm in (run.base, program)
+        ]
+        for at, canary in enumerate(canaries if number == 0 else (), 1):  # nothing tells that it is none of them
+            requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
+        trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
+        arms, label = [run.base, program], f"test/alone-{number + 1}"
+        trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, label)
+        measured.add(stage, trials, repeats, canaries)
+        if measured.is_over:
+            return
 
 
 async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
@@ -248,10 +260,10 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         return
     said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
     ruling, why = narrow_ruling(said, measured, narrow_level(run.settings, measured.look), repeats)
-    if ruling is Ruling.BETTER_HERE:
-        opened = [*run.val, *run.sealed.open(run.settings.family or run.folder.id, finalist.digest)[0]]
-        if pleased := await ask_about_style(run, opened, measured.trials, measured.arms[1]):
-            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
+    if ruling is Ruling.BETTER_HERE and (
+        pleased := await ask_about_style(run, measured.measured, measured.trials, measured.arms[1])
+    ):
+        ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,13 @@ from evolvable_evolve.evolution.candidates import Program, load_program
 from evolvable_evolve.evolution.ledger import RunState, iter_run_states, load_run
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.start import MeasuredProgram, StartedRun, start_run
-from evolvable_evolve.evolution.statistics import Ruling
+from evolvable_evolve.evolution.statistics import Ruling, TryAnswer, alpha_of_look
+from evolvable_evolve.evolution.task import Split
+from evolvable_evolve.evolution.tasks import find_exposed, find_taught, look_at
+from evolvable_evolve.evolution.tasks.locate import load_taskset
+from evolvable_evolve.evolution.try_answer import ClaimOnTasks, SkillTrial, skills_from_json
+from evolvable_evolve.evolution.try_run import joint_answers
+from evolvable_evolve.evolution.try_start import MIN_TASKS, find_searched
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
@@ -21,13 +27,19 @@ _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")
 
 @dataclass(frozen=True)
 class StartedMeasurement:
-    """A measurement that was begun: one run for each executor. family: the first run, by which all are known."""
+    """A measurement that was begun: one run for each executor. family: the first run, by which all are known.
+
+    left_out: tasks of train and validation that say nothing of it. look: what opening the test takes, '' where it
+    stays closed.
+    """
 
     family: str
     measured: str
     against: str
     runs: list[StartedRun]
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    look: str = ""
 
 
 def start_measurement(
@@ -45,7 +57,8 @@ def start_measurement(
     """Make the runs that measure a program, one for each executor; somebody has to drive them then.
 
     program: the resources to measure. source: a run whose finalist is measured instead. against: `none`, a resource or
-    a version of it, or a run, whose finalist it is; of a source by default its base. Raises as `start_run`.
+    a version of it, or a run, whose finalist it is; of a source by default its base. The sealed test stays closed
+    unless the option open_test says otherwise. Raises as `start_run`.
     """
     if not executors:
         raise InvalidArgument("No executor is named.", "Name one by --executor, several by --executors.")
@@ -53,15 +66,49 @@ def start_measurement(
         raise InvalidArgument("Name what is measured by -p, or a run by --from, not both.", "Such as -p skill:pdf.")
     measured = _measured_program(library, caller, program, against, source)
     pins = list(program) or _refs_of(load_run(library.store.home, source)[1])
+    open_test = bool(options.get("open_test"))
+    if not open_test:
+        measured = replace(measured, left_out=_left_out(library, caller, task_set, pins, measured))
     runs: list[StartedRun] = []
     for spec in executors:
         family = runs[0].run if runs else ""
-        settings = {"mode": "any", "iterations": 0, **options}
+        settings = {"mode": "any", "iterations": 0, **options, "open_test": open_test}
         settings |= {"purpose": "measure", "family": family, "executors": len(executors)}
         runs.append(start_run(library, caller, host, task_set, pins, spec, settings, measured=measured))
     shown = NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
     warnings = list(dict.fromkeys(one for run in runs for one in run.warnings))
-    return StartedMeasurement(runs[0].run, measured.label, shown, runs, warnings)
+    look = look_at(library.store.home, load_taskset(library, caller, task_set)[0])
+    costs = describe_look(look) if open_test else ""
+    return StartedMeasurement(runs[0].run, measured.label, shown, runs, warnings, dict(measured.left_out), costs)
+
+
+def describe_look(look: int) -> str:
+    """Return what opening a sealed test takes from the runs after it, for the look of this number."""
+    return (
+        f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
+        f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
+    )
+
+
+def _left_out(
+    library: Library, caller: Caller, task_set: Ref, refs: Sequence[Ref], measured: MeasuredProgram
+) -> dict[str, str]:
+    """Return the tasks of train and validation that say nothing of a program, with the reason.
+
+    Raises InvalidArgument where too few are left.
+    """
+    taskset, _ = load_taskset(library, caller, task_set)
+    program = measured.program or load_program(library, caller, refs)[0]
+    found = find_searched(library.store.home, task_set, refs) | find_taught(library, taskset, refs, program)
+    if not measured.base.parts:
+        found |= find_exposed(taskset, program)
+    open_ones = [task.id for task in taskset.tasks if task.split is not Split.TEST]
+    left_out = {one: found[one] for one in open_ones if one in found}
+    if (left := len(open_ones) - len(left_out)) < MIN_TASKS:
+        why = f" {len(left_out)} are left out, such as {next(iter(left_out.values()))}." if left_out else ""
+        text = f"{left} tasks of train and validation are left, and an answer takes {MIN_TASKS} at least.{why}"
+        raise InvalidArgument(text, "Add tasks that the program was not made from, or open the sealed test.")
+    return left_out
 
 
 def _measured_program(
@@ -101,7 +148,8 @@ def _refs_of(state: RunState) -> list[Ref]:
 class MeasuredUnder:
     """What a program did under one executor. p: for either answer; joint: by Holm over all executors.
 
-    ruling: the joint answer, '' while a run of the family is not finished.
+    ruling: the joint answer, '' while a run of the family is not finished. sentence: what was found on train and
+    validation where the test stayed closed; there p is of the nearer side, and joint adjusted over the batch.
     """
 
     run: str
@@ -114,15 +162,21 @@ class MeasuredUnder:
     p: float | None
     joint: float | None
     ruling: str
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The joint result of the runs of one measurement."""
+    """The joint result of the runs of one measurement.
+
+    batch: where the test stayed closed, how many answers on this task set share an error of 5 % a side, by Benjamini
+    and Hochberg's rule; else 0.
+    """
 
     family: str
     finished: bool
     rows: list[MeasuredUnder]
+    batch: int = 0
 
 
 def read_measurement(home: Path, run: str | None) -> Measurement | None:
@@ -131,6 +185,8 @@ def read_measurement(home: Path, run: str | None) -> Measurement | None:
     if state.settings.get("purpose") != "measure":
         return None
     family = str(state.settings.get("family") or folder.id)
+    if not state.settings.get("open_test", True):
+        return _read_open(home, family, state)
     members = [
         (one.id, its) for one, its in iter_run_states(home) if one.id == family or its.settings.get("family") == family
     ]
@@ -141,6 +197,43 @@ def read_measurement(home: Path, run: str | None) -> Measurement | None:
     # One that was not measured to its end counts as one that shows nothing.
     joint = dict(zip(known, holm_adjusted([1.0 if p is None else p for p in known.values()], planned), strict=True))
     return Measurement(family, finished, [_row(name, its, known[name], joint[name], finished) for name, its in members])
+
+
+def _read_open(home: Path, family: str, first: RunState) -> Measurement:
+    """Return a measurement on train and validation. Its batch: all such runs on this version of the task set."""
+    batch = {
+        one.id: its
+        for one, its in iter_run_states(home)
+        if not its.settings.get("open_test", True)
+        and its.settings.get("task_set") == first.settings.get("task_set")
+        and its.settings.get("task_set_digest") == first.settings.get("task_set_digest")
+    }
+    own = sorted(name for name, its in batch.items() if family in (name, its.settings.get("family")))
+    done = {name: skills_from_json(its.verdict["tried"])[0] for name, its in batch.items() if its.verdict}
+    claims = [one.on_these for one in done.values()]
+    stand = joint_answers(claims) if len(claims) > 1 else claims
+    answers = {
+        name: one.on_these if one.why and one.on_these.answer is TryAnswer.CANNOT_TELL else joint_one
+        for (name, one), joint_one in zip(done.items(), stand, strict=True)
+    }
+    nearer = {name: min(one.p, one.p_worse) for name, one in answers.items()}
+    joint = dict(zip(nearer, step_up_adjusted(list(nearer.values())), strict=True))
+    planned = int(first.settings.get("executors", 1))
+    rows = [_open_row(name, batch[name].label, done.get(name), answers.get(name), joint.get(name)) for name in own]
+    return Measurement(family, len(own) == planned and all(name in done for name in own), rows, len(done))
+
+
+def _open_row(
+    name: str, label: str, one: SkillTrial | None, claim: ClaimOnTasks | None, joint: float | None
+) -> MeasuredUnder:
+    if one is None or claim is None or not claim.tasks:
+        said = str(claim.answer) if claim is not None else ""
+        return MeasuredUnder(name, label, 0, None, None, None, None, None, None, said, one.sentence if one else "")
+    before, after = claim.passed_without / claim.tasks, claim.passed_with / claim.tasks
+    p = min(claim.p, claim.p_worse)
+    return MeasuredUnder(
+        name, label, claim.tasks, before, after, after - before, None, p, joint, str(claim.answer), one.sentence
+    )
 
 
 def _p_of(state: RunState) -> float | None:
@@ -181,15 +274,18 @@ def _row(name: str, state: RunState, p: float | None, joint: float, finished: bo
 
 def format_measurement(found: Measurement) -> str:
     """Return the joint result as lines of text."""
-    lines = [f"Measurement {found.family} (joint p by Holm over {len(found.rows)}):"]
+    by = "Holm over" if not found.batch else "Benjamini and Hochberg over the"
+    lines = [f"Measurement {found.family} (joint p by {by} {found.batch or len(found.rows)}):"]
     for one in found.rows:
-        if one.gain is None or one.interval is None:
-            lines.append(f"{one.run} [{one.label}]: nothing is measured yet")
+        if one.gain is None:
+            lines.append(f"{one.run} [{one.label}]: {one.sentence or 'nothing is measured yet'}")
             continue
-        low, high = one.interval
-        told = f"{100 * one.gain:+.1f} points (95 % {100 * low:+.1f} to {100 * high:+.1f}) on {one.n} tasks"
+        seen = f"{100 * one.gain:+.1f} points"
+        if one.interval is not None:
+            low, high = one.interval
+            seen += f" (95 % {100 * low:+.1f} to {100 * high:+.1f})"
         joint = "" if one.joint is None else f", joint p = {one.joint:.2g}"
-        lines.append(f"{one.run} [{one.label}]: {told}{joint}; {one.ruling or 'no joint verdict yet'}")
+        lines.append(f"{one.run} [{one.label}]: {seen} on {one.n} tasks{joint}; {one.ruling or 'no joint verdict yet'}")
     return "\n".join(lines)
 
 
@@ -200,4 +296,14 @@ def holm_adjusted(p_values: Sequence[float], hypotheses: int) -> list[float]:
     for rank, at in enumerate(order):
         highest = max(highest, min(1.0, (hypotheses - rank) * p_values[at]))
         found[at] = highest
+    return found
+
+
+def step_up_adjusted(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values adjusted by Benjamini and Hochberg, in their order."""
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at], reverse=True)
+    found, least = [1.0] * len(p_values), 1.0
+    for rank, at in zip(range(len(order), 0, -1), order, strict=True):
+        least = min(least, p_values[at] * len(order) / rank)
+        found[at] = least
     return found

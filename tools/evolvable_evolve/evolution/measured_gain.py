@@ -1,8 +1,9 @@
 """Measure a program against another one, without a search: does this skill help, and for which model.
 
 The run has the records of a search with one candidate, so that status, report and ledger read it as any other. The
-sealed test is opened once, also where validation shows no gain: that something harms is an answer too. PROMOTE and
-HARMFUL share one alpha, as both are asked at once.
+sealed test is opened once and in stages, also where validation shows no gain: that something harms is an answer too.
+PROMOTE and HARMFUL share one alpha, as both are asked at once. Unless the test was asked for it stays closed, and both
+programs are compared on train and validation, as a trial of a skill compares.
 """
 
 from collections.abc import Sequence
@@ -17,38 +18,28 @@ from evolvable_evolve.evolution.acceptance import (
     mean_scores,
     record_decision,
 )
-from evolvable_evolve.evolution.canaries import canary_count, describe_cheating
+from evolvable_evolve.evolution.canaries import canary_count
 from evolvable_evolve.evolution.candidates import LeakCorpus, Program
-from evolvable_evolve.evolution.final import narrow_trials, run_narrow_test
+from evolvable_evolve.evolution.final import measure_stages, narrow_trials, plan_stages, run_narrow_test
 from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.sealed_arms import (
-    MeasuredArms,
-    budget_shortfall,
-    group_sums,
-    measure_arms,
-    record_measured,
-    record_no_test,
-)
+from evolvable_evolve.evolution.sealed_arms import budget_shortfall, record_no_test
 from evolvable_evolve.evolution.search_operators import record_candidate
-from evolvable_evolve.evolution.statistics import (
-    MIN_COVERAGE,
-    MIN_GROUPS,
-    NarrowResult,
-    Ruling,
-    alpha_of_look,
-    missing_p_value,
-    sign_flip_p_value,
-)
-from evolvable_evolve.evolution.task import Task
+from evolvable_evolve.evolution.staged_verdict import StagedVerdict
+from evolvable_evolve.evolution.statistics import MIN_GROUPS, STAGE_SHARES, Ruling
 from evolvable_evolve.evolution.trials import BudgetSpent
+from evolvable_evolve.evolution.try_run import run_try
 
 PILOT_TRIALS = 3
-_MISSING_LEVEL, _MISSING_SHARE = 0.1, 0.02
 
 
 async def run_measurement(run: RunContext) -> None:
     """Take a measurement to its verdict. Raises RunStopped, and ExecutorFailing where no first trial counts."""
+    if not run.settings.open_test:
+        left_out = run.state.about.get("left_out", {})
+        run.val = [task for task in (*run.train, *run.val) if task.id not in left_out]
+        await run_try(run)
+        return
     if run.state.phase is RunPhase.NEW:
         await _run_pilot(run)
     try:
@@ -76,18 +67,20 @@ async def _run_pilot(run: RunContext) -> None:
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
-    whole = plan_trials(run)
-    estimate = estimate_cost(run, counted, EvaluationPlan(whole, whole, whole, whole))
+    fewest, most = plan_trials(run)
+    estimate = estimate_cost(run, counted, EvaluationPlan(fewest, most, most, most))
     run.note("preflight", estimate=asdict(estimate), warnings=_leak_warnings(run))
 
 
-def plan_trials(run: RunContext) -> int:
-    """Return the trials that a measurement takes. Its first ones are part of validation."""
+def plan_trials(run: RunContext) -> tuple[int, int]:
+    """Return the fewest and the most trials that a measurement takes. Its first ones are part of validation."""
     validation = run.settings.repeats * len(run.val) * len(_validation_arms(run))
     if run.state.exploratory:
-        return validation + narrow_trials(run)
-    tests = run.sealed.size
-    return validation + 2 * run.settings.staged_repeats * tests + canary_count(tests)
+        whole = validation + narrow_trials(run)
+        return whole, whole
+    tests, each = run.sealed.size, 2 * run.settings.staged_repeats
+    first = validation + canary_count(tests) + round(each * STAGE_SHARES[0] * tests)
+    return first, validation + canary_count(tests) + each * tests
 
 
 def _validation_arms(run: RunContext) -> list[Program]:
@@ -159,87 +152,33 @@ def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
 
 
 async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
-    repeats = run.settings.staged_repeats
-    if not run.state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
+    """Open the sealed test in stages, which end as soon as either answer is clear, or neither is likely to come."""
+    state, repeats = run.state, run.settings.staged_repeats
+    if not state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
+    tasks, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
+    shares = state.stage_shares if state.looks else STAGE_SHARES
+    stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
+    if (groups := len({task.group or task.id for task in tasks})) < MIN_GROUPS:
+        why = f"The test has {groups} groups of tasks that are not alike; a claim about other tasks needs {MIN_GROUPS}."
+        record_no_test(run, Ruling.INDECISIVE, f"{why} No task of it was run.", finalist.digest)
+        return
+    by_stage = [repeats] * len(stages)
+    if not state.looks:
+        about = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        run.note("look", **about, repeats=by_stage, shares=list(shares))
+    answers = 2 * run.settings.executors
+    measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages], answers)
     try:
-        measured = await measure_arms(run, finalist, repeats, with_val=False)
+        await measure_stages(measured, stages, by_stage, runner)
     except BudgetSpent as error:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
-    tests = [task for task in _opened(run, finalist) if task.id in set(measured.tasks)]
-    said, groups = compare_arms(measured, tests)
-    alpha = alpha_of_look(measured.look, run.settings.test_alpha)
-    ruling, why = rule_on_both_sides(said, measured, groups, alpha, run.settings.executors)
+    ruling, why = measured.ruling(), measured.why()
     if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
         ruling, why = Ruling.NOT_SUPPORTED, f"{why} But no skill at all did better still on val, by {short_of:.1%}."
-    why = f"{why} {run.sealed.describe_claim()}".strip()
-    record_measured(run, finalist, measured, ruling, why, alpha, said, p_two_sided=two_sided(said), groups=groups)
-
-
-def _opened(run: RunContext, finalist: RunCandidate) -> Sequence[Task]:
-    return run.sealed.open(run.settings.family or run.folder.id, finalist.digest)[0]
-
-
-def compare_arms(measured: MeasuredArms, tests: Sequence[Task]) -> tuple[NarrowResult, int]:
-    """Return the comparison by an exact sign-flip test over groups of tasks, and how many groups there are.
-
-    What is missing counts as failed too where it is missing from one arm more than by chance, or for more than 2 %.
-    """
-    before, after = measured.scores
-    both = [task.id for task in tests if before.get(task.id) and after.get(task.id)]
-    means = [(fmean(before[task]), fmean(after[task])) for task in both]
-    planned = measured.repeats * len(tests)
-    missing = [planned - sum(len(its) for its in arm.values()) for arm in (before, after)]
-    sums = group_sums(measured, tests)
-    p, p_worse = sign_flip_p_value(sums), sign_flip_p_value([-one for one in sums])
-    if _missing_matters(missing[0], missing[1], planned):
-        filled = group_sums(measured, tests, filled=True)
-        p = max(p, sign_flip_p_value(filled))
-        p_worse = max(p_worse, sign_flip_p_value([-one for one in filled]))
-    changes = [second - first for first, second in means]
-    first, second = (fmean(side) if side else 0.0 for side in (list(zip(*means, strict=True)) or [(), ()]))
-    tally = (sum(one > 0 for one in changes), sum(one < 0 for one in changes))
-    gain = fmean(changes) if changes else 0.0
-    said = NarrowResult(len(both), first, second, gain, p, p_worse, (missing[0], missing[1]), *tally)
-    return said, len(sums)
-
-
-def _missing_matters(base: int, finalist: int, planned: int) -> bool:
-    if not base and not finalist:
-        return False
-    level = min(missing_p_value(base, finalist, planned), missing_p_value(finalist, base, planned))
-    return level < _MISSING_LEVEL or base + finalist > _MISSING_SHARE * 2 * planned
-
-
-def two_sided(said: NarrowResult) -> float:
-    """Return the p-value of either answer: twice the smaller, so that both share one alpha."""
-    return min(1.0, 2 * min(said.p, said.p_worse))
-
-
-def rule_on_both_sides(
-    said: NarrowResult, measured: MeasuredArms, groups: int, alpha: float, executors: int
-) -> tuple[Ruling, str]:
-    """Return PROMOTE, NOT SUPPORTED or HARMFUL at one alpha, with the reason.
-
-    Under several executors each p-value counts so many times; the report has Holm's joint answer when all are measured.
-    """
-    level = alpha / executors
-    p, tally = two_sided(said), f"{said.gained} of {said.n} tasks came out better and {said.lost} worse"
-    asked = f"p = {p:.2g} on both sides, needed {level:.2g}"
-    if measured.cheated:
-        return Ruling.DISQUALIFIED, describe_cheating("The program", measured.asked, measured.cheated)
-    if said.n < MIN_COVERAGE * len(measured.tasks):
-        return Ruling.INDECISIVE, f"Only {said.n} of {len(measured.tasks)} tasks were measured under both arms."
-    if groups < MIN_GROUPS:
-        why = f"The test has {groups} groups of tasks that are not alike; a claim about other tasks needs {MIN_GROUPS}."
-        return Ruling.INDECISIVE, why
-    if p > level:
-        return Ruling.NOT_SUPPORTED, f"{tally} ({asked})."
-    if said.p_worse < said.p:
-        return Ruling.HARMFUL, f"It is worse: {tally} ({asked})."
-    return Ruling.PROMOTE, f"{tally} ({asked})."
+    measured.record(ruling, f"{why} {run.sealed.describe_claim()}".strip(), {})
 
 
 def _below_nothing(run: RunContext, finalist: RunCandidate) -> float:

@@ -79,7 +79,8 @@ class RunSettings:
     search; measure: what is there is compared with something else and nothing is proposed; or try: skills are compared
     with nothing on tasks that the run keeps.
     family: the run that a measurement under several executors began with, whose look at the test they share;
-    executors: how many. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
+    executors: how many. open_test: whether a measurement opens the sealed test; without it, it compares on train and
+    validation. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
     """
 
     task_set: str
@@ -92,6 +93,7 @@ class RunSettings:
     purpose: str = field(default="search", metadata={"among": PURPOSES})
     family: str = ""
     executors: int = field(default=1, metadata={"range": (1, 20)})
+    open_test: bool = True  # runs that began before there was a choice opened it
     limit: SpendLimit = SpendLimit()
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     brain: str = _setting("handoff", "Who proposes and builds, as `--brain`.")

@@ -182,7 +182,8 @@ def run_condition(folder: RunDirectory, state: RunState) -> str:
         return "running"
     if state.stopped or folder.is_stop_requested:
         return "stopped"
-    return "waiting" if _unanswered(folder, state) or state.held_candidates else "interrupted"
+    waits = state.about.get("waits") and not state.preflight
+    return "waiting" if waits or _unanswered(folder, state) or state.held_candidates else "interrupted"
 
 
 def _unanswered(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:

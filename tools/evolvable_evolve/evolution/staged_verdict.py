@@ -23,12 +23,16 @@ from evolvable_evolve.evolution.task import Task, Trial
 
 @dataclass
 class StagedVerdict:
-    """The stages measured so far, and what follows from them."""
+    """The stages measured so far, and what follows from them.
+
+    answers: how many share the alpha of the look: one of a search; of a measurement both sides under each executor.
+    """
 
     run: RunContext
     finalist: RunCandidate
     look: int
     planned: Sequence[int]
+    answers: int = 1
     stages: list[list[Task]] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     repeats: list[int] = field(default_factory=list)
@@ -51,7 +55,7 @@ class StagedVerdict:
 
     @property
     def alpha(self) -> float:
-        return alpha_of_look(self.look, self.run.settings.test_alpha)
+        return alpha_of_look(self.look, self.run.settings.test_alpha) / self.answers
 
     def scores(self, *, filled: bool = False) -> tuple[dict[str, float], dict[str, float]]:
         """Return the mean of each task under both arms. filled: what is missing counts as 0."""
@@ -117,7 +121,12 @@ class StagedVerdict:
 
     @property
     def is_over(self) -> bool:
-        return bool(self.cheated) or self.holds or self.harmful or self.result.futile
+        return bool(self.cheated) or self.holds or self.harmful or self.futile
+
+    @property
+    def futile(self) -> bool:
+        """Whether an answer is unlikely to come; where a loss is asked about too, that one as well."""
+        return self.result.futile and (self.answers == 1 or self.test(sign=-1).futile)
 
     @property
     def coverage(self) -> float:
@@ -198,6 +207,7 @@ class StagedVerdict:
         extra = [one.usage.cost for one in self.trials if one.usage.cost is not None]
         cost = self.cost
         interval = list(result.interval)
+        both_sides = {"p_worse": worse.p, "p_two_sided": min(1.0, 2 * min(result.p, worse.p))}
         against = {
             "n": n,
             "missing": sum(map(len, self.stages)) - n,
@@ -219,7 +229,8 @@ class StagedVerdict:
             why=why,
             canaries={"asked": self.asked, "answered": self.cheated},
             look=self.look,
-            alpha=result.alpha,
+            alpha=result.alpha if self.answers == 1 else alpha_of_look(self.look, run.settings.test_alpha),
+            **(both_sides if self.answers > 1 else {}),
             p=result.p,
             delta=result.estimate,
             interval=interval,

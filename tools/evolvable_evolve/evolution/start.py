@@ -107,12 +107,16 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProgram:
-    """What a measurement compares. label: what is measured, in words. program: None for the resources as they are."""
+    """What a measurement compares. label: what is measured, in words. program: None for the resources as they are.
+
+    left_out: tasks of train and validation that say nothing of it, with the reason.
+    """
 
     label: str
     base: Program
     program: Program | None = None
     warnings: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def start_run(
@@ -167,7 +171,10 @@ def start_run(
         finalists, warnings = merged_finalists(library, settings, taskset, merge)
     folder = create_run(library.store.home, library.store.clock())
     try:
-        label = write_first_record(folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory)
+        about = {"left_out": dict(measured.left_out)} if measured is not None else None
+        label = write_first_record(
+            folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory, about=about
+        )
     except EvolvableError:
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise

@@ -54,7 +54,7 @@ class SkillTrial:
 
     read: of how many tasks the skill was read. tokens: the relative change a task, None where nobody tells them;
     seconds: the change a task. fallen: categories that came out worse, with their means. why: what stood in the way of
-    an answer, '' for nothing.
+    an answer, '' for nothing. against: what stands in the other arm, '' for no skill at all.
     """
 
     skill: str
@@ -67,6 +67,7 @@ class SkillTrial:
     answers: list[TaskAnswers] = field(default_factory=list)
     why: str = ""
     sentence: str = ""
+    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,13 +101,14 @@ def _on_these(one: SkillTrial) -> str:
         seen = f"The judge preferred the answer with {one.skill} in {its.fixed} of {its.tasks} tasks"
         return f"{seen}, without it in {its.broken}: {_verdict(its)}{_p_text(its)}."
     times = f"{its.repeats} of {its.repeats} times each"
+    other = "with the base" if one.against else "without"
     if its.steady:
         with_, without = (f"{_number(one)} of {its.tasks}" for one in (its.passed_with, its.passed_without))
         fixed = f"fixed {its.fixed} of {its.tasks}, broke {its.broken}"
-        return f"With {one.skill} {with_}, without {without}, {times}: {_verdict(its)} ({fixed})."
+        return f"With {one.skill} {with_}, {other} {without}, {times}: {_verdict(its)} ({fixed})."
     runs = its.tasks * its.repeats
     with_, without = (_number(one * its.repeats) for one in (its.passed_with, its.passed_without))
-    head = f"With {one.skill} {with_} of {runs} runs of {its.tasks} tasks, without {without} of {runs}"
+    head = f"With {one.skill} {with_} of {runs} runs of {its.tasks} tasks, {other} {without} of {runs}"
     return f"{head}: {_verdict(its)}{_p_text(its)}."
 
 

@@ -267,7 +267,7 @@ def _note_answer(
     void = _void_reason(run, seen, arms)
     claims = [_claim(run, seen, arm, stages, compared.get(arm.ref)) for arm in arms]
     if len(arms) > 1:
-        claims = _joint_answers(claims)
+        claims = joint_answers(claims)
     skills = []
     for arm, claim in zip(arms, claims, strict=True):
         why = void or ended or _coverage_problem(run, seen, arm)
@@ -333,8 +333,8 @@ def _compared_claim(values: Mapping[str, float]) -> ClaimOnTasks:
     return ClaimOnTasks(answer, len(given), 1, net, 0.0, better, worse, net, p, p_worse, False, 1.0, compared=True)
 
 
-def _joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
-    """Return the answers of several skills that were tried at once; each p-value stays as it was alone."""
+def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
+    """Return the answers of several comparisons that were made at once; each p-value stays as it was alone."""
     helps, harms = step_up([one.p for one in claims]), step_up([one.p_worse for one in claims])
     joint = []
     for at, one in enumerate(claims):
@@ -357,6 +357,8 @@ def _coverage_problem(run: RunContext, seen: _Trials, arm: _Arm) -> str:
 
 def _void_reason(run: RunContext, seen: _Trials, arms: Sequence[_Arm]) -> str:
     """Return why the comparison is void, '' where the arm without the skills never read one of them."""
+    if run.base.parts:  # another version of it stands there: both are read
+        return ""
     refs = {arm.ref for arm in arms}
     marks = {
         line.strip()
@@ -392,7 +394,8 @@ def _skill_trial(
     for task in run.val:
         if task.id in gains:
             groups[task.group or task.id] = groups.get(task.group or task.id, 0.0) + gains[task.id]
-    read = sum(any(arm.ref in one.read for one in after.get(task.id, ())) for task in run.val)
+    refs = {arm.ref, *(part.ref for part in arm.program.parts)}
+    read = sum(any(refs.intersection(one.read) for one in after.get(task.id, ())) for task in run.val)
     tokens, seconds = _cost_change(before, after)
     return SkillTrial(
         arm.ref.partition(":")[2] or arm.ref,
@@ -404,6 +407,7 @@ def _skill_trial(
         _fallen(run.val, means) if compared is None else {},
         _answers(run.val, before, after, means),
         why,
+        against=", ".join(part.ref for part in run.base.parts),
     )
 
 

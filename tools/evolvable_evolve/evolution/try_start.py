@@ -54,12 +54,13 @@ class TryPlan:
 
 @dataclass(frozen=True)
 class StartedTry:
-    """A trial that was begun; somebody has to drive its run then."""
+    """A trial that was begun; somebody has to drive its run then. waits: it waits for a person, who begins it."""
 
     run: str
     label: str
     plan: TryPlan
     warnings: list[str] = field(default_factory=list)
+    waits: bool = False
 
 
 def plan_try(
@@ -77,9 +78,9 @@ def plan_try(
     arms, _ = _load_arms(library, caller, refs)
     for ref, program in zip(refs, arms, strict=True):
         if listed.tasks:
-            listed = listed.without(find_taught(library, listed, [ref], program))
+            listed = listed.without(find_taught(library, listed.taskset, [ref], program))
         if listed.tasks:
-            listed = listed.without(find_exposed(listed, program))
+            listed = listed.without(find_exposed(listed.taskset, program))
     tasks = listed.tasks
     if len(tasks) < MIN_TASKS:
         raise _too_few(tasks, listed)
@@ -161,10 +162,13 @@ def start_try(
     listed: TryTaskList,
     executor: Mapping[str, Any],
     options: Mapping[str, Any],
+    *,
+    waits: bool = False,
 ) -> StartedTry:
     """Make the run of a trial of skills on these tasks; somebody has to drive it then.
 
     The arm without them has no skill at all. options: settings of the run by name; test_repeats is the most repeats.
+    waits: only a person begins it.
     Raises NoSuchResource, InvalidArgument, InvalidTaskSet, Refused, CommandsUnapproved, ClientError.
     """
     repeats = int(options.get("test_repeats") or DEFAULT_STAGES)
@@ -192,7 +196,12 @@ def start_try(
         check_available(settings, host, taskset.files)
         warnings = check_backend(settings, host, taskset)
         finalists = list(zip(plan.skills, arms, strict=True))
-        about = {"source": listed.source, _LEFT_OUT: listed.left_out}
+        about: dict[str, Any] = {
+            "source": listed.source,
+            _LEFT_OUT: listed.left_out,
+            "caller": str(caller.identity.principal),
+        }
+        about |= {"waits": True} if waits else {}
         label = write_first_record(
             folder, settings, taskset, Program(), host, finalists, exploratory=False, about=about
         )

@@ -1,12 +1,16 @@
 """The questions before a run starts, measures or is adopted: what a person sees, with what it runs and may spend."""
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
+from mcp.server.mcpserver import Context
+
 from evolvable_evolve.evolution import (
     TaskSet,
-    alpha_of_look,
+    describe_look,
     find_run,
     load_run_state,
     load_taskset,
@@ -14,7 +18,8 @@ from evolvable_evolve.evolution import (
     preview_adoption,
 )
 from evolvable_server import Config, named_commands
-from evolvable_server.mcp import ConfirmationGate, cut_line
+from evolvable_server.mcp import ConfirmationGate, cut_line, has_answer, may_ask
+from evolvable_server.mcp.call import Call, name_of
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
@@ -117,10 +122,7 @@ class RunStartGate(ConfirmationGate):
             look = None
         if look is None:
             return "Opening the test makes each later promotion on its tasks harder."
-        return (
-            f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
-            f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
-        )
+        return describe_look(look)
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
         folder = find_run(self._config.home, arguments.get("run"))
@@ -160,7 +162,7 @@ class MeasurementGate(RunStartGate):
 
     key = "measure"
     unconfirmed = (
-        "a measurement executes commands, may spend money and opens the sealed test: a person starts it. Nothing was"
+        "a measurement executes commands, may spend money and may open the sealed test: a person starts it. Nothing was"
         " started."
     )
 
@@ -181,10 +183,17 @@ class MeasurementGate(RunStartGate):
         lines += [f"The tasks are done by {self._named('executors', one)}" for one in executors]
         taskset = self._taskset(arguments.get("task_set"))
         lines += self._judge_lines(taskset, settings)
-        lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test.")
-        lines.append(self._look_cost(taskset))
+        rights = f"It runs in {self._config.home} with your rights"
+        if arguments.get("open_test"):
+            lines += [f"{rights}, and opens the sealed test.", self._look_cost(taskset)]
+        else:
+            lines.append(f"{rights}, on train and validation. The sealed test stays closed.")
         spends = _spends(given_values(arguments) | _limits(settings))
         return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
+
+
+waits_for_person: ContextVar[bool] = ContextVar("waits_for_person", default=False)
+"""Whether the running call makes a run that only a person may begin."""
 
 
 class TryGate(RunStartGate):
@@ -192,6 +201,19 @@ class TryGate(RunStartGate):
 
     key = "try"
     unconfirmed = "a trial executes commands and may spend money: a person starts it. Nothing was started."
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """As `ConfirmationGate.call`; where no person can be asked the trial is made and waits for one."""
+        unasked = not has_answer(context) and not may_ask(context) and not self.locked
+        if not unasked or name_of(context.request_context.request) is not None:
+            return await super().call(tool, arguments, context, call)
+        token = waits_for_person.set(True)
+        try:
+            return await call(tool, arguments, context)
+        finally:
+            waits_for_person.reset(token)
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call begins a trial of a skill."""

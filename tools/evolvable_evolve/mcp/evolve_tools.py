@@ -4,6 +4,7 @@ No call waits for a run: a process of its own drives it, and evolve_status shows
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,9 +52,11 @@ from evolvable_evolve.mcp.evolve_gates import (
     given_values,
     judge_of,
     proposer_of,
+    waits_for_person,
 )
 from evolvable_evolve.rounds import RoundReport, TrialSource, run_round
 from evolvable_evolve.run_launcher import evolve_context, start_driver
+from evolvable_evolve.try_budget import within_budget
 from evolvable_server import Config, named_commands, proposer_settings, read_machine
 from evolvable_server.mcp import Number, add_tool, declare_tools, one_of
 from evolvable_server.mcp.call import CallSessions, caller_of, decider_of, name_of
@@ -198,15 +201,19 @@ class EvolveTools:
         program: Annotated[list[str] | None, Field(description="refs that are measured, e.g. [skill:pdf]")] = None,
         source: Annotated[str | None, Field(description="or a run, whose finalist is measured")] = None,
         against: Annotated[str, Field(description="none (default), a ref, REF@VERSION, or a run")] = "none",
+        open_test: Annotated[
+            bool, Field(description="open the sealed test, in stages; default: it stays closed")
+        ] = False,
         max_cost: Amount = None,
         max_tokens: Amount = None,
         max_calls: Amount = None,
         settings: Annotated[dict[str, Any] | None, Field(description="more settings by name")] = None,
     ) -> StartedMeasurement:
-        """Measure whether resources help, and for which model. Nothing is searched or changed; the sealed test is
-        opened once. Limits are for each executor. The person at the client is asked first. Returns at once:
-        evolve_status shows each run, evolve_report the joint result."""
+        """Measure whether resources help, and for which model. Nothing is searched or changed. Tasks of train
+        and validation are asked; open_test opens the sealed test once. Limits are for each executor. The person at the
+        client is asked first. Returns at once: evolve_status shows each run, evolve_report the joint result."""
         options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        options["open_test"] = open_test
         tasks, refs, who = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
         self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
         means, specs = self._executors(executors)
@@ -234,16 +241,20 @@ class EvolveTools:
         max_calls: Amount = None,
     ) -> StartedTry:
         """See whether a skill helps on tasks of the person: each is done with and without it, up to five times, until
-        the answer is clear. The person at the client is asked first. Returns at once: evolve_status shows the progress,
-        evolve_report the answer: helps, harms, makes no difference of more than X, or cannot tell."""
+        the answer is clear. The person at the client is asked first; where none can be asked it waits in the inbox and
+        nothing runs. Returns at once: evolve_status shows the progress, evolve_report the answer: helps, harms, makes
+        no difference of more than X, or cannot tell."""
         self._refuse_unregistered(executor, judge)
         self._check_commands(ctx, [executor], *([judge] if judge else []))
         means, [spec] = self._executors([executor])
         limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        limits = within_budget(self._config, [executor, judge], limits)
         listed = self._try_tasks(prompts, expected, judged=bool(judge))
-        begun = start_try(
-            self._library, self._who(ctx), means, [Ref.parse(skill)], listed, spec, {"judge": judge, **limits}
-        )
+        given, waits = {"judge": judge, **limits}, waits_for_person.get()
+        begun = start_try(self._library, self._who(ctx), means, [Ref.parse(skill)], listed, spec, given, waits=waits)
+        if waits:
+            note = f"It waits in the inbox as run {begun.run}: a person begins it. Nothing was run."
+            return replace(begun, warnings=[*begun.warnings, note], waits=True)
         self._drive(begun.run)
         return begun
 

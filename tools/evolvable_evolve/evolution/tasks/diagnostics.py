@@ -176,14 +176,34 @@ _TEMPLATE_ISSUES = {
 
 
 def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield what a person said of templates, or that nobody did."""
+    """Yield what a person said of templates, or that nobody did, and whether they stand in several parts."""
     templates = find_task_templates(taskset)
-    if templates and (taskset.alike or asks_about_templates(taskset)):
+    if _names_templates(taskset):
         shown = "; ".join(" / ".join(map(quoted, one.examples)) or "of the test" for one in templates[:_MAX_SHOWN])
         shown += f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
         few = "template" if len(templates) == 1 else "templates"
+        parted = any(len({task.split for task in own}) > 1 for own in _groups_of(taskset) if _is_template(own))
+        more = " They stand in several parts: what is learned from one is tested on another." if parted else ""
         said = {"count": f"{len(templates)} {few}", "number": sum(one.tasks for one in templates), "shown": shown}
+        said["more"] = more
         yield make_issue(_TEMPLATE_ISSUES[taskset.alike], **said, effective=count_groups(taskset))
+
+
+def _names_templates(taskset: TaskSet) -> bool:
+    """Return whether a check says what the templates of a task set are."""
+    return bool(find_task_templates(taskset)) and (bool(taskset.alike) or asks_about_templates(taskset))
+
+
+def _groups_of(taskset: TaskSet) -> list[list[Task]]:
+    members: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        if task.group:
+            members[task.group].append(task)
+    return list(members.values())
+
+
+def _is_template(own: Sequence[Task]) -> bool:
+    return len(own) >= _TEMPLATE_TASKS and bool(own[0].kind) and len({task.kind for task in own}) == 1
 
 
 MIN_TASKS = 40
@@ -273,15 +293,17 @@ def count_groups(taskset: TaskSet) -> int:
 
 
 def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield the groups of tasks that are alike, a test with too few of them, and groups that were parted."""
-    members: dict[str, list[Task]] = defaultdict(list)
-    for task in taskset.tasks:
-        if task.group:
-            members[task.group].append(task)
+    """Yield the groups of tasks that are alike, a test with too few of them, and groups that were parted.
+
+    What the remark on templates names already is not named again.
+    """
+    named = _names_templates(taskset)
+    members = [own for own in _groups_of(taskset) if not (named and _is_template(own))]
     if members:
-        shown = "; ".join(format_ids([task.id for task in own]) for own in list(members.values())[:3])
-        yield make_issue("groups", count=len(members), number=sum(map(len, members.values())), shown=shown)
-    for own in members.values():
+        shown = "; ".join(format_ids([task.id for task in own]) for own in members[:3])
+        many = f"{len(members)} {'group' if len(members) == 1 else 'groups'}"
+        yield make_issue("groups", count=many, number=sum(map(len, members)), shown=shown)
+    for own in members:
         if len({task.split for task in own}) > 1:
             yield make_issue("group-parted", [task.id for task in own])
     groups = count_groups(taskset)

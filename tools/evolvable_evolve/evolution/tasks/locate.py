@@ -21,14 +21,15 @@ from evolvable_evolve.evolution.tasks.reader import (
     LINES,
     InvalidTaskSet,
     is_unassigned,
+    read_alike,
     read_taskset,
     task_folders,
 )
-from evolvable_store import Actor, Principal, find_frontmatter, read_regular
+from evolvable_store import Actor, Head, Principal, find_frontmatter, read_regular
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy import read_folder, read_single
-from evolvable_tools import AuthorKind, Caller, Library, authorships
+from evolvable_tools import AuthorKind, Caller, Library, authorships, version_authorship, version_base
 from evolvable_tools.llm import NamedCommands, parse_json
 
 APPROVALS_FILE = "approved-commands.jsonl"
@@ -188,6 +189,8 @@ def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
 def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None) -> tuple[TaskSet, int]:
     """Return the task set of an environment (its newest version, or the one named), and the version it is.
 
+    What it says of tasks that read alike counts where a person stands for it; else nobody said anything.
+
     Raises NoSuchResource, NoSuchVersion, InvalidArgument for another kind, InvalidTaskSet.
     """
     if ref.kind is not Kind.ENVIRONMENT:
@@ -199,8 +202,27 @@ def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios
         hint = "`evolvable evolve taskset list` shows them, `evolvable import FOLDER --kind environment` adds one."
         raise NoSuchResource(str(error), hint) from None
     files = library.store.files(head, ref.version)
-    taskset = read_taskset(head.name, {path: file.data for path, file in files.items()}, ratios)
-    return taskset, ref.version or head.version or 0
+    version, data = ref.version or head.version or 0, {path: file.data for path, file in files.items()}
+    said = read_alike(head.name, data)
+    known = not said or _is_persons_word(library, head, version, said)
+    return read_taskset(head.name, data, ratios, alike=said if known else ""), version
+
+
+def _is_persons_word(library: Library, head: Head, version: int, said: str) -> bool:
+    """Return whether a person stands for what a version says of tasks that read alike, in it or in an older one.
+
+    It is the same for every reader, as the groups, and with them a run, rest on it.
+    """
+    whose = version_authorship(library, head, version)
+    author = whose.of(ENVIRONMENT_FILE)
+    agents = author.kind is AuthorKind.AGENT or (author.kind is AuthorKind.MEMBER and author.why)
+    if whose.stands or not agents:  # what came with an import is the word of who made the set
+        return True
+    base = version_base(library, head, version)
+    if base is None:
+        return False
+    older = library.store.files(head, base).get(ENVIRONMENT_FILE)
+    return older is not None and read_alike(head.name, {ENVIRONMENT_FILE: older.data}) == said
 
 
 def needs_commands(taskset: TaskSet) -> bool:

@@ -144,12 +144,15 @@ class InvalidTaskSet(InvalidResource):
     """Files that are no task set. `problems` holds every reason."""
 
 
-def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | None = None) -> TaskSet:
+def read_taskset(
+    name: str, files: Mapping[str, bytes], ratios: SplitRatios | None = None, *, alike: str | None = None
+) -> TaskSet:
     """Return the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
 
     Such a folder has `task.json` with the record, or a part of it: the prompt may stand in `prompt.md`, the expected
     answer in `expected.txt` or `expected.json`, and what the workspace begins with below `files/`. Tasks that name no
-    split are dealt out by `ratios`. Raises InvalidTaskSet.
+    split are dealt out by `ratios`. alike: what counts as said of tasks that read alike; None: what the files say.
+    Raises InvalidTaskSet.
     """
     problems: list[str] = []
     tasks: list[Task] = []
@@ -170,7 +173,8 @@ def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | No
         problems.append("it has no tasks")
     if problems:
         raise InvalidTaskSet(name, problems)
-    return _assemble(name, files, tasks, named, ratios or SplitRatios())
+    said = read_alike(name, files) if alike is None else alike
+    return _assemble(name, files, tasks, named, ratios or SplitRatios(), said)
 
 
 def is_unassigned(record: Mapping[str, object]) -> bool:
@@ -274,12 +278,16 @@ def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
 
 
 def _assemble(
-    name: str, files: Mapping[str, bytes], tasks: Sequence[Task], named: Mapping[str, Split], ratios: SplitRatios
+    name: str,
+    files: Mapping[str, bytes],
+    tasks: Sequence[Task],
+    named: Mapping[str, Split],
+    ratios: SplitRatios,
+    alike: str,
 ) -> TaskSet:
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
     scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])))
     contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
-    alike = read_alike(name, files)
     found = find_kinds(tasks, files, alike)
     groups, sizes, kinds = found.groups, Counter(found.groups.values()), Counter(found.kinds.values())
     splits = _deal(tasks, groups, named, ratios)

@@ -185,8 +185,8 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def find_taught(library: Library, listed: TryTaskList, refs: Sequence[Ref], program: Program) -> dict[str, str]:
-    """Return the tasks that say nothing of the program, with the reason: it was made from them, or repeats them.
+def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program) -> dict[str, str]:
+    """Return the open tasks that say nothing of the program, with the reason: it was made from them, or repeats them.
 
     A session that is a fork of one among the evidence has its own prompts alone, and those are no evidence.
     """
@@ -194,8 +194,9 @@ def find_taught(library: Library, listed: TryTaskList, refs: Sequence[Ref], prog
     reasons = {}
     copies = {hashlib.sha256(data).digest() for part in program.parts for data in part.files.values() if _counts(data)}
     texts = [text for part in program.parts for text in part.texts.values()]
-    taskset = listed.taskset
     for task in taskset.tasks:
+        if task.split is Split.TEST:  # nobody looks into it
+            continue
         fixtures = task_fixtures(task, taskset.files)
         if task.source.startswith(SESSION_SOURCE) and task.source.removeprefix(SESSION_SOURCE) in learned:
             reasons[task.id] = "taught: its session is among the evidence of the skill"
@@ -217,12 +218,12 @@ def _repeats(task: Task, texts: Sequence[str]) -> bool:
     return any(corpus.leaks(text) for text in texts)
 
 
-def find_exposed(listed: TryTaskList, program: Program) -> dict[str, str]:
+def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
     """Return the tasks whose files hold the skill already, by name or as a copy: both arms would have it."""
     copies = {hashlib.sha256(data).digest() for part in program.parts for data in part.files.values() if _counts(data)}
     names = {part.name for part in program.parts}
-    taskset, reasons = listed.taskset, {}
-    for task in taskset.tasks:
+    reasons = {}
+    for task in (one for one in taskset.tasks if one.split is not Split.TEST):
         for path, data in task_fixtures(task, taskset.files).items():
             folders = Path(path).parts[:-1]
             named = "skills" in folders and bool(names.intersection(folders))
