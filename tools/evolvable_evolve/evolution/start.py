@@ -148,10 +148,9 @@ def start_run(
     if given.mode == SOLUTION_MODE:
         given, measured = _measure_rounds(given, base, executor["rounds"])
     refuse_learned_sessions(library, taskset, [Ref.parse(pin.ref) for pin in pins])
-    head = library.store.head(task_set.at(None), caller.scopes)
     settings = replace(
         given,
-        task_set=str(head.ref),
+        task_set=str(library.store.head(task_set.at(None), caller.scopes).ref),
         task_set_version=version,
         task_set_digest=taskset.digest,
         test_digest=taskset.test_digest,
@@ -171,10 +170,8 @@ def start_run(
         finalists, warnings = merged_finalists(library, settings, taskset, merge)
     folder = create_run(library.store.home, library.store.clock())
     try:
-        about = {"left_out": dict(measured.left_out)} if measured is not None else None
-        label = write_first_record(
-            folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory, about=about
-        )
+        about = _about(measured)
+        label = write_first_record(folder, settings, taskset, base, host, finalists, checked.exploratory, about)
     except EvolvableError:
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
@@ -182,6 +179,10 @@ def start_run(
     warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
     return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
+
+
+def _about(measured: MeasuredProgram | None) -> dict[str, Any]:
+    return {"left_out": dict(measured.left_out)} if measured is not None else {}
 
 
 def _take_rounds(
