@@ -248,10 +248,10 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         return
     said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
     ruling, why = narrow_ruling(said, measured, narrow_level(run.settings, measured.look), repeats)
-    if ruling is Ruling.BETTER_HERE:
-        opened = [*run.val, *run.sealed.open(run.settings.family or run.folder.id, finalist.digest)[0]]
-        if pleased := await ask_about_style(run, opened, measured.trials, measured.arms[1]):
-            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
+    if ruling is Ruling.BETTER_HERE and (
+        pleased := await ask_about_style(run, measured.measured, measured.trials, measured.arms[1])
+    ):
+        ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
 
 

@@ -93,13 +93,18 @@ async def repeat_unfinished(
 class MeasuredArms:
     """The base and the finalist, measured on the same tasks. cheated: canary tasks that the finalist answered."""
 
-    tasks: list[str]
+    measured: Sequence[Task]
     arms: tuple[Program, Program]
     trials: list[Trial]
     look: int
     asked: int
     cheated: list[str]
     repeats: int
+
+    @property
+    def tasks(self) -> list[str]:
+        """The ids of the tasks."""
+        return [task.id for task in self.measured]
 
     @property
     def scores(self) -> tuple[Mapping[str, list[float]], Mapping[str, list[float]]]:
@@ -138,7 +143,7 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
     own = {one.task.id for one in canaries}
     cheated = find_answered_canaries(canaries, [one for one in trials if one.task in own])
     counted = [one for one in trials if one.task not in own]
-    return MeasuredArms([task.id for task in tasks], arms, counted, look, len(canaries), cheated, repeats)
+    return MeasuredArms(tasks, arms, counted, look, len(canaries), cheated, repeats)
 
 
 def draw_tasks(tasks: Sequence[Task], many: int, salt: str) -> list[Task]:
