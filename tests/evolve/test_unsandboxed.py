@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from confined import RUNNER, needs_sandbox
-from driving_place import AGENT, COMMAND, NO_SANDBOX, PERSON, POLITE, driving
+from driving_place import ABOUT, AGENT, COMMAND, NO_SANDBOX, PERSON, POLITE, driving
 
 from evolvable_evolve.evolution.deploy import NotPromoted, adopt
 from evolvable_evolve.evolution.report.render import write_report
@@ -45,6 +45,10 @@ for row in sqlite3.connect("file:LIBRARY?mode=ro", uri=True).execute("select * f
 print(found)
 """
 """What a candidate's script does: it opens the library and looks the answers up."""
+
+
+ONLY_WORDS = ABOUT.replace("description:", "alike: only-words\ndescription:")
+"""Each friend has a code of their own: the tasks only read alike."""
 
 
 def codes():
@@ -115,7 +119,7 @@ def place(tmp_path):
     with driving(tmp_path) as made:
         files = {"SKILL.md": SKILL, "scripts/do.py": IDLE}
         edit.update_resource(made.library, PERSON, POLITE, "with a script", files=files)
-        made.save(codes(), run_py=RUNNER)
+        made.save(codes(), run_py=RUNNER, ENVIRONMENT_md=ONLY_WORDS)
         yield made
 
 

@@ -73,12 +73,12 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
     show. Exit code 4: nothing should be spent on it.
     """
     taskset, ref = find_taskset(state, what, SplitRatios(train, val), runs=True)
+    registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
     in_folder = ref is not None or Path(what).is_dir()
     if is_person() and not state.json and in_folder and evolution.asks_about_templates(taskset):
         answer = _ask_about_templates(taskset)
         say(f"Written to {write_tasks(state, what, ref, evolution.render_alike(taskset, answer))}.")
         taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
-    registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
     looks = look_at(state.config().home, taskset) - 1
     # Probing for a sandbox starts processes: not where nothing would run in it.
     sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if evolution.needs_commands(taskset) else None
