@@ -361,7 +361,7 @@ def test_an_optimizer_of_another_package_takes_no_name_of_ours_and_no_code_from_
 
 def test_every_setting_of_a_run_is_an_option_of_the_command():
     made_by_the_start = {"task_set", "task_set_version", "task_set_digest", "test_digest", "scorers"}
-    of_other_commands = {"purpose", "family", "executors", "kept_tasks"}
+    of_other_commands = {"purpose", "family", "executors", "kept_tasks", "open_test"}
     otherwise_named = {"limit": "max_cost"}
 
     options = {one.name for one in start_command.params}
