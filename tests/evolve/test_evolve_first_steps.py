@@ -3,7 +3,11 @@
 import json
 
 import pytest
+from driving_place import driving, letters
 from evolution_place import EvolutionPlace, answer_to
+
+from evolvable_evolve.evolution.ledger.run_directory import RunDirectory
+from evolvable_evolve.evolution.run_control import read_status
 
 pytestmark = pytest.mark.process
 
@@ -64,3 +68,21 @@ def test_a_run_whose_driver_was_started_a_moment_ago_is_running_and_not_given_up
     last = place.until(lambda status: status["state"] != "running")["state"]
 
     assert first in ("running", "finished") and last == "finished"
+
+
+def test_a_run_that_ends_while_its_status_is_asked_for_is_finished_and_not_interrupted(tmp_path):
+    with driving(tmp_path) as place:
+        place.save(letters())
+        place.begin("simulated")
+
+        class EndsMeanwhile(RunDirectory):
+            """A run whose driver comes to its end between the reading of the ledger and the question for the driver."""
+
+            @property
+            def is_driver_starting(self) -> bool:
+                place.drive()
+                return False
+
+        status = read_status(EndsMeanwhile(place.folder.path))
+
+    assert status.state == "finished" and status.verdict

@@ -124,8 +124,12 @@ def get_status(home: Path, run: str | None = None, since: int = 0) -> RunStatus:
 @translate_damage
 def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
     """Return how far a run is. Raises LedgerDamaged."""
-    state, records = load_run_state(folder), read_ledger(folder.ledger)
+    state = load_run_state(folder)
     now = run_condition(folder, state)
+    if now == "interrupted":  # or its driver has come to an end since the state was read
+        state = load_run_state(folder)
+        now = run_condition(folder, state)
+    records = read_ledger(folder.ledger)
     events = [
         RunEvent(number, record["at"], said)
         for number, record in enumerate(records, 1)
