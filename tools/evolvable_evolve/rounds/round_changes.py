@@ -162,7 +162,7 @@ def admit_for(
         settings.boot(packet.project),
         cost,
     )
-    admitted, refused = admit(RuleContext(*about), [given])
+    admitted, refused = admit(RuleContext(*about, short=False), [given])
     if admitted:
         return admitted[0], ""
     return None, refused[0].code if refused else "no candidate"

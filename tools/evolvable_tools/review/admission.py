@@ -135,7 +135,7 @@ def check_candidate(
     wrong = broken_rules(find_problems(made.ref.kind, made.ref.name, made.files))
     if wrong and not broken_rules(find_problems(made.ref.kind, made.ref.name, made.before)):
         raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
-    _check_lines(candidate, made)
+    _check_lines(candidate, made, short=bench.short)
     near = _new_to_us(case, made, before)
     found = scan(file_bytes(made.before) or None, file_bytes(made.files), made.ref.kind)
     if found.blocks:
@@ -167,15 +167,15 @@ def check_candidate(
     return AdmittedCandidate(number, candidate, made, draft)
 
 
-def _check_lines(candidate: ReviewCandidate, made: CandidateDraft) -> None:
+def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: bool) -> None:
     """Check that an edit is small, says something new, and leaves no line that says the contrary. Raises Breach."""
     if candidate.what is not CandidateKind.SKILL_EDIT:
         return
     ops = {edit.op for edit in candidate.edits}
-    if not ops & MOVES and (lines := too_many_lines(made.before, made.files)):
-        raise RuleViolation("bounds", f"A lesson changes at most {MAX_LINES} lines, not {lines}; say it shorter.")
     if ops & MOVES:
         return
+    if short and (lines := too_many_lines(made.before, made.files)):
+        raise RuleViolation("bounds", f"A lesson changes at most {MAX_LINES} lines, not {lines}; say it shorter.")
     if line := contradicted_line(made.before, made.files):
         raise RuleViolation("contradicts", f"{made.ref} says the contrary: “{line[:120]}”; replace that line.")
     if line := says_nothing_new(made.before, made.files):

@@ -22,6 +22,9 @@ MAX_LINES = 5
 SAID, SAID_IN_TWO = 0.66, 0.8
 """Share of a line's stems in a line that is there, or in two in a row, from which it says nothing new."""
 
+FEW = 3
+"""Stems of a line in which each counts: "Sign it twice" says more than "Sign it"."""
+
 HALF = 0.5
 """Share of the stems of two lines, without their values, from which they say the same of different values."""
 
@@ -188,6 +191,8 @@ def _says(old: LineTerms, new: LineTerms, share: float) -> bool:
         len(pair & old.words) == 1 == len(pair & new.words) and pair & old.words != pair & new.words
         for pair in _OPPOSITE
     ):
+        return False
+    if len(new.stems) <= FEW and new.stems - old.stems:
         return False
     # One word in place of another is another thing: to run the linter is not to run the tests.
     nested = not (old.stems - new.stems and new.stems - old.stems) or share > SAID

@@ -123,6 +123,8 @@ class RuleContext:
     cost: Mapping[str, Any] | None = None
     judge: Callable[[str, candidates.ReviewCandidate], bool] | None = None
     """A model that says whether a change follows from the quoted words; asked when they share too little."""
+    short: bool = True
+    """Whether a lesson is at most a few lines, which a person decides at a glance; a round holds longer changes."""
 
 
 @dataclass(frozen=True, slots=True)
