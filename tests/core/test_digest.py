@@ -69,7 +69,10 @@ def test_what_a_person_changed_is_not_what_agents_learned(library, person, skill
 
 
 def test_what_helped_and_what_nobody_used_are_told_apart_by_the_uses_of_the_days(library, person, skill):
+    real = library.store.clock
+    library.store.clock = lambda: real() - timedelta(days=8)
     skill("pdf"), skill("csv"), skill("xml")
+    library.store.clock = real
     verified(library, "pdf", "a", "succeeded")
     verified(library, "pdf", "b", "failed")
     find_skill(library, Caller(Actor.AGENT, "c"), "works with csv", to_agent=True)
@@ -80,6 +83,12 @@ def test_what_helped_and_what_nobody_used_are_told_apart_by_the_uses_of_the_days
     assert [line.refs for line in found.unused.lines] == [["skill:csv"], ["skill:xml"]]
     assert found.unused.lines[0].undo == "evolvable remove skill:csv"
     assert "shown once, never opened in 7 days" in found.unused.lines[0].text
+
+
+def test_what_came_in_these_days_is_not_what_nobody_used(library, person, skill):
+    skill("pdf")
+
+    assert weekly_digest(library, person).unused == DigestPart([], 0)
 
 
 def test_what_is_older_than_the_days_is_not_in_it(library, agent, person, skill):
@@ -145,7 +154,10 @@ def test_the_command_prints_it_writes_it_and_replaces_no_other_file(tmp_path):
 
 
 def test_reading_it_counts_as_no_use(library, person, skill):
+    real = library.store.clock
+    library.store.clock = lambda: real() - timedelta(days=8)
     skill("pdf")
+    library.store.clock = real
     weekly_digest(library, person)
     assert load.get_resource(library, person, PDF).version == 1
     assert weekly_digest(library, person).unused.number == 1

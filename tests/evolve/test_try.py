@@ -245,6 +245,7 @@ def test_the_command_shows_what_it_takes_and_ends_with_the_sentence(tmp_path):
     path.write_text(
         "prompt,expected\n" + "".join(f"{q} Form {at},{at}\n" for at, q in enumerate(QUESTIONS[:8])), encoding="utf-8"
     )
+    assert "no skill named huose" in machine("try", "huose", "--from", path, code=1).err, "before all else"
     planned = machine("try", "house", "--from", path, "--plan")
     assert "8 tasks from t.csv, each with its check" in planned.out and "80 at most" in planned.out
     found = machine("try", "house", "--from", path, "--max-calls", 80, "--json").json

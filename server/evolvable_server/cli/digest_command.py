@@ -49,13 +49,14 @@ def _show_digest(found: Digest) -> None:
     for name, (title, nothing) in PARTS.items():
         part: DigestPart = getattr(found, name)
         click.echo(styled(title, "bold"))
-        say(*(_text(line) for line in part.lines[:MOST]), *[] if part.lines else [f"  {nothing}"])
+        way = "remove it" if name == "unused" else "take back"
+        say(*(_text(line, way) for line in part.lines[:MOST]), *[] if part.lines else [f"  {nothing}"])
         if part.number > MOST:
             say(f"  {part.number - MOST:,} more: evolvable digest --json")
 
 
-def _text(line: DigestLine) -> str:
+def _text(line: DigestLine, way: str) -> str:
     names = ", ".join(line.refs) + (f" and {line.more:,} more" if line.more else "")
     parts = [line.text, line.author, line.at[:10]]
     why = f": {' '.join(line.reason.split())}" if line.reason else ""
-    return f"  {names}: {', '.join(filter(None, parts))}{why}; take back: {line.undo}"
+    return f"  {names}: {', '.join(filter(None, parts))}{why}; {way}: {line.undo}"

@@ -78,11 +78,11 @@ def try_command(
     if given["every"] == (skill is not None):
         raise click.UsageError("Name one skill, or give --all.")
     means = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
-    spec = _executor(given["executor"], means)
     limits = {name: given[f"max_{name}"] for name in _LIMITS if given[f"max_{name}"] is not None}
     options = {"test_repeats": given["repeats"], "concurrency": given["concurrency"], "judge": given["judge"], **limits}
     with state.library() as (library, caller):
-        refs = [skill] if skill is not None else _own_skills(library, caller)
+        refs = [_known(library, caller, skill)] if skill is not None else _own_skills(library, caller)
+        spec = _executor(given["executor"], means)
         judge = given["judge"] or next(iter(means.answering("judge")), "")
         listed = _gather(state, library, caller, refs, source, prompts, judge)
         listed = _approve_part(state, listed, _leave_out(listed, given["leave_out"]))
@@ -112,6 +112,12 @@ def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) 
     if part.files != whole.files and evolution.is_approved(state.config().home, whole.taskset):
         evolution.approve(state.config().home, part.taskset, via="terminal")
     return part
+
+
+def _known(library: Library, caller: Caller, skill: Ref) -> Ref:
+    """Return the skill. Raises NoSuchResource: a wrong name is told before anything else."""
+    library.store.head(skill, caller.scopes)
+    return skill
 
 
 def _own_skills(library: Library, caller: Caller) -> list[Ref]:

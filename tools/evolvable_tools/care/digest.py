@@ -63,7 +63,8 @@ class DigestPart:
 class Digest:
     """What happened since a time. learned: changes that agents made and that hold. helped: what good ends were seen of.
 
-    unused: what nobody opened. taken_back: operations that took others back, and hold.
+    unused: what was there before that time and nobody opened since. taken_back: operations that took others back, and
+    hold.
     """
 
     days: int
@@ -94,12 +95,13 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
     heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     uses = [one for one in store.backend.evidence.list_attempts() if one.at >= since and (one.loaded or one.used)]
     describe = _Describer(library, caller, proposed)
+    new = {str(one.ref) for one in store.backend.changes_of([made.id for made in recent]) if one.before is None}
     return Digest(
         days,
         since,
         DigestPart(list(describe.operations(learned[:MAX_LINES])), len(learned)),
         _helped(library, heads, uses),
-        _unused(library, heads, uses, since, days),
+        _unused(library, [head for head in heads if str(head.ref) not in new], uses, since, days),
         DigestPart(list(describe.operations(back[:MAX_LINES])), len(back)),
     )
 
@@ -223,7 +225,7 @@ def _unused(library: Library, heads: Iterable[Head], uses: Iterable[Attempt], si
 PARTS = {
     "learned": ("What agents learned", "Agents changed nothing that still holds."),
     "helped": ("What helped", "No use with a good end was seen."),
-    "unused": ("What nobody used", "Every skill was opened."),
+    "unused": ("What nobody used", "What was there before was opened."),
     "taken_back": ("What was taken back", "Nothing was taken back."),
 }
 """Part of a digest -> its title, and what stands there when it is empty."""
@@ -240,18 +242,19 @@ def digest_markdown(digest: Digest) -> str:
     for name, (title, nothing) in PARTS.items():
         part: DigestPart = getattr(digest, name)
         lines += ["", f"## {title}", ""]
-        lines += [_item(line) for line in part.lines] or [nothing]
+        way = "Remove it" if name == "unused" else "Take it back"
+        lines += [_item(line, way) for line in part.lines] or [nothing]
         if (more := part.number - len(part.lines)) > 0:
             lines += ["", f"{more:,} more."]
     return "\n".join(lines) + "\n"
 
 
-def _item(line: DigestLine) -> str:
+def _item(line: DigestLine, way: str) -> str:
     names = ", ".join(f"`{ref}`" for ref in line.refs) + (f" and {line.more:,} more" if line.more else "")
     who = f", {_plain(line.author)}" if line.author else ""
     when = f", {line.at[:10]}" if line.at else ""
     why = f": {_plain(line.reason)}" if line.reason else ""
-    return f"- {names}: {line.text}{who}{when}{why}. Take it back: `{line.undo}`"
+    return f"- {names}: {line.text}{who}{when}{why}. {way}: `{line.undo}`"
 
 
 def _plain(text: str) -> str:
