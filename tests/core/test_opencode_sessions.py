@@ -61,6 +61,23 @@ def test_an_unknown_session_and_another_database_are_refused(database: Path, tmp
         read_session(other)
 
 
+def test_a_text_that_is_no_utf8_and_a_name_with_control_characters_are_refused_in_plain_words(database: Path) -> None:
+    with sqlite3.connect(database) as writer:
+        writer.execute("UPDATE session SET directory = CAST(x'2fff1b5b33316d' AS TEXT) WHERE id = ?", [SESSION])
+    writer.close()
+    with pytest.raises(NoTranscript) as refusal:
+        read_session(database / SESSION)
+    assert str(refusal.value).isprintable()
+    with sqlite3.connect(database) as writer:
+        writer.execute("PRAGMA writable_schema = 1")
+        writer.execute("UPDATE sqlite_master SET sql = 'CREATE odd', name = char(27) || '[31m' || printf('%0900d', 0)")
+    writer.close()
+    with pytest.raises(NoTranscript) as refusal:
+        read_session(database / SESSION)
+    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 400
+    assert transcript_files([database.parent]) == []
+
+
 def test_a_row_that_another_program_is_writing_is_left_for_the_next_read(database: Path) -> None:
     writer = sqlite3.connect(database, isolation_level=None)
     try:
