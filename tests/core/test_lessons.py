@@ -99,6 +99,24 @@ async def test_a_lesson_that_was_declined_waits_and_no_client_asks_again(learned
         assert hooks.answer({**PROMPT, "cwd": str(learned.root)}) == EMPTY_ANSWER
 
 
+async def test_a_lesson_that_a_question_cannot_show_whole_waits_in_the_inbox(place, era):
+    with Store.open(place.home) as store:
+        teach(store, "db-migrations", "Write database migrations.", body="By hand.\n\nThen apply it.")
+    long = (
+        "With alembic revision. " + "Read the file that it wrote, column by column. " * 20 + "Then drop the old table."
+    )
+    short = edits(("Then apply it.", "Run alembic upgrade head."))
+    learn(place.home, place.root, ("Migrations are generated.", edits(("By hand.", long))), ("It is applied.", short))
+    write_switch(place.home, AutoSwitch([str(place.root.resolve())]))
+    person = Person("accept")
+    async with place.client(era, elicitation_callback=person) as client:
+        await client.call_tool("find_skill", {"task": "write a database migration"})
+    (asked,) = person.asked
+    assert asked.startswith("1 lesson of") and "+Run alembic upgrade head." in asked and "column by column" not in asked
+    with Library.open(place.home) as library:
+        assert [one.claim for one in waiting_lessons(library)] == ["Migrations are generated"]
+
+
 async def test_a_prompt_is_told_of_the_lessons_once_in_a_session_and_only_where_reviews_are_automatic(learned):
     with Library.open(learned.home) as library:
         hooks = HookDispatcher(Config(learned.home, learned.root), library, Caller(Actor.AGENT))

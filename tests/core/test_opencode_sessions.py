@@ -9,7 +9,14 @@ from command_line import CommandLine
 
 from evolvable_store.errors import TryAgain
 from evolvable_store.storage import ForeignDatabaseInvalid, ReadLimits, foreign_database
-from evolvable_tools.sessions import NoTranscript, TranscriptNotRead, find_transcript, read_session, transcript_files
+from evolvable_tools.sessions import (
+    NoTranscript,
+    TranscriptNotRead,
+    find_transcript,
+    list_sessions,
+    read_session,
+    transcript_files,
+)
 
 ROWS = Path(__file__).parents[1] / "data/opencode_rows.jsonl"
 SESSION = "ses_de0102349ffefBzYU3H1ZYquIh"
@@ -59,6 +66,32 @@ def test_an_unknown_session_and_another_database_are_refused(database: Path, tmp
     other.write_bytes(b"no database " * 100)
     with pytest.raises(NoTranscript):
         read_session(other)
+
+
+def test_a_text_that_is_no_utf8_and_a_name_with_control_characters_are_refused_in_plain_words(database: Path) -> None:
+    with sqlite3.connect(database) as writer:
+        writer.execute("UPDATE session SET directory = CAST(x'2fff1b5b33316d' AS TEXT) WHERE id = ?", [SESSION])
+    writer.close()
+    with pytest.raises(NoTranscript) as refusal:
+        read_session(database / SESSION)
+    assert str(refusal.value).isprintable()
+    with sqlite3.connect(database) as writer:
+        writer.execute("PRAGMA writable_schema = 1")
+        writer.execute("UPDATE sqlite_master SET sql = 'CREATE odd', name = char(27) || '[31m' || printf('%0900d', 0)")
+    writer.close()
+    with pytest.raises(NoTranscript) as refusal:
+        read_session(database / SESSION)
+    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 400
+    assert transcript_files([database.parent]) == []
+
+
+def test_a_time_that_is_no_date_stops_no_list_of_sessions(database: Path) -> None:
+    with sqlite3.connect(database) as writer:
+        writer.execute("UPDATE session SET time_updated = 9000000000000000000")
+        writer.execute("UPDATE part SET time_created = -1")
+    writer.close()
+    listed = list_sessions([database.parent], lambda _: None).sessions
+    assert SESSION in [one.session for one in listed] and all(one.at.startswith("1970-01-01") for one in listed)
 
 
 def test_a_row_that_another_program_is_writing_is_left_for_the_next_read(database: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from evolvable_server.care.upgrade import index_name
+from evolvable_server.care.upgrade import UpgradePlan, UpgradeRefused, index_name, replace_program
 from evolvable_store import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +76,15 @@ def test_an_agent_cannot_replace_the_program(run: CommandLine, clone: Path) -> N
     run.person = False
     refusal = run("upgrade", clone, "--yes", code=1, CLAUDECODE="1").err
     assert "Only a person replaces the program" in refusal
+
+
+@pytest.mark.process
+def test_the_installer_runs_outside_of_the_folder_that_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # whose uv.toml could name an index
+    where = (sys.executable, "-c", "import os, sys; sys.exit(f'in {os.getcwd()}.')")
+    with pytest.raises(UpgradeRefused) as refusal:
+        replace_program(UpgradePlan("9.0.0", where, None))
+    assert f"in {Path(sys.prefix).resolve()}." in str(refusal.value)
 
 
 @pytest.mark.parametrize(

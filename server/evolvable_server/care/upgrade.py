@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,7 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
 
 def replace_program(plan: UpgradePlan) -> None:
     """Run the installer. Raises UpgradeRefused with its last words when it fails; it leaves the program as it was."""
-    done = subprocess.run(
-        plan.command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=SECONDS,
-    )
+    done = _run(plan.command)
     if done.returncode:
         last = (done.stderr or done.stdout).strip()[-600:]
         raise UpgradeRefused(f"{' '.join(plan.command)} failed: {last}", f"Evolvable {__version__} is still installed.")
@@ -85,14 +78,15 @@ def ask_new_program(home: str) -> tuple[str, str | None]:
     """Return the version that is installed now, and what it says of the library; None when it opens it."""
     # -P: no module of the folder that this was started in is imported.
     program = [sys.executable, "-P", "-m", "evolvable_server"]
-    version = _run(program, "--version").stdout.split()[-1:]
-    done = _run(program, "--home", home, "status")
+    version = _run([*program, "--version"]).stdout.split()[-1:]
+    done = _run([*program, "--home", home, "status"])
     return "".join(version), None if done.returncode == 0 else (done.stderr or done.stdout).strip()
 
 
-def _run(program: list[str], *words: str) -> "subprocess.CompletedProcess[str]":
+def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*program, *words],
+        command,
+        cwd=sys.prefix,  # not the project's folder: uv takes the index from a uv.toml or pyproject.toml there
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -31,7 +31,7 @@ MOST_ASKED = 3
 """Lessons of one question."""
 
 MAX_DIFF = 800
-"""Characters of the difference of one lesson in the question."""
+"""Characters of the difference of one lesson in the question; a longer one is decided where all of it is shown."""
 
 _KEY, _LESSONS = "lessons", "lessons"
 
@@ -85,14 +85,16 @@ class LessonGate(LookGate):
         return None
 
     def _proposals(self, wanted: "Mapping[int, int | None] | None" = None) -> "list[WaitingProposal]":
-        """Return the lessons to ask about: none that was declined, is blocked, or that the scan asks about."""
+        """Return the lessons to ask about: none that was declined, is blocked, that the scan asks about, or whose
+        difference is longer than a question shows."""
         from evolvable_tools.verbs import show_proposal, waiting_lessons  # start time: few servers ask
 
         home = self._library.store.home
         waiting = [one.proposal_id for one in waiting_lessons(self._library)]
         numbers = [one for one in waiting if (one in wanted if wanted else not was_declined(home, one))]
-        found = (show_proposal(self._library, one) for one in numbers)
-        return [one for one in found if not one.blocked and not one.findings][:MOST_ASKED]
+        found = (show_proposal(self._library, one, context=1) for one in numbers)
+        whole = (one for one in found if len(one.diff or "") <= MAX_DIFF)
+        return [one for one in whole if not one.blocked and not one.findings][:MOST_ASKED]
 
     def _approve(self, who: Caller, shown: "Mapping[int, int | None]") -> None:
         from evolvable_tools.verbs import approve_together  # start time, as above
@@ -113,6 +115,6 @@ def lessons_question(lessons: "Sequence[WaitingProposal]") -> str:
         lines.append(f"{one.ref}: {cut_line(one.reason, 200)}")
         quotes = one.grounds.evidence[:1] if one.grounds is not None else []
         lines += [f"   {quote.origin}, turn {quote.turn}: “{cut_line(quote.quote, 120)}”" for quote in quotes]
-        lines.append((one.diff or "")[:MAX_DIFF])
+        lines.append(one.diff or "")
     lines.append("If you accept, they become versions, which undo takes back. If you do not, they wait in the inbox.")
     return "\n".join(lines)

@@ -15,6 +15,9 @@ from evolvable_store.errors import Invalid, TryAgain
 
 _WAL = "-wal"
 
+_MAX_REASON = 200
+"""Characters of SQLite's own words in an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
@@ -67,16 +70,22 @@ def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase
             try:
                 connection = _opened(path, limits, stack)
             except sqlite3.OperationalError as error:
-                if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                if not _code(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
                     raise
                 connection = _opened(_copy(path, limits, stack), limits, stack)
             yield ForeignDatabase(connection, name, limits)
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname != "SQLITE_ERROR":
-                raise ForeignDatabaseBusy(f"{name} cannot be read now: {error}.", "Try again.") from None
-            raise ForeignDatabaseInvalid(f"{name} is not such a database: {error}.", "Name another file.") from None
+            why = ascii(str(error)).strip("'\"")[:_MAX_REASON]  # it can quote names and values of the file
+            if isinstance(error, sqlite3.OperationalError) and _code(error) not in ("", "SQLITE_ERROR"):
+                raise ForeignDatabaseBusy(f"{name} cannot be read now: {why}.", "Try again.") from None
+            raise ForeignDatabaseInvalid(f"{name} is not such a database: {why}.", "Name another file.") from None
         except OSError as error:
             raise ForeignDatabaseBusy(f"{name} cannot be read now: {error.strerror}.", "Try again.") from None
+
+
+def _code(error: sqlite3.Error) -> str:
+    """Return the name of SQLite's code, '' where Python itself refused a value, such as a text that is no UTF-8."""
+    return getattr(error, "sqlite_errorname", "")
 
 
 def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connection:

@@ -84,7 +84,9 @@ def stored_sessions(folder: Path) -> list[tuple[float, Path]]:
     except (ForeignDatabaseInvalid, ForeignDatabaseBusy):
         return []
     known = [(name, at) for name, at in rows if isinstance(name, str) and name and os.sep not in name]
-    return [(at / 1000 if isinstance(at, int) else 0.0, database / name) for name, at in known]
+    # A time that is no date, which another program can write, is the oldest and stops no list.
+    times = ((name, moment_of(at)) for name, at in known)
+    return [(at.timestamp() if at is not None else 0.0, database / name) for name, at in times]
 
 
 def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[dict[str, Any]]:
