@@ -35,7 +35,10 @@ from evolvable_tools import Caller, Library
 
 
 PREPARE_SECONDS = 0.5
-"""How long after the first answer of a tool the scan of changes is imported."""
+"""How long after the first answer of another tool than FIND the scan of changes is imported."""
+
+FIND = "find_skill"
+"""The tool that a session calls which changes nothing: one that does opens a resource first. The scan takes 3 MB."""
 
 INSTRUCTIONS = """\
 Evolvable: a searchable, versioned library of skills (how-to guides for tasks). \
@@ -190,7 +193,8 @@ class LibraryServer(MCPServer[Any]):
             self.late_tools.make(name)
         try:
             result = await super().call_tool(name, arguments, context)
-            self._prepare_changes()
+            if name != FIND:
+                self._prepare_changes()
             return result
         except ToolError as error:
             if isinstance(error.__cause__, EvolvableError):
@@ -213,7 +217,7 @@ class LibraryServer(MCPServer[Any]):
         return with_warnings(result, tool, lines) if lines else result
 
     def _prepare_changes(self) -> None:
-        """Import the scan once the client uses the library and is answered: its first change would wait for that."""
+        """Import the scan once the client opened something and is answered: its first change would wait for that."""
         if not self._prepared:
             self._prepared = True
             timer = threading.Timer(PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"])
