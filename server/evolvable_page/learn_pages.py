@@ -41,7 +41,7 @@ def _sessions(site: Site) -> Node:
         ]
         for one in (found.sessions if found is not None else ())[:LISTED]
     ]
-    none = "Claude Code and Codex have written no session here yet." if found else "The sessions are being read."
+    none = "No client wrote a session here yet." if found else "The sessions are being read."
     return _section("Sessions", rows, none, h.a(href="/sessions")["All sessions"])
 
 

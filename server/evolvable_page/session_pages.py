@@ -37,7 +37,7 @@ def _sessions(site: Site, asked: PageRequest) -> PageBody:
     if found is None:
         body: Node = h.p["The sessions are being read; this page shows them by itself."]
     elif not found.sessions:
-        body = h.p["There are no sessions of Claude Code or Codex here."]
+        body = h.p["No client wrote a session here."]
     else:
         heads = ("session", "client", "began", "turns", "imported", "project")
         more = h.p(".none")[f"{found.more:,} more."] if found.more else None

@@ -53,7 +53,7 @@ def learn_past_sessions(
 def describe_past_sessions(done: PastSessions) -> list[str]:
     """Return in lines what a run over past sessions came to."""
     if not done.found:
-        return ["There are no sessions of Claude Code or Codex here."]
+        return ["No client wrote a session here."]
     lines = [f"Read {done.read:,} of {count(done.found, 'session')}: {count(done.learned, 'task')} learned."]
     if done.unreadable:
         lines.append(f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no transcripts.")

@@ -104,6 +104,18 @@ def test_init_asks_once_says_what_is_kept_and_learns_from_the_sessions_that_are_
     assert "Learn from these sessions?" not in made("init", made.user / ".claude/skills").err
 
 
+def test_the_question_is_about_the_sessions_of_every_client_and_names_no_two_of_them(made: CommandLine) -> None:
+    line = {"type": "user", "sessionId": "q1", "message": {"parts": [{"text": TASK}]}}
+    transcript = made.user / ".qwen/projects/shop/chats/q1.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_text(json.dumps(line) + "\n")
+
+    asked = made("init", made.user / ".claude/skills")
+
+    assert "Your clients wrote 1 session here." in asked.err
+    assert "Codex wrote" not in asked.err
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 def test_on_a_terminal_the_question_comes_after_the_import_and_the_answer_says_what_was_learned(
     made: CommandLine,

@@ -95,7 +95,7 @@ def _learn(config: Config) -> list[SetupOffer]:
     if is_shared(config.home) or consent(config.home) or not (number := count_sessions(config)):
         return []
     text = (
-        f"Learn from {count(number, 'session')} that Claude Code and Codex wrote here, and from every new one, for"
+        f"Learn from {count(number, 'session')} that your clients wrote here, and from every new one, for"
         " which tasks search finds a skill that was opened there. The library keeps the prompt that began the task:"
         f" at most {MAX_TASK} characters, without secrets and code. Nothing leaves this machine, and no agent is shown"
         " a prompt. `evolvable learn tasks` lists, corrects and removes them."

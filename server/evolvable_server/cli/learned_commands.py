@@ -114,7 +114,7 @@ def ask_consent(number: int) -> bool:
     """Say what would be kept of so many sessions, ask, and return the answer; nobody there is a no."""
     sessions = count(number, "session")
     remark(
-        f"\nClaude Code and Codex wrote {sessions} here. Where a skill of yours was opened or a file of its folder was",
+        f"\nYour clients wrote {sessions} here. Where a skill of yours was opened or a file of its folder was",
         "used, in these and in every new one, this library can learn for which tasks search finds that skill.",
         f"It keeps the prompt that began the task: at most {MAX_TASK} characters, without secrets and code.",
         (

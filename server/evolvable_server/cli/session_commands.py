@@ -64,7 +64,7 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
 
 def _show_sessions(found: "SessionPage", page: int) -> None:
     if not found.sessions and page == 1:
-        say("There are no sessions of Claude Code or Codex here.")
+        say("No client wrote a session here.")
         return
     show_table(
         ["session", "client", "when", "turns", "size", "imported", "project"],
