@@ -16,7 +16,10 @@ from evolvable_store import ADDRESS_FILE, read_regular, write_private
 from evolvable_store.errors import Refused
 
 CONSENT = "learning.json"
-"""File in the library's folder: {"from_sessions": true or false}."""
+"""File in the library's folder: {"from_sessions": true or false, "clients": "all"}.
+
+Without `clients` the question named Claude Code and Codex, and a yes covers these two.
+"""
 
 _MAX = 4096
 
@@ -25,19 +28,30 @@ def consent(home: Path) -> bool | None:
     """Return whether the person lets the library in `home` learn from transcripts; None where nobody was asked."""
     if is_shared(home):
         return False
+    said = _read_answer(home).get("from_sessions")
+    return said if isinstance(said, bool) else None
+
+
+def _read_answer(home: Path) -> dict[str, object]:
+    """Return what is stored, {} where nothing is or where it cannot be read."""
     try:
         answer = json.loads(read_regular(home / CONSENT, _MAX))
     except (OSError, ValueError, RecursionError):
-        return None
-    said = answer.get("from_sessions") if isinstance(answer, dict) else None
-    return said if isinstance(said, bool) else None
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _covers_all(home: Path) -> bool:
+    """Return whether the question that was answered, or that is yet to be asked, names all clients."""
+    answer = _read_answer(home)
+    return answer.get("from_sessions") is not True or answer.get("clients") == "all"
 
 
 def set_consent(home: Path, answer: bool) -> None:
     """Store what the person answered. Raise Refused for a library that others share."""
     if answer:
         check_own(home)
-    write_private(home / CONSENT, json.dumps({"from_sessions": answer}) + "\n")
+    write_private(home / CONSENT, json.dumps({"from_sessions": answer, "clients": "all"}) + "\n")
 
 
 def is_shared(home: Path) -> bool:
@@ -62,19 +76,20 @@ class TranscriptPlaces(NamedTuple):
 
 
 def transcript_places(config: Config) -> TranscriptPlaces:
-    """Return where the clients of this account write their transcripts.
+    """Return where the clients of this account write their transcripts, those that the person's yes covers.
 
     A project can set HOME and the variables of clients for a server. So they count for a person at a terminal alone.
     """
     homes = read_client_homes(config, unasked=True)
     user, claude, codex = homes.user, homes.claude, homes.codex
     if not is_person() and (account := account_home()) is not None:
-        named = config.person.clients
+        places = config.person.clients
         user = account
-        claude, codex = (named.get(client) or account / f".{client}" for client in ("claude", "codex"))
+        claude, codex = (places.get(client) or account / f".{client}" for client in ("claude", "codex"))
     movable = (user / ".copilot/session-state", user / ".local/share/opencode", user / ".kimi-code/sessions")
     others = (*movable, *own_transcripts(user))
-    return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *others))
+    named = others if _covers_all(config.home) else ()
+    return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *named))
 
 
 def may_teach(config: Config, transcript: Path) -> bool:

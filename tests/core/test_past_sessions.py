@@ -32,7 +32,8 @@ from transcripts import (
     write_codex,
 )
 
-from evolvable_server.learning_consent import consent, set_consent
+from evolvable_server.config import Config
+from evolvable_server.learning_consent import consent, set_consent, transcript_places
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.paths import ADDRESS_FILE
@@ -114,6 +115,18 @@ def test_the_question_is_about_the_sessions_of_every_client_and_names_no_two_of_
 
     assert "Your clients wrote 1 session here." in asked.err
     assert "Codex wrote" not in asked.err
+
+
+def test_a_yes_to_the_question_that_named_two_clients_covers_these_two(made: CommandLine) -> None:
+    config = Config(made.home, made.project)
+    made.home.mkdir()
+    (made.home / "learning.json").write_text('{"from_sessions": true}')
+    older = transcript_places(config).folders
+    assert [place.name for place in older] == ["projects", "sessions"]
+
+    set_consent(made.home, True)
+
+    assert len(transcript_places(config).folders) > 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")

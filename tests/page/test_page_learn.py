@@ -1,6 +1,7 @@
 """The digest on Home, the overview of Learn, and a search that shows what fits and folds the rest."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,10 @@ def part_of(page: PagePlace, path: str, begin: str) -> str:
 
 
 def test_home_has_the_digest_and_each_line_leads_back(page: PagePlace) -> None:
+    now = page.library.store.clock
+    page.library.store.clock = lambda: now() - timedelta(days=8)
     page.create("pdf")
+    page.library.store.clock = now
     changed = [TextEdit("SKILL.md", "two", "two, in order")]
     made = edit.update_resource(page.library, AGENT, Ref.parse("pdf"), "rows went <missing>", edits=changed)
     learned = part_of(page, "/", "What agents learned: 1")
