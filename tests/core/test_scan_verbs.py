@@ -15,6 +15,7 @@ from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.library import Library
 from evolvable_tools.scan.scan_findings import FindingSeverity
 from evolvable_tools.verbs import edit, load, proposal_inbox, scan_import, versions
+from evolvable_tools.verbs.scan_import import scan_path
 from evolvable_tools.verbs.search import find_skill, list_resources
 
 PDF = Ref.parse("pdf")
@@ -226,3 +227,14 @@ def test_the_stored_findings_are_plain_json(library, agent, skill):
         (text,) = db.execute("SELECT findings FROM proposal").fetchone()
 
     assert json.loads(text)["findings"][0]["rule"] == "wording.model"
+
+
+def test_the_scan_of_a_folder_says_how_many_of_its_resources_are_done(tmp_path):
+    for name in ("csv", "pdf", "xml"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Reads {name}.\n---\n\nRead it.\n")
+    seen = []
+
+    scanned = scan_path(tmp_path, lambda done, total: seen.append((done, total)))
+
+    assert len(scanned) == 3 and seen == [(0, 3), (1, 3), (2, 3)]

@@ -27,8 +27,10 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
     """
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
-    with progress("Scanning"):
-        scanned = [one for path in paths for one in scan_path(path)]
+    scanned: list[Scanned] = []
+    for path in paths:
+        with progress(f"Scanning {path}") as show:
+            scanned += scan_path(path, show)
     if refs or not what:
         with state.library() as (library, caller), progress("Scanning") as show:
             scanned += scan_resources(library, caller, refs, show)

@@ -53,10 +53,11 @@ def scan_resources(
     return scanned
 
 
-def scan_path(path: Path) -> list[Scanned]:
+def scan_path(path: Path, progress: Callable[[int, int], None] | None = None) -> list[Scanned]:
     """Return what is found in a file, in a folder that is a resource, or in each that lies in a folder.
 
-    Raises InvalidArgument when there is nothing to scan.
+    progress: called with the resources of the folder scanned, and all. Raises InvalidArgument when there is nothing to
+    scan.
     """
     if path.is_file():
         if path.name in _MAINS:
@@ -68,7 +69,12 @@ def scan_path(path: Path) -> list[Scanned]:
     if not found:
         mains = ", ".join(sorted(main_file(kind, "") for kind in Kind))
         raise InvalidArgument(f"{path} holds no resource.", f"A resource is a folder with one of {mains}.")
-    return [_scanned_folder(str(place), place, _main_in(place)) for place in found]
+    scanned = []
+    for number, place in enumerate(found):
+        if progress is not None:
+            progress(number, len(found))
+        scanned.append(_scanned_folder(str(place), place, _main_in(place)))
+    return scanned
 
 
 def _scanned_folder(what: str, place: Path, main: str) -> Scanned:
