@@ -1,5 +1,6 @@
 """What the program does on other systems: docs/platforms.md is complete, and branches that can run here do."""
 
+import json
 import os
 import re
 import struct
@@ -9,6 +10,7 @@ import types
 from pathlib import Path
 
 import pytest
+from stdio_client import Server
 
 from evolvable_server import file_events
 from evolvable_store.workingcopy import folder_lock
@@ -116,3 +118,75 @@ def test_the_program_says_its_version_where_no_module_of_posix_can_be_imported(t
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
     )
     assert done.stdout.strip() == "imported", done.stderr
+
+
+AS_WINDOWS = ROOT / "tests/support/as_windows.py"
+SKILL = (
+    "---\nname: csv\ndescription: Clean CSV files and check the delimiter.\n---\n# CSV\nCheck the delimiter first.\n"
+)
+
+
+def windows_environment(tmp_path: Path) -> dict[str, str]:
+    """A new account and library."""
+    return {**os.environ, "HOME": str(tmp_path), "EVOLVABLE_HOME": str(tmp_path / "library")}
+
+
+@linux
+@pytest.mark.process
+def test_over_mcp_the_whole_loop_runs_with_what_windows_answers(tmp_path: Path):
+    server = Server(
+        sys.executable,
+        command=["-P", str(AS_WINDOWS), "serve"],
+        env=windows_environment(tmp_path),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        made = server.call("update_resource", ref="skill:csv", reason="new", create=True, files={"SKILL.md": SKILL})
+        found = server.call("find_skill", task="clean a csv file whose delimiter is wrong")
+        loaded = server.call("load_skill", ref="skill:csv")
+        reported = server.call("report_outcome", use_id=loaded.rsplit("use_id: ")[1].split()[0], outcome="success")
+        edit = [{"path": "SKILL.md", "old": "first", "new": "and the quotes first"}]
+        changed = server.call("update_resource", ref="skill:csv", reason="quotes", edits=edit)
+        undone = server.call("undo", operation=json.loads(changed)["operation"], reason="too much")
+        text = server.call("get_resource", ref="skill:csv")
+    finally:
+        server.close()
+
+    assert json.loads(made)["version"] == 1
+    assert json.loads(found)["use"]["ref"] == "skill:csv"
+    assert "Check the delimiter first." in loaded
+    assert json.loads(reported)["counted"]
+    assert json.loads(undone)["undid"] == [json.loads(changed)["operation"]]
+    assert "Check the delimiter first." in text
+
+
+@linux
+@pytest.mark.process
+def test_the_commands_run_with_what_windows_answers(tmp_path: Path):
+    skill = tmp_path / "skills/csv/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text(SKILL, encoding="utf-8")
+    commands = [
+        ["import", str(skill.parents[1])],
+        ["list"],
+        ["status"],
+        ["inbox"],
+        ["doctor"],
+        ["backup", "create", str(tmp_path / "backup.zip")],
+        ["export", str(tmp_path / "skills.zip")],
+        ["care", "scan", str(skill.parents[1])],
+        ["connect", "claude-code", "--dry-run"],
+        ["find", "clean a csv file"],
+    ]
+    words = [word for command in commands for word in ("--then", *command)][1:]
+    done = subprocess.run(
+        [sys.executable, "-P", str(AS_WINDOWS), *words],
+        capture_output=True,
+        text=True,
+        env=windows_environment(tmp_path),
+        timeout=240,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 4, done.stderr  # what no person imported at a terminal waits
+    assert "skill:csv" in done.stdout
