@@ -15,7 +15,7 @@ from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
+from evolvable_tools.retrieval.search_types import VERDICTS, Verdict
 
 SKILLS = {
     "pdf": "Merge, split and fill PDF forms.",
