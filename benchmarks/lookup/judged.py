@@ -14,7 +14,7 @@ from support import Row, at_least, progress
 from evolvable_store.search.index import Index
 from evolvable_store.store import Store
 from evolvable_tools.retrieval.cascade import search_cascade
-from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.retrieval.search_types import Verdict
 from lookup.data import Library, Record, answerable, take_in
 from lookup.scoring import GATHERED, SMALL_FAMILY, family
 

@@ -18,7 +18,7 @@ from evolvable_store.search.tokenizer import fold, tokenize
 from evolvable_store.search.translation import language_of_task, translate_words
 from evolvable_store.store import Store
 from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
-from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.retrieval.search_types import Verdict
 from lookup.data import Library, Record, lines, take_in
 
 FILE = Path(__file__).with_name("languages.jsonl")

@@ -83,12 +83,9 @@ if TYPE_CHECKING:
         PLACES_FILES,
         RUNS,
         UNWRITTEN,
-        FollowedFolders,
         Registered,
-        TrustedFolders,
         check_home,
         check_path,
-        every_folder,
         holds_library,
         home_exposure,
         is_address,
@@ -102,10 +99,9 @@ if TYPE_CHECKING:
         work_tree,
     )
     from evolvable_store.power_fields import HeldPowers, different_powers, power_values, written_key
-    from evolvable_store.private_files import private_file, write_private
     from evolvable_store.program_files import check_program, guard_imports
     from evolvable_store.provenance import FilePart
-    from evolvable_store.regular_files import read_regular, regular_file
+    from evolvable_store.regular_files import private_file, read_regular, regular_file, write_private
     from evolvable_store.review_queue import (
         QueuedSession,
         enqueue,
@@ -155,17 +151,16 @@ else:
             ),
             "paths": (
                 "ADDRESS_FILE AGENT_RUNS CARRIED_PLACES CHANGE_MARK CONFIGURATION EMBEDDED_FOLDER "
-                "FOLDER_NAMES FollowedFolders GIT_POSITIONS HELD_POWERS INSTALLED_SKILLS LIBRARY_FILE "
+                "FOLDER_NAMES GIT_POSITIONS HELD_POWERS INSTALLED_SKILLS LIBRARY_FILE "
                 "LIBRARY_FILES MAX_DEPTH MIRRORS NEAR_DUPLICATES PLACES_FILE PLACES_FILES RUNS Registered "
-                "TrustedFolders UNWRITTEN check_home check_path every_folder holds_library home_exposure "
+                "UNWRITTEN check_home check_path holds_library home_exposure "
                 "is_address is_ignored is_sync_copy no_homes open_elsewhere path_problem running_postgres "
                 "seed_folder work_tree"
             ),
             "power_fields": "HeldPowers different_powers power_values written_key",
-            "private_files": "private_file write_private",
             "program_files": "check_program guard_imports",
             "provenance": "FilePart",
-            "regular_files": "read_regular regular_file",
+            "regular_files": "private_file read_regular regular_file write_private",
             "review_queue": (
                 "QueuedSession enqueue file_name finish_session give_back reclaim take_session waiting_sessions"
             ),
@@ -201,7 +196,6 @@ __all__ = [
     "File",
     "FilePart",
     "Files",
-    "FollowedFolders",
     "FsckReport",
     "GIT_POSITIONS",
     "HELD_POWERS",
@@ -245,7 +239,6 @@ __all__ = [
     "Tombstone",
     "Transaction",
     "TreeEntry",
-    "TrustedFolders",
     "UNWRITTEN",
     "USED_DAYS_FILE",
     "UnsafeYaml",
@@ -265,7 +258,6 @@ __all__ = [
     "days_of_use",
     "different_powers",
     "enqueue",
-    "every_folder",
     "file_name",
     "find_frontmatter",
     "find_problems",

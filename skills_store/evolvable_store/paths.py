@@ -228,18 +228,6 @@ _FOLDER = 0o700
 _PARENT = 0o755
 
 
-TrustedFolders = Callable[[], "frozenset[str] | None"]
-"""Returns the folders that a person trusts, as absolute paths; None where every decision on a folder counts."""
-
-
-FollowedFolders = Callable[[], frozenset[str]]
-"""Returns the folders where the scan alone decides on what a pull brings."""
-
-
-def every_folder() -> None:
-    """Return that every decision on a folder counts."""
-
-
 def no_homes() -> Iterable[Path]:
     """Return no home at all: what is registered where nobody says otherwise."""
     return ()

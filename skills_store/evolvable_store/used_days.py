@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import write_private
 
 DAY_SECONDS = 86_400.0
 

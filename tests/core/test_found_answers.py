@@ -9,8 +9,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.search.index import IndexEntry, Match
 from evolvable_tools.delegation import DelegateStatus
 from evolvable_tools.found_answers import NOTE, answer_size, found_answer
-from evolvable_tools.retrieval.search_types import StageReport
-from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.retrieval.search_types import StageReport, Verdict
 from evolvable_tools.verbs.search import CHOICES, FoundSkills, FurtherChoice
 
 NUMBER = "0123456789abcdef"

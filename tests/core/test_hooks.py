@@ -210,7 +210,7 @@ def test_all_of_it_is_off_by_one_setting(place):
 
 
 def test_old_sessions_are_forgotten(place, hooks, monkeypatch):
-    monkeypatch.setattr("evolvable_server.hooks.dispatch.SESSIONS", 3)
+    monkeypatch.setattr("evolvable_server.hooks.skill_offers.SESSIONS", 3)
     for number in range(6):
         assert hooks.offered(session_id=f"s{number}")
 

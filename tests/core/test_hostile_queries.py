@@ -18,7 +18,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval.search_verdict import Verdict
+from evolvable_tools.retrieval.search_types import Verdict
 from evolvable_tools.verbs.search import find_skill
 
 TOPICS = "pdf csv sql helm git garden piano tax photo audio video mail chart map model"

@@ -375,7 +375,7 @@ OFTENEST = b"bababa"
 def entry_of(field: int, count: int, places: bytes) -> str:
     """Returns the statement that puts an entry of the word that is said most into its bucket."""
     data = struct.pack("=IHBB", 0, len(OFTENEST), field, count) + OFTENEST + places
-    bucket = posting_loops.bucket_of(OFTENEST, rare_postings.BUCKETS)
+    bucket = rare_postings.bucket_of(OFTENEST, rare_postings.BUCKETS)
     return f"INSERT OR REPLACE INTO rare VALUES ({bucket}, x'{data.hex()}')"
 
 

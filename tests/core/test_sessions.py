@@ -36,8 +36,9 @@ from transcripts import (
 
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
-from evolvable_tools.sessions.parser import ListedSession, list_sessions, outline, read_session
+from evolvable_tools.sessions.parser import outline, read_session
 from evolvable_tools.sessions.session import NoTranscript, Origin, RawPiece, Session, Span
+from evolvable_tools.sessions.session_list import ListedSession, list_sessions
 
 Write = Callable[..., Path]
 

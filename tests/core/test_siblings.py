@@ -7,9 +7,8 @@ import pytest
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Library
 from evolvable_tools.retrieval.cascade import search_cascade
-from evolvable_tools.retrieval.hybrid import confidences, order_by_words
+from evolvable_tools.retrieval.hybrid import DISTINCT, NAMED, confidences, order_by_words, sibling_bonus
 from evolvable_tools.retrieval.search_types import SearchQuery
-from evolvable_tools.retrieval.siblings import DISTINCT, NAMED, sibling_bonus
 
 Skill = Callable[..., Ref]
 

@@ -413,7 +413,7 @@ def test_what_a_full_disk_kept_from_being_offered_is_offered_later(place: Place)
 import sys
 from pathlib import Path
 import resource
-from evolvable_server.hooks.dispatch import OfferLog
+from evolvable_server.hooks.skill_offers import OfferLog
 log = OfferLog(Path(sys.argv[1]))
 assert log.claim("s1", 1, "search-1")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

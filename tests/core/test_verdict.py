@@ -4,7 +4,7 @@ import pytest
 
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import IndexEntry, Match
-from evolvable_tools.retrieval.search_verdict import LEAD, SURE, Verdict, VerdictRule, none_below
+from evolvable_tools.retrieval.search_types import LEAD, SURE, Verdict, VerdictRule, none_below
 
 RULE = VerdictRule(300)
 

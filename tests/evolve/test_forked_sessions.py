@@ -34,7 +34,8 @@ from evolvable_store.storage.evidence import Outcome
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import RecordedSession, record_uses
 from evolvable_tools.review.session_signals import signals
-from evolvable_tools.sessions.parser import list_sessions, read_session
+from evolvable_tools.sessions.parser import read_session
+from evolvable_tools.sessions.session_list import list_sessions
 
 Write = Callable[..., Path]
 writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)

@@ -12,8 +12,9 @@ from transcripts import Raw, Says, User, session_id, write_claude_code, write_co
 from evolvable_evolve.evolution.tasks import session_import
 from evolvable_store.review_queue import enqueue
 from evolvable_tools.library import Library
-from evolvable_tools.sessions.parser import list_sessions, outline, read_session
+from evolvable_tools.sessions.parser import outline, read_session
 from evolvable_tools.sessions.session import NoTranscript, UnreadableMessages
+from evolvable_tools.sessions.session_list import list_sessions
 
 FOREIGN = session_id("foreign")
 

@@ -10,12 +10,12 @@ from mcp import Client
 from page_place import open_page
 
 from evolvable_server.config import Config
-from evolvable_server.hooks.dispatch import OfferLog, suggest_skills
+from evolvable_server.hooks.skill_offers import OfferLog, suggest_skills
 from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict
+from evolvable_tools.retrieval.search_types import VERDICTS, Verdict
 
 SKILLS = {
     "pdf": "Merge, split and fill PDF forms.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evolvable_store import QUICKSTART, Actor, FilePart, Head, Identity, Operation, Principal, implied_principal
+from evolvable_store import QUICKSTART, Actor, FilePart, Head, Operation, Principal, implied_principal
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import Attestation, VersionAuthor, VersionAuthors, is_followed
 from evolvable_tools.caller import Caller, JudgedLibrary
@@ -215,7 +215,9 @@ class _Judge:
 
     def _is_followed(self, one: VersionAuthor) -> bool:
         """Return whether a pull that the person follows brought a version. Under a lock nothing is followed."""
-        return self._library.lock is None and is_followed(one, self._library.store.backend.trusted_folders())
+        if self._library.lock is not None or one.principal is not Principal.REPOSITORY:
+            return False
+        return is_followed(one, self._library.store.backend.trusted_folders())
 
     def maker(self, found: VersionAuthors) -> FileAuthor:
         return self._file_author(found.made)
@@ -270,7 +272,7 @@ class _Judge:
         return self._reader is not None and self._library.is_own(self._reader, author.operation, author.session)
 
     def _file_author(self, one: VersionAuthor, *, new: bool = False) -> FileAuthor:
-        kind, by = author_kind(Identity(one.principal, one.via), one.actor, self._subject)
+        kind, by = author_kind(one.principal, one.via, one.actor, self._subject)
         marked = kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT) and by != BY_PROGRAM and not self._is_followed(one)
         marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
         marked = marked or (kind is AuthorKind.MEMBER and one.principal is Principal.AGENT)
@@ -297,13 +299,12 @@ def subject_of(via: str) -> str:
     return via if via.startswith(("token:", "oidc:")) else ""
 
 
-def author_kind(identity: Identity, actor: Actor, subject: str = "") -> tuple[AuthorKind, str]:
+def author_kind(principal: Principal, via: str, actor: Actor, subject: str = "") -> tuple[AuthorKind, str]:
     """Return whose a change is for a reader, and by what name. subject: of the reader, see `subject_of`."""
-    principal, via = identity.principal, identity.via
     if principal is Principal.REPOSITORY:
         return AuthorKind.REPOSITORY, ""
     if principal is Principal.IMPORT:
-        return AuthorKind.IMPORT, BY_PROGRAM if identity == QUICKSTART else clean_name(via.partition(":")[2])
+        return AuthorKind.IMPORT, BY_PROGRAM if via == QUICKSTART.via else clean_name(via.partition(":")[2])
     if principal is Principal.UNKNOWN:
         return AuthorKind.YOU, "file"
     own = subject_of(via) == subject
@@ -318,7 +319,7 @@ def operation_author(made: Operation, reader: Caller | None = None) -> tuple[Aut
     """Return whose an operation is for a reader, and by what name."""
     principal = made.principal or implied_principal(made.actor)
     subject = subject_of(reader.via) if reader is not None else ""
-    return author_kind(Identity(principal, made.intent.via), made.actor, subject)
+    return author_kind(principal, made.intent.via, made.actor, subject)
 
 
 def author_words(kind: str, by: str) -> str:

@@ -17,6 +17,11 @@ class TextEdit:
     new: str
 
 
+def changed_files(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return the paths that differ between two manifests, or between two sets of files, sorted."""
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
 def frontmatter_bytes(ref: Ref, files: Files) -> bytes:
     """Return the beginning of the main file, up to where its frontmatter ends."""
     main = files.get(main_file(ref.kind, ref.name))

@@ -10,20 +10,26 @@ from evolvable_store import (
     UNWRITTEN,
     Actor,
     Files,
-    FollowedFolders,
     Head,
     HeldPowers,
     Manifest,
     Principal,
     Registered,
     Store,
-    TrustedFolders,
-    every_folder,
     no_homes,
 )
 from evolvable_store.errors import Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage import Decision, ImpressionLog, Place, PooledVersion, WatchedFolder
+from evolvable_store.storage import (
+    Decision,
+    FollowedFolders,
+    ImpressionLog,
+    Place,
+    PooledVersion,
+    TrustedFolders,
+    WatchedFolder,
+    every_folder,
+)
 from evolvable_store.workingcopy import Projects
 from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out

@@ -8,8 +8,8 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evolvable_store.errors import DamagedFile
 from evolvable_store.search.analyzer import (
@@ -21,7 +21,8 @@ from evolvable_store.search.analyzer import (
     parse_query,
     term,
 )
-from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
+from evolvable_store.search.index_entries import IndexEntry, TriggerPhrase
+from evolvable_store.search.postings import BLOCK, Postings, VisibilityFilter, VisibleDocuments
 from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
@@ -228,6 +229,126 @@ class Query:
         if document not in self._parts:
             self.explain([document])
         return self._parts[document]
+
+
+@dataclass(slots=True)
+class Match:
+    """One resource that may be for a task: each step of a search, from the ranking to the answer, adds its fields."""
+
+    entry: IndexEntry
+    score: float = 0.0
+    """Of its words: it orders the ranking."""
+    coverage: float = 0.0
+    """Share of the query's weight that its words have, 0 to 1."""
+    document: int = field(default=0, repr=False)
+    query: Query | None = field(default=None, repr=False, compare=False)
+
+    cosine: float | None = None
+    """Of task and resource, None where it is not known."""
+    fused: float = 0.0
+    """The scores of words and cosine as one, the best word score 1."""
+
+    confidence: float = 0.0
+    """How likely it fits, 0 to 1."""
+    why: str = ""
+    """The reason, as an answer shows it."""
+    stage: str = ""
+    """The stage that found it."""
+    sure: bool = False
+    """Whether no further stage has to be asked."""
+    enough: bool = False
+    """Whether it has words enough of the task, or a person or the task named it, so that it may be told as sure."""
+
+    version: int = 0
+    """The version that the answer names: that of the entry, or one on trial."""
+    description: str = ""
+    """As the answer shows it, perhaps between marks."""
+    maturity: str = ""
+    """How proven it is."""
+    author: str = ""
+    """Whose it is: you, agent, member, repository or import."""
+    by: str = ""
+    """The author's name, '' where the author says all."""
+    reported: int = 0
+    """Its rated uses, as their sessions report."""
+    verified: int = 0
+    """Its rated uses, as is verified."""
+    marked: bool = False
+    """Whether an agent reads its description between marks."""
+    delegate: Any = None
+    """The status of the agent that it names for its work, None for most."""
+
+    @property
+    def ref(self) -> str:
+        """The resource."""
+        return str(self.entry.ref)
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return self.entry.name
+
+    @property
+    def parts(self) -> tuple[TermScore, ...]:
+        """What each word of the query adds in each field."""
+        return self.query.parts(self.document) if self.query is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Matches by words, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
+
+    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
+    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`, `visible`: what
+    Index.weigh weighs further resources by, and which of them may be seen.
+    """
+
+    scored: tuple[Match, ...]
+    weighed: Mapping[int, DocumentScore]
+    query: Query = field(repr=False, compare=False)
+    visible: VisibilityFilter = field(repr=False, compare=False)
+
+    @property
+    def mass(self) -> float:
+        return self.query.mass
+
+    @property
+    def unknown(self) -> float:
+        return self.query.unknown
+
+    @property
+    def documents(self) -> int:
+        return self.query.documents
+
+    @property
+    def asked(self) -> Mapping[str, QueryTerm]:
+        return self.query.asked
+
+    def explain(self, scored: Iterable[Match]) -> None:
+        """Make the parts of several matches ready, which is faster than one by one."""
+        self.query.explain(one.document for one in scored)
+
+
+def make_matches(
+    entries: Mapping[int, IndexEntry], weighed: Iterable[DocumentScore], query: Query
+) -> tuple[Match, ...]:
+    """Return the matches of those documents that still have an entry. entries: by document."""
+    there = [its for its in weighed if its.document in entries]
+    return tuple(Match(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What the index says of a task in one state. phrases: names and triggers in it. ranking: by all words.
+
+    own: the resources that fit best by their own short texts, best first; none where `every` has all of a small
+    library, by name.
+    """
+
+    phrases: Sequence[TriggerPhrase]
+    ranking: Ranking
+    own: Sequence[int]
+    every: Sequence[IndexEntry] | None
 
 
 def _row_lengths(postings: Iterable[Sequence[Postings]]) -> dict[int, int]:

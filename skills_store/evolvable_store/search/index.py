@@ -13,16 +13,18 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
 from evolvable_store.search import index_entries, index_file
 from evolvable_store.search import postings as posting_tables
-from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, own_query, searched_terms
-from evolvable_store.search.index_entries import (
+from evolvable_store.search.bm25 import (
     Candidates,
-    IndexEntry,
+    DocumentScore,
     Match,
+    Query,
     Ranking,
-    TriggerPhrase,
+    TermScore,
     make_matches,
-    visibility,
+    own_query,
+    searched_terms,
 )
+from evolvable_store.search.index_entries import IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile
 from evolvable_store.search.index_writer import BATCH, Analyze, BulkIndexer, IndexWriter, More, Progress
 from evolvable_store.search.learned_texts import (

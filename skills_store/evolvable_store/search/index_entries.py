@@ -3,19 +3,17 @@
 import contextlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import unpack_verified
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.search.analyzer import Learned, QueryTerm, pack_weights, terms, weigh_fields
-from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
+from evolvable_store.search.analyzer import Learned, pack_weights, terms, weigh_fields
 from evolvable_store.search.postings import VisibilityFilter
-from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage.connection import Connection
 
@@ -56,110 +54,61 @@ class IndexEntry:
         return Ref(self.kind, self.name, self.scope)
 
 
-@dataclass(slots=True)
-class Match:
-    """One resource that may be for a task: each step of a search, from the ranking to the answer, adds its fields."""
+# With which terms a name or a trigger may begin. Nearly every two neighbouring words of a task begin none; a filter in
+# memory saves the search of a table in the index.
 
-    entry: IndexEntry
-    score: float = 0.0
-    """Of its words: it orders the ranking."""
-    coverage: float = 0.0
-    """Share of the query's weight that its words have, 0 to 1."""
-    document: int = field(default=0, repr=False)
-    query: Query | None = field(default=None, repr=False, compare=False)
-
-    cosine: float | None = None
-    """Of task and resource, None where it is not known."""
-    fused: float = 0.0
-    """The scores of words and cosine as one, the best word score 1."""
-
-    confidence: float = 0.0
-    """How likely it fits, 0 to 1."""
-    why: str = ""
-    """The reason, as an answer shows it."""
-    stage: str = ""
-    """The stage that found it."""
-    sure: bool = False
-    """Whether no further stage has to be asked."""
-    enough: bool = False
-    """Whether it has words enough of the task, or a person or the task named it, so that it may be told as sure."""
-
-    version: int = 0
-    """The version that the answer names: that of the entry, or one on trial."""
-    description: str = ""
-    """As the answer shows it, perhaps between marks."""
-    maturity: str = ""
-    """How proven it is."""
-    author: str = ""
-    """Whose it is: you, agent, member, repository or import."""
-    by: str = ""
-    """The author's name, '' where the author says all."""
-    reported: int = 0
-    """Its rated uses, as their sessions report."""
-    verified: int = 0
-    """Its rated uses, as is verified."""
-    marked: bool = False
-    """Whether an agent reads its description between marks."""
-    delegate: Any = None
-    """The status of the agent that it names for its work, None for most."""
-
-    @property
-    def ref(self) -> str:
-        """The resource."""
-        return str(self.entry.ref)
-
-    @property
-    def name(self) -> str:
-        """The resource's name."""
-        return self.entry.name
-
-    @property
-    def parts(self) -> tuple[TermScore, ...]:
-        """What each word of the query adds in each field."""
-        return self.query.parts(self.document) if self.query is not None else ()
+_MARK = "\t"
+# A name of one word is marked: most words that are one only stand in a task, and nobody asks for those.
+_MARKED = f"iif(p.size = 1 AND p.source = 'name', '{_MARK}' || p.head, p.head)"
+_BITS = 64  # for each; one in a hundred of what begins nothing is taken for one that does
+_LEAST = 1 << 13
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Matches by words, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
+class PrefixFilter:
+    """A Bloom filter with one hash (B. H. Bloom, 1970): what it does not know is not there.
 
-    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
-    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`, `visible`: what
-    Index.weigh weighs further resources by, and which of them may be seen.
+    What was there once is not forgotten. Safe to read while another thread adds to it.
     """
 
-    scored: tuple[Match, ...]
-    weighed: Mapping[int, DocumentScore]
-    query: Query = field(repr=False, compare=False)
-    visible: VisibilityFilter = field(repr=False, compare=False)
+    def __init__(self) -> None:
+        self._bits = bytearray()
+        self._count = self._last = 0
 
-    @property
-    def mass(self) -> float:
-        return self.query.mass
+    def extended_to(self, db: Connection, last: int) -> Self:
+        """Return what the connection sees, which is this one with more in it, or another. last: newest document."""
+        if last > self._last:
+            query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
+            new = [head for (head,) in db.execute(query, (self._last,)).fetchall()]
+            if (self._count + len(new)) * _BITS > 8 * len(self._bits):
+                return self._made_anew(db, last)
+            self._add(new, last)
+        return self
 
-    @property
-    def unknown(self) -> float:
-        return self.query.unknown
+    def _made_anew(self, db: Connection, last: int) -> Self:
+        every = [head for (head,) in db.execute(f"SELECT {_MARKED} FROM phrase p").fetchall()]
+        larger = type(self)()
+        # Twice the room that is needed, so that a library which grows is seldom read whole.
+        larger._bits = bytearray(max(_LEAST, 1 << (2 * len(every) * _BITS - 1).bit_length()) // 8)
+        larger._add(every, last)
+        return larger
 
-    @property
-    def documents(self) -> int:
-        return self.query.documents
+    def _add(self, some: Sequence[str], last: int) -> None:
+        bits, mask = self._bits, 8 * len(self._bits) - 1
+        for one in some:
+            at = hash(one) & mask
+            bits[at >> 3] |= 1 << (at & 7)
+        self._count, self._last = self._count + len(some), last
 
-    @property
-    def asked(self) -> Mapping[str, QueryTerm]:
-        return self.query.asked
+    def among(self, some: Iterable[str]) -> list[str]:
+        """Return those with which a phrase may begin: pairs of terms with a space between, and terms with which a
+        longer name may, or a trigger.
+        """
+        bits, mask = self._bits, 8 * len(self._bits) - 1
+        return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
 
-    def explain(self, scored: Iterable[Match]) -> None:
-        """Make the parts of several matches ready, which is faster than one by one."""
-        self.query.explain(one.document for one in scored)
-
-
-def make_matches(
-    entries: Mapping[int, IndexEntry], weighed: Iterable[DocumentScore], query: Query
-) -> tuple[Match, ...]:
-    """Return the matches of those documents that still have an entry. entries: by document."""
-    there = [its for its in weighed if its.document in entries]
-    return tuple(Match(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
+    def filter_names(self, terms: Iterable[str]) -> list[str]:
+        """Return those of the terms that may be a name by themselves."""
+        return [term for term in terms if self.among((_MARK + term,))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +118,6 @@ class TriggerPhrase:
     text: str
     source: str
     entry: IndexEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """What the index says of a task in one state. phrases: names and triggers in it. ranking: by all words.
-
-    own: the resources that fit best by their own short texts, best first; none where `every` has all of a small
-    library, by name.
-    """
-
-    phrases: Sequence[TriggerPhrase]
-    ranking: Ranking
-    own: Sequence[int]
-    every: Sequence[IndexEntry] | None
 
 
 MAX_DELEGATE = 200

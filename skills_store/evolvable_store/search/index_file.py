@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Self
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS
-from evolvable_store.search.index_entries import IndexEntry, entries_of_documents
+from evolvable_store.search.index_entries import IndexEntry, PrefixFilter, entries_of_documents
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
-from evolvable_store.search.prefix_filter import PrefixFilter
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Connection
 

@@ -4,13 +4,13 @@ Both give the same to the last bit; those in C are faster.
 """
 
 import heapq
-import struct
-import zlib
 from array import array
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from operator import itemgetter
+
+from evolvable_store.search.rare_postings import PostingRow, split_rare
 
 _Bytes = bytes | bytearray | memoryview
 
@@ -87,20 +87,9 @@ def _numbers(places: _Bytes, weights: _Bytes) -> "array[int]":
     return numbers
 
 
-PostingRow = tuple[str, int, int, bytes, bytes]
-"""Term, field, block; the places of the documents inside the block, and their weights."""
-
-PostingKey = tuple[str, int, int]
-"""Term, field, block."""
-
 JoinedTerms = list[tuple[int, str, bytes]]
 """Of one document, by field: its number, its terms as lines of one text, their weights."""
 
-MOST_OF_ENTRY = 0xFF
-"""Documents of one entry at most."""
-
-_HEAD = struct.Struct("=IHBB")
-_MOST_LENGTH, _MOST_BLOCK = 0xFFFF, 0xFFFFFFFF
 _Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
 
 
@@ -125,52 +114,3 @@ def gather_postings(
             found.append((term, number, block, places, bytes([one & 255 for one in noted])))
     found.sort(key=itemgetter(0))  # which leaves those of one term in their order
     return split_rare(found, most, buckets)
-
-
-def bucket_of(term: bytes, buckets: int) -> int:
-    """Return in which of so many buckets the entries of a term stand."""
-    return zlib.crc32(term) % buckets
-
-
-def split_rare(rows: Iterable[PostingRow], most: int, buckets: int) -> tuple[list[PostingRow], list[tuple[int, bytes]]]:
-    """Return the rows of more than `most` documents, and the entries of the others by their bucket."""
-    often: list[PostingRow] = []
-    rare: defaultdict[int, list[bytes]] = defaultdict(list)
-    for row in rows:
-        key = row[0].encode("utf-8", "surrogatepass")
-        if len(row[4]) > most or len(key) > _MOST_LENGTH or row[2] > _MOST_BLOCK:
-            often.append(row)
-        else:
-            rare[bucket_of(key, buckets)].append(pack_entry(row))
-    return often, [(bucket, b"".join(rare[bucket])) for bucket in sorted(rare)]
-
-
-def pack_entry(row: PostingRow) -> bytes:
-    """Return the entry of a row that has at most MOST_OF_ENTRY documents."""
-    term, field, block, places, weights = row
-    key = term.encode("utf-8", "surrogatepass")
-    return _HEAD.pack(block, len(key), field, len(weights)) + key + places + weights
-
-
-def size_of_entry(row: PostingRow) -> int:
-    """Return how many bytes the entry of a row takes."""
-    term = row[0]
-    return _HEAD.size + (len(term) if term.isascii() else len(term.encode())) + 3 * len(row[4])
-
-
-def read_entries(data: bytes, term: bytes | None = None) -> list[PostingRow]:
-    """Return the entries of a bucket, those of one term where that is given. Raises ValueError when one is cut off."""
-    found: list[PostingRow] = []
-    at = 0
-    while at < len(data):
-        if at + _HEAD.size > len(data):
-            raise ValueError("an entry is cut off")
-        block, length, field, count = _HEAD.unpack_from(data, at)
-        start = at + _HEAD.size
-        places, at = start + length, start + length + 3 * count
-        if at > len(data):
-            raise ValueError("an entry is cut off")
-        if term is None or data[start:places] == term:
-            weights = places + 2 * count
-            found.append((data[start:places].decode(), field, block, data[places:weights], data[weights:at]))
-    return found

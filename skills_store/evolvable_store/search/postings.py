@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evolvable_store.errors import DamagedFile
 from evolvable_store.search.analyzer import unpack_fields, unpack_weights
-from evolvable_store.search.posting_loops import JoinedTerms, PostingKey, PostingRow
+from evolvable_store.search.posting_loops import JoinedTerms
 from evolvable_store.search.rare_postings import (
     BUCKETS,
+    PostingKey,
+    PostingRow,
     append_entries,
     count_rare,
     keys_by_bucket,

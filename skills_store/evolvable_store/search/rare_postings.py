@@ -7,35 +7,90 @@ in one. Numbers are in the machine's order. The hash of the term chooses the buc
 entries are appended to it. A term can have both entries and rows of its own in `posting`, with other documents.
 """
 
+import struct
+import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import DamagedFile
-from evolvable_store.search.posting_loops import (
-    MOST_OF_ENTRY,
-    PostingKey,
-    PostingRow,
-    bucket_of,
-    pack_entry,
-    size_of_entry,
-)
 from evolvable_store.storage.connection import Connection
 
-if TYPE_CHECKING:
-    from evolvable_store.search.posting_loops import read_entries
-else:
-    try:
-        from evolvable_store.search._scoring import read_entries
-    except ImportError:
-        from evolvable_store.search.posting_loops import read_entries
+PostingRow = tuple[str, int, int, bytes, bytes]
+"""Term, field, block; the places of the documents inside the block, and their weights."""
 
+PostingKey = tuple[str, int, int]
+"""Term, field, block."""
+
+MOST_OF_ENTRY = 0xFF
+"""Documents of one entry at most."""
+
+_HEAD = struct.Struct("=IHBB")
+_MOST_LENGTH, _MOST_BLOCK = 0xFFFF, 0xFFFFFFFF
 BUCKETS = 4096
 """At 10,000 skills a bucket has some 90 entries, two kilobytes."""
 
 _APPEND = """INSERT INTO rare VALUES (?, ?)
     ON CONFLICT DO UPDATE SET entries = CAST(entries || excluded.entries AS BLOB)"""
+
+
+def bucket_of(term: bytes, buckets: int) -> int:
+    """Return in which of so many buckets the entries of a term stand."""
+    return zlib.crc32(term) % buckets
+
+
+def split_rare(rows: Iterable[PostingRow], most: int, buckets: int) -> tuple[list[PostingRow], list[tuple[int, bytes]]]:
+    """Return the rows of more than `most` documents, and the entries of the others by their bucket."""
+    often: list[PostingRow] = []
+    rare: defaultdict[int, list[bytes]] = defaultdict(list)
+    for row in rows:
+        key = row[0].encode("utf-8", "surrogatepass")
+        if len(row[4]) > most or len(key) > _MOST_LENGTH or row[2] > _MOST_BLOCK:
+            often.append(row)
+        else:
+            rare[bucket_of(key, buckets)].append(pack_entry(row))
+    return often, [(bucket, b"".join(rare[bucket])) for bucket in sorted(rare)]
+
+
+def pack_entry(row: PostingRow) -> bytes:
+    """Return the entry of a row that has at most MOST_OF_ENTRY documents."""
+    term, field, block, places, weights = row
+    key = term.encode("utf-8", "surrogatepass")
+    return _HEAD.pack(block, len(key), field, len(weights)) + key + places + weights
+
+
+def size_of_entry(row: PostingRow) -> int:
+    """Return how many bytes the entry of a row takes."""
+    term = row[0]
+    return _HEAD.size + (len(term) if term.isascii() else len(term.encode())) + 3 * len(row[4])
+
+
+def read_entries(data: bytes, term: bytes | None = None) -> list[PostingRow]:
+    """Return the entries of a bucket, those of one term where that is given. Raises ValueError when one is cut off."""
+    found: list[PostingRow] = []
+    at = 0
+    while at < len(data):
+        if at + _HEAD.size > len(data):
+            raise ValueError("an entry is cut off")
+        block, length, field, count = _HEAD.unpack_from(data, at)
+        start = at + _HEAD.size
+        places, at = start + length, start + length + 3 * count
+        if at > len(data):
+            raise ValueError("an entry is cut off")
+        if term is None or data[start:places] == term:
+            weights = places + 2 * count
+            found.append((data[start:places].decode(), field, block, data[places:weights], data[weights:at]))
+    return found
+
+
+if TYPE_CHECKING:
+    _read_entries = read_entries
+else:
+    try:
+        from evolvable_store.search._scoring import read_entries as _read_entries
+    except ImportError:
+        _read_entries = read_entries
 
 
 def most_of_rare(documents: int) -> int:
@@ -115,6 +170,6 @@ def count_rare(db: Connection) -> int:
 
 def _entries(bucket: int, data: bytes, term: bytes | None = None) -> list[PostingRow]:
     try:
-        return read_entries(data, term)
+        return _read_entries(data, term)
     except ValueError as error:
         raise DamagedFile(f"the entries of bucket {bucket} are none: {error}") from error

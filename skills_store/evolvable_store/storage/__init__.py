@@ -11,9 +11,9 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_store.storage.address import Address, PostgresHome, read_home, save_address
-    from evolvable_store.storage.attestations import Attestation, Signatures
+    from evolvable_store.storage.attestations import Signatures
     from evolvable_store.storage.audit import PAGE, AuditEntry, Decision
-    from evolvable_store.storage.authorship import VersionAuthor, VersionAuthors, is_followed
+    from evolvable_store.storage.authorship import Attestation, VersionAuthor, VersionAuthors, is_followed
     from evolvable_store.storage.bindings import (
         Binding,
         Bindings,
@@ -109,17 +109,23 @@ if TYPE_CHECKING:
         ReleasePolicy,
     )
     from evolvable_store.storage.remotes import RemoteState, RemoteWaiting
-    from evolvable_store.storage.repository import Lender, SqliteRepository
     from evolvable_store.storage.sql import SEQUENCE, SqlStorage
+    from evolvable_store.storage.sqlite_file import (
+        FollowedFolders,
+        Lender,
+        SqliteRepository,
+        TrustedFolders,
+        every_folder,
+    )
     from evolvable_store.storage.trial_pool import PooledVersion, PoolState, PoolUnit, check_share
 else:
     __getattr__ = late_names(
         __name__,
         {
             "address": "Address PostgresHome read_home save_address",
-            "attestations": "Attestation Signatures",
+            "attestations": "Signatures",
             "audit": "AuditEntry Decision PAGE",
-            "authorship": "VersionAuthor VersionAuthors is_followed",
+            "authorship": "Attestation VersionAuthor VersionAuthors is_followed",
             "bindings": (
                 "Binding Bindings DirectoryMark HeldDirectory PendingCheckout PendingPart Place "
                 "WaitingPlaces WatchedFolder"
@@ -151,13 +157,16 @@ else:
             "protocol": "ArrivedStep Packed ReplayStep SharedVector SharedVectors Storage Writer",
             "release_channel": "Channel ChannelEntry ChannelMove ChannelState MoveNote POLICY Placement ReleasePolicy",
             "remotes": "RemoteState RemoteWaiting",
-            "repository": "Lender SqliteRepository",
+            "sqlite_file": "FollowedFolders Lender SqliteRepository TrustedFolders every_folder",
             "sql": "SEQUENCE SqlStorage",
             "trial_pool": "PoolState PoolUnit PooledVersion check_share",
         },
     )
 
 __all__ = [
+    "FollowedFolders",
+    "TrustedFolders",
+    "every_folder",
     "APPROVED",
     "Address",
     "ArrivedStep",

@@ -17,8 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, UntrustedHome
 from evolvable_store.paths import ADDRESS_FILE, CONFIGURATION, check_home, is_address
-from evolvable_store.private_files import private_file
-from evolvable_store.regular_files import read_regular
+from evolvable_store.regular_files import private_file, read_regular
 
 PROJECT = "library"
 """The project of an address that names none."""

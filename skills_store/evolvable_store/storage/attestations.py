@@ -10,62 +10,24 @@ from typing import Any
 
 from evolvable_store.operation import Identity, Principal, Signer, statement_of
 from evolvable_store.storage.authorship import (
+    Attestation,
     Stands,
-    Trees,
     VersionAuthor,
     VersionAuthors,
     effective_principal,
+    list_vouched,
     read_author,
     read_newest,
     read_version,
+    vouched_trees,
 )
-from evolvable_store.storage.connection import Connection, read_queries
-from evolvable_store.storage.repository import Database, SqliteRepository
+from evolvable_store.storage.connection import read_queries
+from evolvable_store.storage.sqlite_file import Database, SqliteRepository
 
 QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
 """Versions of a resource that are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attestation:
-    """A content that a person vouches for: who decided when, and how that is known.
-
-    folder: whose trust the decision is a part of, '' for a decision on this resource, None where nobody kept it.
-    """
-
-    resource: int
-    tree: str
-    at: str
-    principal: Principal
-    via: str
-    signature: bytes | None = None
-    folder: str | None = ""
-
-    def counts(self, folders: frozenset[str] | None) -> bool:
-        """Return whether the decision counts where the person trusts these folders. None: every one."""
-        return folders is None or self.folder == "" or self.folder in folders
-
-    @property
-    def statement(self) -> bytes:
-        """What is signed of it, where approvals are locked."""
-        fields = [self.resource, self.tree, self.at, self.principal, self.via]
-        fields += [self.folder] if self.folder else []
-        return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
-
-
-def _vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
-    rows = db.execute(QUERIES["attestation"], (json.dumps(list(resources)),)).fetchall()
-    found = (
-        Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
-    )
-    return [one for one in found if one.counts(folders)]
-
-
-def vouched_trees(folders: frozenset[str] | None) -> Trees:
-    """Return what reads the contents of a resource that a person vouches for. folders: those that the person trusts."""
-    return lambda db, resource: {one.tree for one in _vouched(db, [resource], folders)}
 
 
 # No resource has the number 0: its row says that the library was re-read.
@@ -143,7 +105,7 @@ class Attestations(SqliteRepository):
         """
         folders = None if unlisted else self._backend.trusted_folders()
         with self._backend.reading() as db:
-            return _vouched(db, resources, folders)
+            return list_vouched(db, resources, folders)
 
     def keep_folder(self, resources: Iterable[int], folder: str) -> None:
         """Note on which folder decisions were made that do not say so."""
@@ -158,7 +120,7 @@ class Attestations(SqliteRepository):
             return []
         with self._backend.reading() as db:
             named = [row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()]
-            return [one for one in _vouched(db, named, None) if not one.counts(folders)]
+            return [one for one in list_vouched(db, named, None) if not one.counts(folders)]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
         """Note who made these versions (resource, version), learned after they were made; the first note stays."""

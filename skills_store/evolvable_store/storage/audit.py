@@ -9,7 +9,7 @@ from typing import Any
 
 from evolvable_store.operation import Identity
 from evolvable_store.storage.connection import Connection
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 PAGE = 1_000
 """Rows that are read at once."""

@@ -1,4 +1,4 @@
-"""Who made the versions that the provenance of a version names."""
+"""Who made the versions that the provenance of a version names, and which contents a person vouches for."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +18,47 @@ _RECENT_VERSIONS = 50
 
 Trees = Callable[[Connection, int], Collection[str]]
 """Returns the contents of a resource that a person vouches for, by their tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """A content that a person vouches for: who decided when, and how that is known.
+
+    folder: whose trust the decision is a part of, '' for a decision on this resource, None where nobody kept it.
+    """
+
+    resource: int
+    tree: str
+    at: str
+    principal: Principal
+    via: str
+    signature: bytes | None = None
+    folder: str | None = ""
+
+    def counts(self, folders: frozenset[str] | None) -> bool:
+        """Return whether the decision counts where the person trusts these folders. None: every one."""
+        return folders is None or self.folder == "" or self.folder in folders
+
+    @property
+    def statement(self) -> bytes:
+        """What is signed of it, where approvals are locked."""
+        fields = [self.resource, self.tree, self.at, self.principal, self.via]
+        fields += [self.folder] if self.folder else []
+        return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
+
+
+def list_vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
+    """Return the decisions of a person on contents of these resources. folders: those that the person trusts."""
+    rows = db.execute(QUERIES["attestation"], (json.dumps(list(resources)),)).fetchall()
+    found = (
+        Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
+    )
+    return [one for one in found if one.counts(folders)]
+
+
+def vouched_trees(folders: frozenset[str] | None) -> Trees:
+    """Return what reads the contents of a resource that a person vouches for. folders: those that the person trusts."""
+    return lambda db, resource: {one.tree for one in list_vouched(db, [resource], folders)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrup
 from evolvable_store.operation import Actor, Identity
 from evolvable_store.resource import Kind, Ref, is_plugins
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, Draft, ProposalBatch
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.paths import CARRIED_PLACES
-from evolvable_store.private_files import private_file
+from evolvable_store.regular_files import private_file
 from evolvable_store.resource import Kind
 from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFolder
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.storage.repository import Database, Lender, SqliteRepository
+from evolvable_store.storage.sqlite_file import Database, Lender, SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)

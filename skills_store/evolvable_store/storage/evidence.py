@@ -15,7 +15,7 @@ from typing import Any
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.connection import Connection, read_queries
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 class Outcome(StrEnum):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import EXPIRED, REJECTED
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 _TOGETHER = 500
 """Impressions that are folded under one lock: some 10 ms."""

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import regular_file
+from evolvable_store.regular_files import regular_file, write_private
 from evolvable_store.storage.observations import ClientSession, Impression
 from evolvable_store.storage.protocol import Storage
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.storage.connection import Connection
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 MAX_TASKS = 16
 """Learned tasks of one resource; the oldest are removed first."""

@@ -14,7 +14,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
 from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.network_disk import on_network
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file

@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple, dataclass
 from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.evidence import QUERIES, Grade, Outcome, Usage, recount_votes
 from evolvable_store.storage.learned import LearnedTask, replace_tasks
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.audit import Decision, add_decisions
 from evolvable_store.storage.connection import Connection
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 

@@ -19,7 +19,6 @@ from evolvable_store.resource import Kind, Ref
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evolvable_store.paths import FollowedFolders, TrustedFolders
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
     from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews
     from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote
     from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting
+    from evolvable_store.storage.sqlite_file import FollowedFolders, TrustedFolders
     from evolvable_store.storage.transcript_rows import TranscriptRows
     from evolvable_store.storage.trial_pool import TrialPool
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)

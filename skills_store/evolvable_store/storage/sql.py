@@ -16,12 +16,11 @@ from typing import Any
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import Manifest, Version, unpack_verified
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
-from evolvable_store.paths import FollowedFolders, TrustedFolders, every_folder
 from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind
-from evolvable_store.storage.attestations import Attestations, Signatures, Verify, vouched_trees
+from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
-from evolvable_store.storage.authorship import read_provenance
+from evolvable_store.storage.authorship import read_provenance, vouched_trees
 from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
 from evolvable_store.storage.carried_places import carried_places, forget_carried
 from evolvable_store.storage.collection_store import Collections
@@ -35,7 +34,7 @@ from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews,
 from evolvable_store.storage.protocol import SharedVectors
 from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote, add_move, follow_policy
 from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
-from evolvable_store.storage.repository import Lender, SqliteRepository
+from evolvable_store.storage.sqlite_file import FollowedFolders, Lender, SqliteRepository, TrustedFolders, every_folder
 from evolvable_store.storage.transcript_rows import TranscriptRows
 from evolvable_store.storage.trial_pool import TrialPool
 

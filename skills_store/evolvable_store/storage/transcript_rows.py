@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Collection
 
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 class TranscriptRows(SqliteRepository):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument, NotFound
-from evolvable_store.storage.repository import SqliteRepository
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 class PoolState(StrEnum):

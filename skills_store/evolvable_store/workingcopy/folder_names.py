@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.paths import FOLDER_NAMES
-from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import write_private
 from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy.openat import first_link
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evolvable_store.paths import INSTALLED_SKILLS
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
+from evolvable_store.regular_files import read_regular, write_private
 from evolvable_store.storage import WatchedFolder
 
 MAX_LOCK = 4 * 2**20

@@ -3,8 +3,13 @@
 Git stores objects before it writes files. So bytes that the object store of the work tree holds when they are first
 seen came from git, unless this library had them from a person before, or HEAD's log says that the person committed
 them here. A save is in no object store. While git is at work, a change that nobody answers for waits.
+
+What a log said before the watched folder was imported is the word of those who brought the repository: an archive may
+bring one. So the position of HEAD's log at that time is kept in the library's home, on this machine alone.
 """
 
+import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,8 +20,9 @@ from types import MappingProxyType
 
 from evolvable_store.objects import Files, Manifest, TreeEntry, make_manifest
 from evolvable_store.operation import FollowedPull, Identity, Principal, followed_pull
+from evolvable_store.paths import GIT_POSITIONS
+from evolvable_store.regular_files import write_private
 from evolvable_store.storage import WatchedFolder
-from evolvable_store.workingcopy.git_positions import GitPositions
 from evolvable_store.workingcopy.git_repository import (
     DAMAGE,
     LOCK_SECONDS,
@@ -26,6 +32,76 @@ from evolvable_store.workingcopy.git_repository import (
     repositories_around,
 )
 from evolvable_store.workingcopy.incoming import REPOSITORY
+
+_MAX_BYTES = 2**22
+
+
+class GitPositions:
+    """The positions for one watched folder of a library."""
+
+    def __init__(self, home: Path, folder: WatchedFolder) -> None:
+        self._file, self._folder = home / GIT_POSITIONS, str(folder.path)
+        self._known: dict[str, LogPosition] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the folder is just imported: nothing is known of its repositories."""
+        return self._load() is None
+
+    def of(self, repository: Repository) -> LogPosition | None:
+        """Return from where on the log of a repository counts; None where it counts nothing.
+
+        A repository that was made in a folder since counts from its beginning.
+        """
+        known = self._load()
+        return None if known is None else known.get(repository.git, LogPosition())
+
+    def forget(self) -> None:
+        """Forget what was noted of the folder: it is imported again."""
+        every = _read(self._file)
+        if every.pop(self._folder, None) is not None:
+            write_private(self._file, json.dumps(every), durable=False)
+        self._known = None
+
+    def remember_new(self, repositories: list[Repository]) -> None:
+        """Note where the logs end of those repositories that nothing is noted of."""
+        known = self._load() or {}
+        unknown = [one for one in repositories if one.git not in known]
+        if unknown:
+            self.remember(unknown)
+
+    def remember(self, repositories: list[Repository]) -> None:
+        """Note where the logs of these repositories end now."""
+        with contextlib.suppress(*DAMAGE):
+            ends = {repository.git: repository.log_end() for repository in repositories}
+            known = {**(self._load() or {}), **ends}
+            every = _read(self._file)
+            every[self._folder] = {git: [end.offset, end.digest] for git, end in known.items()}
+            write_private(self._file, json.dumps(every), durable=False)
+            self._known = known
+
+    def _load(self) -> dict[str, LogPosition] | None:
+        if self._known is None:
+            rows = _read(self._file).get(self._folder)
+            if isinstance(rows, dict):
+                self._known = {git: _position(row) for git, row in rows.items()}
+        return self._known
+
+
+def _position(row: object) -> LogPosition:
+    if isinstance(row, list) and len(row) == 2 and isinstance(row[0], int) and isinstance(row[1], str):
+        return LogPosition(max(0, row[0]), row[1])
+    return LogPosition(0, "unreadable")  # which no log has: nothing counts
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        with open(file, "rb") as stream:
+            found = json.loads(stream.read(_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
 
 MAX_LINES = 200
 """Lines of a log that are followed, the newest."""

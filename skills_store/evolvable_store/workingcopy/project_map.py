@@ -14,7 +14,7 @@ from typing import Any
 
 from evolvable_store.errors import InvalidRef
 from evolvable_store.paths import work_tree
-from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import write_private
 from evolvable_store.resource import MAX_NAME, USER_SCOPE, check_scope
 from evolvable_store.workingcopy.folder_lock import exclusive
 from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded

@@ -16,9 +16,9 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import make_durable, still_holds, unknown_entries
 from evolvable_store.workingcopy.discovery import single_name
 from evolvable_store.workingcopy.folder_names import FolderNames
-from evolvable_store.workingcopy.git_positions import GitPositions
 from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
+from evolvable_store.workingcopy.origins import GitPositions
 from evolvable_store.workingcopy.plugin_folders import moved_to, plugin_place
 from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes

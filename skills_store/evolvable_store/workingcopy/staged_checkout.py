@@ -162,9 +162,11 @@ class StagedCheckout:
 
     def exchange(self) -> list[str]:
         """Put the directories in their places, when the transaction is committed; return what was remarkable."""
+        if not self._staged:
+            return []
         reports = []
         left, self._staged = self._staged, []
-        self.complete = self.complete or bool(left)
+        self.complete = True
         for staged in left:
             try:
                 reports.append(self._exchange(staged))

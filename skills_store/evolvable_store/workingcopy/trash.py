@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument, NotFound
-from evolvable_store.private_files import write_private
+from evolvable_store.regular_files import write_private
 from evolvable_store.used_days import count_day
 from evolvable_store.workingcopy.openat import (
     PathAt,

@@ -21,8 +21,7 @@ from evolvable_store.objects import MAX_FILE, File, Files, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import HELD_POWERS, work_tree
 from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restored_powers, with_powers
-from evolvable_store.private_files import write_private
-from evolvable_store.regular_files import read_regular
+from evolvable_store.regular_files import read_regular, write_private
 from evolvable_store.storage import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path

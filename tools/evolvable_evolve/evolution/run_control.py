@@ -12,6 +12,7 @@ from typing import Any
 from evolvable_evolve.evolution.candidates import ChangeReview, review_change
 from evolvable_evolve.evolution.ledger import (
     AskedQuestion,
+    CandidateDecision,
     Ledger,
     LedgerDamaged,
     LedgerRecord,
@@ -28,7 +29,9 @@ from evolvable_evolve.evolution.ledger import (
     translate_damage,
 )
 from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole, check_answer
-from evolvable_evolve.evolution.prospects import estimate_chance
+from evolvable_evolve.evolution.run_config import DEFAULT_ITERATIONS, STAGED_REPEATS
+from evolvable_evolve.evolution.statistics import NARROW_REPEATS, NOISE, PowerDesign, chance_left, narrow_sizes
+from evolvable_evolve.evolution.task import Split
 from evolvable_evolve.evolution.verdict_line import verdict_line
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools import Caller, count
@@ -397,3 +400,26 @@ def _find_held(folder: RunDirectory, state: RunState, candidate: str | None) -> 
         which = f"{ascii(candidate[:40])} of run {folder.id} does not wait" if candidate else "Nothing of it waits"
         raise InvalidArgument(f"{which} for a person.", f"Candidates that do: {names}.")
     return found[0]
+
+
+def estimate_chance(state: RunState) -> float | None:
+    """Return at most which chance is left that a search ends with a promotion, None while nothing is known of it.
+
+    Nothing is measured for it: what the search has shown is read from the state of the run.
+    Every limit is taken from above, so the true chance is mostly lower.
+    """
+    settings = state.settings
+    if state.phase is not RunPhase.SEARCHING or not state.iterations or settings.get("purpose") == "measure":
+        return None
+    val = sum(split == Split.VAL for split, _ in state.tasks.values())
+    tasks = sum(narrow_sizes(val, state.tests)) if state.exploratory else state.tests
+    repeats = settings.get("test_repeats") or (NARROW_REPEATS if state.exploratory else STAGED_REPEATS)
+    noise = state.calibration.get("discordance", NOISE)
+    look = int(state.calibration.get("look", 1))
+    design = PowerDesign.of(tasks, repeats, look=look, narrow=state.exploratory, noise=noise)
+    tried = [state.candidates[digest] for digest in state.history]
+    accepted = [one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED]
+    remaining = max(
+        0, int(DEFAULT_ITERATIONS if (most := settings.get("iterations")) is None else most) - len(state.iterations)
+    )
+    return chance_left(state.best_gains(), remaining, accepted, len(tried), design)

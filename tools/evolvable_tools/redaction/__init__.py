@@ -11,16 +11,14 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 if TYPE_CHECKING:
     from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
     from evolvable_tools.redaction.secret_patterns import FORMS, SecretForm, UserPatterns, blocks, read_patterns
-    from evolvable_tools.redaction.secret_runs import certain_runs
-    from evolvable_tools.redaction.token_detection import find_certain
+    from evolvable_tools.redaction.token_detection import certain_runs, find_certain
 else:
     __getattr__ = late_names(
         __name__,
         {
             "redactor": "Redactor StreamRedactor",
             "secret_patterns": "FORMS SecretForm UserPatterns blocks read_patterns",
-            "secret_runs": "certain_runs",
-            "token_detection": "find_certain",
+            "token_detection": "certain_runs find_certain",
         },
     )
 

@@ -13,9 +13,15 @@ from typing import Any
 from evolvable_tools.redaction import secret_patterns
 from evolvable_tools.redaction.named_secrets import find_assigned, find_placed, is_secret, names_credential
 from evolvable_tools.redaction.secret_patterns import SecretForm, UserPatterns
-from evolvable_tools.redaction.secret_runs import Hit, holds_any, occurrences
 from evolvable_tools.redaction.structured_secrets import find_structured
-from evolvable_tools.redaction.token_detection import CandidateText, find_issued, find_tokens
+from evolvable_tools.redaction.token_detection import (
+    CandidateText,
+    Hit,
+    find_issued,
+    find_tokens,
+    holds_any,
+    occurrences,
+)
 
 _CODE = re.compile(
     r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\x9b)\[[0-9;:?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"

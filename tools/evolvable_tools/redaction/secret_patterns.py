@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
-from evolvable_tools.redaction.secret_runs import occurrences
+from evolvable_tools.redaction.token_detection import occurrences
 
 _TABLE = tomllib.loads(Path(__file__).with_name("secret_patterns.toml").read_text(encoding="utf-8"))
 _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}

@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evolvable_tools.redaction.named_secrets import NAME_WORDS, is_opaque, is_password, is_secret, names_credential
-from evolvable_tools.redaction.secret_runs import Hit, holds_any, occurrences
-from evolvable_tools.redaction.token_detection import CandidateText, is_random
+from evolvable_tools.redaction.token_detection import CandidateText, Hit, holds_any, is_random, occurrences
 
 _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})
 NEAR = 240

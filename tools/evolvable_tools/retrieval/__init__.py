@@ -14,8 +14,15 @@ if TYPE_CHECKING:
     from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
     from evolvable_tools.retrieval.further import MOST
     from evolvable_tools.retrieval.near_duplicates import EACH, NearDuplicateReport, find_near_duplicates
-    from evolvable_tools.retrieval.search_types import FITS, MODES, SearchDependencies, StageReport
-    from evolvable_tools.retrieval.search_verdict import VERDICTS, Verdict, none_below
+    from evolvable_tools.retrieval.search_types import (
+        FITS,
+        MODES,
+        VERDICTS,
+        SearchDependencies,
+        StageReport,
+        Verdict,
+        none_below,
+    )
 else:
     __getattr__ = late_names(
         __name__,
@@ -24,8 +31,7 @@ else:
             "clauses": "Excerpts cut_at_words",
             "further": "MOST",
             "near_duplicates": "EACH NearDuplicateReport find_near_duplicates",
-            "search_types": "FITS MODES SearchDependencies StageReport",
-            "search_verdict": "VERDICTS Verdict none_below",
+            "search_types": "FITS MODES SearchDependencies StageReport VERDICTS Verdict none_below",
         },
     )
 

@@ -30,14 +30,16 @@ from evolvable_tools.retrieval.hybrid import fuse_with_vectors, is_clear, order_
 from evolvable_tools.retrieval.search_types import (
     FITS,
     MODES,
+    SURE,
     Neighbours,
     SearchDependencies,
     SearchQuery,
     StageReport,
     StageResult,
+    Verdict,
+    VerdictRule,
     fits_from,
 )
-from evolvable_tools.retrieval.search_verdict import SURE, Verdict, VerdictRule
 
 NEAR = 0.6
 """The cosine from which the nearest description is an answer."""

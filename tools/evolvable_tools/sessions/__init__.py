@@ -11,15 +11,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 if TYPE_CHECKING:
     from evolvable_tools.sessions.copies import keys_of, mark_copies
     from evolvable_tools.sessions.opencode import stored_state
-    from evolvable_tools.sessions.parser import (
-        ListedSession,
-        SessionPage,
-        find_transcript,
-        is_transcript_path,
-        list_sessions,
-        read_session,
-        transcript_files,
-    )
+    from evolvable_tools.sessions.parser import read_session
     from evolvable_tools.sessions.session import (
         SKILL_TOOL,
         SUBAGENT_TOOLS,
@@ -31,6 +23,14 @@ if TYPE_CHECKING:
         TranscriptNotRead,
         UnreadableMessages,
     )
+    from evolvable_tools.sessions.session_list import (
+        ListedSession,
+        SessionPage,
+        find_transcript,
+        is_transcript_path,
+        list_sessions,
+        transcript_files,
+    )
     from evolvable_tools.sessions.taint import command_line
 else:
     __getattr__ = late_names(
@@ -38,13 +38,13 @@ else:
         {
             "copies": "keys_of mark_copies",
             "opencode": "stored_state",
-            "parser": (
-                "ListedSession SessionPage find_transcript is_transcript_path list_sessions read_session "
-                "transcript_files"
-            ),
+            "parser": "read_session",
             "session": (
                 "NoTranscript Origin SKILL_TOOL SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED "
                 "UnreadableMessages"
+            ),
+            "session_list": (
+                "ListedSession SessionPage find_transcript is_transcript_path list_sessions transcript_files"
             ),
             "taint": "command_line",
         },

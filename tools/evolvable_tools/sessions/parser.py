@@ -1,36 +1,29 @@
 """The parser of transcripts: reads JSON lines one by one, redacts them first, and gives each piece its origin.
 
-It skips a line that is no JSON object. It recognises sessions that are reviews or observe another session, and lists
-the sessions that clients have stored on this machine.
+It skips a line that is no JSON object. It recognises sessions that are reviews or observe another session.
 """
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from evolvable_store import read_regular
-from evolvable_store.errors import InvalidArgument, may_pass
-from evolvable_store.storage import IngestedSession
+from evolvable_store.errors import may_pass
 from evolvable_tools.redaction import Redactor, StreamRedactor
 from evolvable_tools.sessions.copies import MAX_ROW, MIN_UNIQUE, row_key
 from evolvable_tools.sessions.json_lines import read_records
-from evolvable_tools.sessions.kimi_format import is_subagent_file, session_name
+from evolvable_tools.sessions.kimi_format import session_name
 from evolvable_tools.sessions.message_list import MessageListFormat
 from evolvable_tools.sessions.opencode import (
     OpenCodeFormat,
     read_opencode,
     split_database_path,
-    stored_sessions,
-    stored_state,
 )
 from evolvable_tools.sessions.readable import HINT, check_readable, count_message
 from evolvable_tools.sessions.readers import reader_of
@@ -46,7 +39,7 @@ from evolvable_tools.sessions.session import (
     as_text,
     parse_json,
 )
-from evolvable_tools.sessions.session_documents import is_document_name, read_document
+from evolvable_tools.sessions.session_documents import read_document
 from evolvable_tools.sessions.taint import TABLES, QuoteTracker
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat
 from evolvable_tools.untrusted_text import REVIEWING_MARK
@@ -318,140 +311,3 @@ def _named(about: TranscriptInfo, otherwise: str) -> str:
     identity = otherwise if otherwise in about.names else about.session_id
     fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
     return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
-
-
-# Sessions that clients have stored on this machine
-
-DEPTH = 5
-"""Folders below a place in which sessions lie: Codex has one for each year, month and day."""
-
-MAX_LIMIT = 1_000
-_NO_SESSIONS = ("subagents", "memory", "tool-results")
-
-
-@dataclass(frozen=True, slots=True)
-class ListedSession:
-    """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was written last.
-
-    turns: messages of a person, without those that it has from another session.
-
-    taken: yes, no, grown (ingested, and continued since), or skipped (a review of its own).
-    """
-
-    client: str
-    session: str
-    project: str | None
-    at: str
-    turns: int
-    size: int
-    taken: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPage:
-    """Sessions, the newest first. more: how many others there are."""
-
-    sessions: list[ListedSession]
-    more: int
-
-
-def list_sessions(
-    places: Iterable[Path],
-    taken: Callable[[str], IngestedSession | None],
-    limit: int = 20,
-    project: str | None = None,
-    foreign: Callable[[str, Collection[int]], Collection[int]] = lambda session, keys: (),
-) -> SessionPage:
-    """Return the sessions below these folders, the newest first. taken: what the library has of a session.
-
-    project: only those that worked in this folder or below it; then `more` counts those that were not looked at.
-    foreign: which of these keys another session owns than this one. Of a message in several of the listed sessions
-    that nobody owns yet, the file that was written first has the turn.
-
-    Raises InvalidArgument for a limit out of range.
-    """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidArgument(f"limit is {limit}.", f"It is between 1 and {MAX_LIMIT}.")
-    found: list[tuple[float, Path, Outline]] = []
-    more = 0
-    for modified, path in transcript_files(places):
-        if len(found) == limit:
-            more += 1
-            continue
-        with suppress(NoTranscript, TranscriptNotRead, OSError):
-            known = outline(path)
-            if known.client != "messages" and (project is None or _works_in(known.project, project)):
-                found.append((modified, path, known))
-    rows: list[ListedSession] = []
-    owners: dict[int, str] = {}
-    for modified, path, known in reversed(found):
-        turns = _own_turns(known, foreign, owners)
-        with suppress(OSError):
-            rows.append(_listed(path, modified, known, turns, taken(known.session_id)))
-    return SessionPage(rows[::-1], more)
-
-
-def _own_turns(
-    known: Outline, foreign: Callable[[str, Collection[int]], Collection[int]], owners: dict[int, str]
-) -> int:
-    """Return how many messages of a session no other one owns. owners: of those that were listed before."""
-    keys = [key for key in known.typed if key is not None]
-    others = set(foreign(known.session_id, keys)) if keys else set()
-    own = [key for key in keys if key not in others and owners.setdefault(key, known.session_id) == known.session_id]
-    return known.typed.count(None) + len(own)
-
-
-def _works_in(folder: str | None, project: str) -> bool:
-    base = os.path.abspath(os.path.expanduser(project))
-    return folder is not None and (folder == base or folder.startswith(base.rstrip(os.sep) + os.sep))
-
-
-def _listed(path: Path, modified: float, known: Outline, turns: int, taken: IngestedSession | None) -> ListedSession:
-    state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
-    stored = stored_state(path)
-    size = path.stat().st_size if stored is None else stored.size
-    at = known.started or datetime.fromtimestamp(modified, UTC)
-    about = (known.client, known.session_id, known.project, at.isoformat(), turns, size)
-    return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
-
-
-def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
-    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none.
-
-    A session in the database of OpenCode has the path `opencode.db/ID`.
-    """
-    found: dict[str, tuple[float, Path]] = {}
-    for place in places:
-        found |= {str(path): (changed, path) for changed, path in stored_sessions(place)}
-        for folder, below, names in os.walk(place):
-            deep = len(Path(folder).relative_to(place).parts) >= DEPTH
-            below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
-            named = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
-            for path in (Path(folder, name) for name in named):
-                with suppress(OSError):
-                    if not path.name.startswith("agent-") and not is_subagent_file(path):
-                        found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
-    return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
-
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}")
-
-
-def find_transcript(places: Iterable[Path], session: str) -> Path | None:
-    """Return the newest transcript of a session, None without one: clients name the file after it, or its folder."""
-    if not _ID.fullmatch(session):
-        return None
-    found = (path for _, path in transcript_files(places))
-    return next((path for path in found if _is_of(path, session)), None)
-
-
-def _is_of(path: Path, session: str) -> bool:
-    """Return whether a file is named after a session; Gemini CLI has the first 8 characters of the id in the name."""
-    begun = path.name.startswith("session-") and len(session) >= 36 and path.stem.endswith(f"-{session[:8]}")
-    return begun or path.stem.endswith(session) or session in (path.parent.name, session_name(path))
-
-
-def is_transcript_path(path: Path) -> bool:
-    """Return whether a path names a file as clients write transcripts, or a session in the database of OpenCode."""
-    return path.suffix in (".json", ".jsonl") or split_database_path(path) is not None

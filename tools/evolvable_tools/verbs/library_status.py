@@ -14,11 +14,11 @@ from evolvable_tools import count, secret_leaks
 from evolvable_tools.approvals import load_scan
 from evolvable_tools.authors import author_words, authorships, operation_author
 from evolvable_tools.caller import Caller
+from evolvable_tools.file_edits import changed_files
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.resource_info import lines_out_of_force
 from evolvable_tools.verbs.search import list_resources
 from evolvable_tools.verbs.unseen_changes import list_unseen
-from evolvable_tools.verbs.versions import changed_files
 
 MAX_OPERATIONS = 1_000
 """Operations that are looked through for the last one of the person, and proposals that are counted."""

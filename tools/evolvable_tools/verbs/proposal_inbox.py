@@ -29,7 +29,7 @@ from evolvable_tools.approvals import (
     undo_waits,
 )
 from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import apply_files, decode_text, frontmatter_bytes
+from evolvable_tools.file_edits import apply_files, changed_files, decode_text, frontmatter_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import versions
@@ -406,5 +406,5 @@ def changes_text(library: Library, proposal_id: int) -> bool:
     head, after = library.store.head_or_none(proposal.ref), proposal.manifest
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     # Only what changed is read: the page asks this of every proposal that it shows.
-    changed = (path for path in versions.changed_files(base, after) if path in after)
+    changed = (path for path in changed_files(base, after) if path in after)
     return any(decode_text(library.store.blob(after[path].sha256)) is not None for path in changed)

@@ -13,11 +13,12 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import Channel, ChannelEntry, ChannelMove, ChannelState, MoveNote, Placement, ReleasePolicy
 from evolvable_tools.authors import reason_notice
 from evolvable_tools.caller import Caller
+from evolvable_tools.file_edits import changed_files
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import HeldBack, check_anything_leaves, held_back
 from evolvable_tools.untrusted_text import UNMARKED, AnswerMarks
 from evolvable_tools.verbs.host_catalog import HostCatalog
-from evolvable_tools.verbs.versions import VersionOrigin, changed_files
+from evolvable_tools.verbs.versions import VersionOrigin
 
 
 @dataclass(frozen=True, slots=True)

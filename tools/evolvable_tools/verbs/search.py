@@ -151,7 +151,7 @@ def find_skill(
     named = found.further[:MOST]  # an answer has no room for more, and a judge of a small library chose before
     ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in named)]
     whose = authorships(library, ids, caller)
-    capped = _capped(library, whose)
+    capped = _capped(library, whose, known)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
     for match in found.matches:
         _doubt_new(match, whose.get(match.entry.id), found.fits)
@@ -196,9 +196,14 @@ def _known_for(library: Library, resources: Iterable[int], task_type: str) -> di
     return found
 
 
-def _capped(library: Library, whose: Mapping[int, Authorship]) -> set[int]:
-    """Return the resources whose evidence counts little: an agent changed them, and they did not prove themselves."""
-    unknown = [resource for resource, one in whose.items() if one.kind is AuthorKind.AGENT]
+def _capped(library: Library, whose: Mapping[int, Authorship], known: Mapping[int, SuccessCounts]) -> set[int]:
+    """Return the resources whose evidence counts little: an agent changed them, and they did not prove themselves.
+
+    known: the evidence of those that have any. Only verified ends are worth more than the cap, so the others are not
+    looked at.
+    """
+    verified = (resource for resource, proof in known.items() if proof.verified)
+    unknown = [resource for resource in verified if resource in whose and whose[resource].kind is AuthorKind.AGENT]
     return set(unknown) - proven_resources(library, unknown) if unknown else set()
 
 

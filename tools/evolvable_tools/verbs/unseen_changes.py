@@ -16,9 +16,10 @@ from evolvable_tools.authors import (
     version_base,
 )
 from evolvable_tools.caller import Caller
+from evolvable_tools.file_edits import changed_files
 from evolvable_tools.library import Library
 from evolvable_tools.verbs.load import is_settled
-from evolvable_tools.verbs.versions import changed_files, diff
+from evolvable_tools.verbs.versions import diff
 
 MAX_LISTED = 100
 """Resources that one list holds; the oldest changes wait behind them."""

@@ -15,7 +15,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.approvals import check_change, finding_messages, needs_person
 from evolvable_tools.authors import operation_author, reason_notice, version_authorship
 from evolvable_tools.caller import Caller
-from evolvable_tools.file_edits import decode_text
+from evolvable_tools.file_edits import changed_files, decode_text
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.untrusted_text import AnswerMarks
@@ -136,11 +136,6 @@ def _said(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
     """Return why a difference of these versions reaches an agent between marks, '' where it does not."""
     said = (version_authorship(library, head, number, caller).why for number in reversed(numbers) if number > 0)
     return next(filter(None, said), "")
-
-
-def changed_files(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """Return the paths that differ between two manifests, or between two sets of files, sorted."""
-    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def diff(

@@ -8,6 +8,7 @@ from evolvable_store import Actor, Manifest, make_manifest
 from evolvable_store.errors import EvolvableError
 from evolvable_store.storage import OPEN, Proposal
 from evolvable_tools.approvals import check_change, load_scan
+from evolvable_tools.file_edits import changed_files
 from evolvable_tools.library import Library
 from evolvable_tools.scan import Finding
 from evolvable_tools.untrusted_text import AnswerMarks
@@ -116,7 +117,7 @@ def describe_proposal(
         text = versions.diff(library, before, after, names, limit=limit, unsaved=unsaved, context=context)
     return WaitingProposal(
         *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
-        versions.changed_files(before, after),
+        changed_files(before, after),
         p.state,
         text,
         p.removes,

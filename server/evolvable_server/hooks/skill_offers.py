@@ -1,0 +1,181 @@
+"""The skills that a prompt is offered: one or two that fit, usually none, and each once in a session.
+
+A small file for each skill records the offer, so that no process repeats it.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store import file_name, read_regular, write_private
+from evolvable_store.resource import Ref
+from evolvable_tools import (
+    AuthorKind,
+    Caller,
+    Library,
+    author_words,
+    split_marks,
+)
+from evolvable_tools.retrieval import FITS, SearchDependencies, Verdict
+from evolvable_tools.verbs import FoundSkills, find_skill, record_impressions
+
+if TYPE_CHECKING:
+    from evolvable_store.search import Match
+
+
+DAYS = 7.0
+"""Days after its last offer for which a session is remembered."""
+
+NEWS = 0
+"""In place of a skill, in the offers of a session: the line of automatic reviews. No resource has this number."""
+
+SESSIONS, SKILLS = 200, 50
+"""Sessions that are remembered, and skills that are offered to one session."""
+
+
+class OfferLog:
+    """What a library's sessions were offered. Being offered is no use."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "hooks" / "offered"
+
+    def claim(self, session: str, resource: int, search_id: str) -> bool:
+        """Return whether this skill may be offered to this session: True once, to one process.
+
+        False too where nothing can be remembered, or the session was offered enough.
+        """
+        place = self._place(session)
+        try:
+            if not place.is_dir():
+                self._clean_up()
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if sum(1 for _ in os.scandir(place)) >= SKILLS:
+                return False
+            with open(place / str(resource), "x", encoding="utf-8") as file, _unless_written(place / str(resource)):
+                file.write(json.dumps({"search_id": search_id}))
+                file.flush()
+            return True
+        except OSError:
+            return False
+
+    def begin_prompt(self, session: str, prompt_id: str) -> bool:
+        """Return whether this prompt of a session is new: Qwen Code reports one again with each request for it.
+
+        False too where that cannot be remembered, so that nothing is said twice.
+        """
+        place = self._place(session)
+        try:
+            if not place.is_dir():
+                self._clean_up()
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            last = place / "prompt"
+            if last.is_file() and read_regular(last).decode("utf-8", "replace") == prompt_id:
+                return False
+            write_private(last, prompt_id)
+            return True
+        except (OSError, ValueError):
+            return False
+
+    def search_of(self, session: str, resource: int) -> str | None:
+        """Return the search after which this skill was offered to this session, None when it was not."""
+        try:
+            said = json.loads(read_regular(self._place(session) / str(resource)))
+        except (OSError, ValueError):
+            return None
+        search = said.get("search_id") if isinstance(said, dict) else None
+        return search if isinstance(search, str) else None
+
+    def _place(self, session: str) -> Path:
+        return self._folder / file_name(session)
+
+    def _clean_up(self) -> None:
+        ages: dict[Path, float] = {}
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(self._folder):
+                with suppress(FileNotFoundError):
+                    ages[Path(entry.path)] = entry.stat().st_mtime
+        newest = sorted(ages, key=ages.__getitem__, reverse=True)
+        since = time.time() - DAYS * 86_400
+        for place in newest:
+            if ages[place] < since or place in newest[SESSIONS - 1 :]:
+                shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _unless_written(place: Path) -> Iterator[None]:
+    """Remove a file that the body could not write whole: on a full disk, the skill was not offered."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            place.unlink()
+        raise
+
+
+LIMIT = 600
+"""Characters that a prompt gets at most."""
+
+MOST = 2
+"""Skills that are offered at once."""
+
+MAX_TASK = 4_000
+"""Characters of a prompt that are searched by; what is longer is mostly pasted."""
+
+
+def suggest_skills(library: Library, caller: Caller, prompt: str, offered: OfferLog, means: SearchDependencies) -> str:
+    """Return what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
+
+    With a sure verdict that is the skill to use, else those that fit in a library of any size.
+    Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
+    told nothing, as nothing could be remembered.
+    """
+    task = prompt.strip()
+    if caller.session is None or not task or task.startswith("/"):  # a command of the client
+        return ""
+    # A client shows what a hook offers beside every prompt: only what fits in a large library too.
+    alone = replace(means, thinker=None, client_thinks=False, fits=FITS)
+    found = find_skill(library, caller, task[:MAX_TASK], means=alone)
+    fitting = found.matches[:1] if found.verdict is Verdict.SURE else found.fitting[:MOST]
+    fresh = [match for match in fitting if _claimed(library, caller, match, found, offered)]
+    return _said(fresh, found.search_id) if fresh else ""
+
+
+def _claimed(library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog) -> bool:
+    head = library.store.head_or_none(Ref.parse(match.ref))
+    if head is None or caller.session is None or library.evidence.used_in(caller.session, [head.id]):
+        return False
+    if not offered.claim(caller.session, head.id, found.search_id):
+        return False
+    record_impressions(library, caller, found.search_id, [(head.id, match.version)])
+    return True
+
+
+def _said(matches: "list[Match]", search_id: str) -> str:
+    before = "From the user's Evolvable library, for this task:\n"
+    after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
+    notices = [f"; {author_words(one.author, one.by)}" if one.author != AuthorKind.YOU else "" for one in matches]
+    names = [
+        f"- {match.ref} ({match.confidence:.0%} sure{notice})" for match, notice in zip(matches, notices, strict=True)
+    ]
+    room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
+    lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
+    return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
+
+
+def _short(text: str, room: int) -> str:
+    """Return a description as one line of so many characters at most, without what steers a terminal.
+
+    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and the
+    author of a description must not end them and go on in the client's name. A description between marks keeps them.
+    """
+    begin, inner, end = split_marks(text)
+    if begin:
+        return f"{begin}{_short(inner, max(0, room - len(begin) - len(end)))}{end}"
+    line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split())
+    return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"
