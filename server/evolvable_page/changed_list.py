@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.decision_notes import operation_note, undo_form
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, passphrase_field, resource_link, swapping, tag, when
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted

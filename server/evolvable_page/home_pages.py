@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page import listing_budget
 from evolvable_page.changed_list import approved_note, draw_changed
 from evolvable_page.decision_notes import operation_note
 from evolvable_page.digest_panel import draw_digest
+from evolvable_page.elements import Node
 from evolvable_page.inbox_pages import first_steps, waiting_parts
 from evolvable_page.layout import PageBody, resource_link, share_bar, tag, with_code
 from evolvable_page.library_pages import read_evidence

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.changed_list import draw_changed, link_changed
 from evolvable_page.decision_notes import (
     decision_note,
@@ -13,6 +11,7 @@ from evolvable_page.decision_notes import (
     proposal_line,
     take_back_forms,
 )
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form, passphrase_field, swapping, tag
 from evolvable_page.parts import page_parts
 from evolvable_page.proposal_view import (

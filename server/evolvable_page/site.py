@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-import htpy as h
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from evolvable_page import elements as h
 from evolvable_page.access import PageAccess, PageSession
 from evolvable_page.background import BackgroundValue
 from evolvable_page.guard import BodyTooLong
