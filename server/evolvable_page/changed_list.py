@@ -37,7 +37,7 @@ def _changed(site: Site, asked: PageRequest) -> PageBody:
 
 def link_changed(site: Site) -> Node:
     """Return the link to the list with its length, nothing where it is empty."""
-    number = count_unseen(site.library, site.caller)
+    number = site.keep("number of unseen changes", lambda: count_unseen(site.library, site.caller))
     return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
 
 
@@ -46,7 +46,10 @@ def draw_changed(site: Site, asked: PageRequest, *, title: str = TITLE, home: bo
 
     home: it stands on Home, where the difference of the other changes is folded and forms lead back to.
     """
-    found, number = list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True)
+    found, number = site.keep(
+        "unseen changes with differences",
+        lambda: list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True),
+    )
     if not found:
         return None
     current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)

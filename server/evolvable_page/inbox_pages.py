@@ -63,6 +63,11 @@ def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
     return PageBody("Inbox", main, "inbox")
 
 
+def read_waiting(site: Site) -> list[WaitingProposal]:
+    """Return the proposals that the inbox lists, without their differences."""
+    return site.keep("proposals that wait", lambda: verbs.list_waiting(site.library, MOST_WAITING))
+
+
 def first_steps(site: Site) -> Node:
     """Return how the first proposal comes about, nothing once one was decided."""
     words = first_request(site.library, site.caller)
@@ -91,7 +96,7 @@ def _decided_link() -> Node:
 
 def _proposal(site: Site, asked: PageRequest) -> PageBody:
     """Show one proposal."""
-    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    waiting = read_waiting(site)
     done, shown = decision_note(site, asked), verbs.show_proposal(site.library, asked.needed("number"))
     look_at(asked, shown)
     parts = h.div(".inbox")[draw_proposal(site, asked, shown, waiting), _queue(site, asked, waiting, shown)]
@@ -368,7 +373,7 @@ def _draw_parts(path: str, parts: Sequence[MergePart]) -> Node:
 def _session_form(site: Site, asked: PageRequest) -> PageBody:
     """Show all that a session led to, and decide on it together."""
     session = str(asked.path["session"])
-    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    waiting = read_waiting(site)
     mine = [verbs.show_proposal(site.library, one.proposal_id) for one in waiting if one.session == session]
     if not mine:
         raise InvalidArgument("Nothing of this session waits.", "The inbox lists what does.")
