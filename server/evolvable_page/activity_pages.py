@@ -1,9 +1,8 @@
 """Operations as they happen, with what takes each one back."""
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.decision_notes import moved_resources, operation_note
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, swapping, table, when
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted

@@ -75,7 +75,9 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
     parts = page_parts()
     added = {one.section[0]: one.section[1:] for one in parts if one.section is not None}
     left_out = OWN if access.flow is not None else {}
-    site = Site(services, access, feed.notify, lambda: feed.seen, left_out=frozenset(left_out), added=added)
+    site = Site(
+        services, access, feed.notify, lambda: feed.seen, feed.commits, left_out=frozenset(left_out), added=added
+    )
     modules = [module for module in MODULES if module not in left_out.values()]
     views = [view for module in (*modules, key_page) for view in module.VIEWS]
     views += [view for part in parts for view in part.views]

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.decision_notes import operation_note, undo_form
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, passphrase_field, resource_link, swapping, tag, when
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
@@ -38,7 +37,7 @@ def _changed(site: Site, asked: PageRequest) -> PageBody:
 
 def link_changed(site: Site) -> Node:
     """Return the link to the list with its length, nothing where it is empty."""
-    number = count_unseen(site.library, site.caller)
+    number = site.keep("number of unseen changes", lambda: count_unseen(site.library, site.caller))
     return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
 
 
@@ -47,7 +46,10 @@ def draw_changed(site: Site, asked: PageRequest, *, title: str = TITLE, home: bo
 
     home: it stands on Home, where the difference of the other changes is folded and forms lead back to.
     """
-    found, number = list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True)
+    found, number = site.keep(
+        "unseen changes with differences",
+        lambda: list_unseen(site.library, site.caller, limit=MAX_CHANGES, with_diff=True),
+    )
     if not found:
         return None
     current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
+from evolvable_page.elements import Node
 from evolvable_page.layout import form, resource_link, swapping, with_code
 from evolvable_page.site import MOST_WAITING, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted

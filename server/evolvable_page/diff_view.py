@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import htpy as h
-from htpy import Node
 from markupsafe import Markup, escape
 
+from evolvable_page import elements as h
+from evolvable_page.elements import Node
 from evolvable_page.text import make_visible
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")

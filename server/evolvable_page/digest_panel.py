@@ -1,9 +1,8 @@
 """The digest of the last week on Home: what agents learned, what helped, what nobody used, what was taken back."""
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.decision_notes import undo_form
+from evolvable_page.elements import Node
 from evolvable_page.layout import resource_link, with_code
 from evolvable_page.site import PageRequest, Site
 from evolvable_page.text import make_visible, one_line

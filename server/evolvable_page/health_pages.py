@@ -5,10 +5,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
 from evolvable_page.site import PageAction, PageRequest, PageView, Result, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted

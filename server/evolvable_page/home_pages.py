@@ -3,20 +3,18 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page import listing_budget
 from evolvable_page.changed_list import approved_note, draw_changed
 from evolvable_page.decision_notes import operation_note
 from evolvable_page.digest_panel import draw_digest
-from evolvable_page.inbox_pages import first_steps, waiting_parts
+from evolvable_page.elements import Node
+from evolvable_page.inbox_pages import first_steps, read_waiting, waiting_parts
 from evolvable_page.layout import PageBody, resource_link, share_bar, tag, with_code
 from evolvable_page.library_pages import read_evidence
 from evolvable_page.proposal_view import asks
 from evolvable_page.site import MOST_WAITING, PageAction, PageRequest, PageView, Site
 from evolvable_page.text import one_line
-from evolvable_tools import verbs
 from evolvable_tools.outcomes import ResourceStats, Stats
 from evolvable_tools.verbs import list_resources, list_unseen
 
@@ -53,7 +51,7 @@ def _begin() -> Node:
 
 
 def _waiting(site: Site) -> Node:
-    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    waiting = read_waiting(site)
     rows = [
         h.li[
             h.a(".grow", href=f"/inbox/{one.proposal_id}")[
@@ -83,7 +81,7 @@ def _budget(site: Site, asked: PageRequest) -> Node:
 
 
 def _changed(site: Site, asked: PageRequest) -> Node:
-    found = list_unseen(site.library, site.caller)
+    found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller))
     since = datetime.fromisoformat(site.library.store.now()) - WEEK
     recent = sum(datetime.fromisoformat(one.at) >= since for one in found.listed)
     if not found.number:

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.changed_list import draw_changed, link_changed
 from evolvable_page.decision_notes import (
     decision_note,
@@ -13,6 +11,7 @@ from evolvable_page.decision_notes import (
     proposal_line,
     take_back_forms,
 )
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form, passphrase_field, swapping, tag
 from evolvable_page.parts import page_parts
 from evolvable_page.proposal_view import (
@@ -64,6 +63,11 @@ def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
     return PageBody("Inbox", main, "inbox")
 
 
+def read_waiting(site: Site) -> list[WaitingProposal]:
+    """Return the proposals that the inbox lists, without their differences."""
+    return site.keep("proposals that wait", lambda: verbs.list_waiting(site.library, MOST_WAITING))
+
+
 def first_steps(site: Site) -> Node:
     """Return how the first proposal comes about, nothing once one was decided."""
     words = first_request(site.library, site.caller)
@@ -92,7 +96,7 @@ def _decided_link() -> Node:
 
 def _proposal(site: Site, asked: PageRequest) -> PageBody:
     """Show one proposal."""
-    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    waiting = read_waiting(site)
     done, shown = decision_note(site, asked), verbs.show_proposal(site.library, asked.needed("number"))
     look_at(asked, shown)
     parts = h.div(".inbox")[draw_proposal(site, asked, shown, waiting), _queue(site, asked, waiting, shown)]
@@ -369,7 +373,7 @@ def _draw_parts(path: str, parts: Sequence[MergePart]) -> Node:
 def _session_form(site: Site, asked: PageRequest) -> PageBody:
     """Show all that a session led to, and decide on it together."""
     session = str(asked.path["session"])
-    waiting = verbs.list_waiting(site.library, MOST_WAITING)
+    waiting = read_waiting(site)
     mine = [verbs.show_proposal(site.library, one.proposal_id) for one in waiting if one.session == session]
     if not mine:
         raise InvalidArgument("Nothing of this session waits.", "The inbox lists what does.")

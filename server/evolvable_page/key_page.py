@@ -1,9 +1,8 @@
 """The signing key of a person who signs in: it is made here, and counts when the configuration lists it."""
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.access import PageSession
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form
 from evolvable_page.site import PageRequest, PageView, Site
 from evolvable_page.text import make_visible

@@ -1,15 +1,16 @@
 """The parts that every page is made of: the frame, tables, forms, times, shares with their intervals."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from secrets import token_urlsafe
 from typing import Any
 
-import htpy as h
-from htpy import Element, Node
 from markupsafe import Markup
 
+from evolvable_page import elements as h
+from evolvable_page.elements import Element, Node
 from evolvable_page.text import make_visible, one_line, quoted
 from evolvable_tools import author_words
 from evolvable_tools.outcomes import Share
@@ -151,21 +152,29 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             ],
         ],
     ]
-    return str(document)
+    return f"<!doctype html>{document}"
+
+
+_START = token_urlsafe(12)
+"""What the forms of this process have in common. One random number for each form takes a tenth of a long page."""
+
+_FORMS = itertools.count()
+
+# HTML: Enter in a field presses the first submit button, and does nothing where that one is disabled.
+_NO_ENTER = Markup(h.input(type="submit", disabled=True, hidden=True))
 
 
 def form(
     csrf: str, action: str, *content: Node, fields: Mapping[str, object] | None = None, **attributes: str | None
-) -> Element:
+) -> Markup:
     """Return a form that posts to this page, by one of its buttons only. fields: hidden ones.
 
     `once` differs in every form that is drawn: the same form counts once, however often a browser sends it.
     """
-    named = {"csrf": csrf, "once": token_urlsafe(12), **(fields or {})}
+    named = {"csrf": csrf, "once": f"{_START}-{next(_FORMS)}", **(fields or {})}
     hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in named.items()]
     made = {"method": "post", "action": action, **attributes}
-    # HTML: Enter in a field presses the first submit button, and does nothing where that one is disabled.
-    return h.form(**made)[h.input(type="submit", disabled=True, hidden=True), hidden, content]
+    return h.form(**made)[_NO_ENTER, hidden, content]
 
 
 def swapping() -> dict[str, Any]:
@@ -193,10 +202,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Node]], caption: str = "
     The first cell of a row is its head.
     """
     cells = [h.td(data_head=head) if head else h.td for head in heads[1:]]
-    # Rendered row by row: a text that passes through fewer generators takes half the time.
     body = [
-        Markup(h.tr[h.th(scope="row")[row[0]], *(td[cell] for td, cell in zip(cells, row[1:], strict=True))])
-        for row in rows
+        h.tr[h.th(scope="row")[row[0]], *(td[cell] for td, cell in zip(cells, row[1:], strict=True))] for row in rows
     ]
     return h.div(class_="wide", tabindex="0", role="region", aria_label=caption or "Table", **attributes)[
         h.table[
@@ -248,7 +255,7 @@ def share_bar(share: Share) -> Node:
 
 
 def shape(name: str, **attributes: str) -> Element:
-    """Return an element of SVG, which htpy has no names for."""
+    """Return an element of SVG."""
     return Element(name)(**attributes)
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, resource_link, tag, when, with_code
 from evolvable_page.parts import page_parts
 from evolvable_page.session_pages import read_sessions

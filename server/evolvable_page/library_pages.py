@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page import listing_budget
 from evolvable_page.decision_notes import operation_note
+from evolvable_page.elements import Node
 from evolvable_page.layout import (
     PageBody,
     author_tag,

@@ -6,9 +6,8 @@ All descriptions together have a budget; docs/living-beside.md cites the rule. S
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
+from evolvable_page.elements import Node
 from evolvable_page.layout import form, resource_link, shape, svg, table, with_code
 from evolvable_page.library_catalog import picked
 from evolvable_page.site import PageAction, PageRequest, Site, action_path

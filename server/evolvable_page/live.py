@@ -43,6 +43,8 @@ class ChangeFeed:
         """How often pages were told of a change."""
         self.seen = 0
         """SQLite's change counter, as it was last seen."""
+        self._asking, self._open = threading.Lock(), contextlib.ExitStack()
+        self._data_version: Callable[[], int] = self._open.enter_context(backend.watching())
         self._thread = threading.Thread(target=self._follow, name="evolvable-page-feed", daemon=True)
         self._thread.start()
 
@@ -52,6 +54,14 @@ class ChangeFeed:
         self._listening.set()
         self.notify()
         self._thread.join(timeout=2)
+        with self._asking:
+            self._data_version = lambda: 0
+            self._open.close()
+
+    def commits(self) -> int:
+        """Return what differs after each commit to the library, also one by this process. Called from any thread."""
+        with self._asking:
+            return self._data_version()
 
     @property
     def closed(self) -> bool:

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from hashlib import sha256
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.decision_notes import link_or_name, proposal_line, take_back_forms
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import form, passphrase_field, resource_address, share_bar, swapping, tag, when, with_code
 from evolvable_page.site import PageRequest, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted

@@ -1,9 +1,8 @@
 """Edit a file of a resource in place, with the rules of the terminal: what the library does not take is shown again."""
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form, passphrase_field, resource_address, resource_link, with_code
 from evolvable_page.site import FormAgain, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, restore_line_ends

@@ -2,10 +2,9 @@
 
 from urllib.parse import unquote
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.decision_notes import operation_note
+from evolvable_page.elements import Node
 from evolvable_page.layout import (
     PageBody,
     author_tag,

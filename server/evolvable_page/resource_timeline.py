@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import (
     author_tag,
     form,

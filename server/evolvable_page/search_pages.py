@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, resource_link, swapping, tag, with_code
 from evolvable_page.library_catalog import check_kind
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path

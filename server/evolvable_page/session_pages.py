@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
+from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, resource_link, table, tag, when
 from evolvable_page.site import PageRequest, PageView, Site
 from evolvable_page.text import make_visible, one_line, quoted

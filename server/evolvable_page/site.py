@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-import htpy as h
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from evolvable_page import elements as h
 from evolvable_page.access import PageAccess, PageSession
 from evolvable_page.background import BackgroundValue
 from evolvable_page.guard import BodyTooLong
@@ -157,7 +157,8 @@ def action_path(verb: str) -> str:
 class Site:
     """The services, and the values that are computed in the background.
 
-    notify: tells open pages of a change. version: the number of the last change that was seen. values: by name.
+    notify: tells open pages of a change. version: the number of the last change that was seen. commits: returns what
+    differs after each commit to the library. values: by name.
     left_out: sections that this page does not have. added: those of other parts of the program.
     keys: of people who sign in.
     """
@@ -166,12 +167,14 @@ class Site:
     access: PageAccess
     notify: Callable[[], None] = lambda: None
     version: Callable[[], int] = lambda: 0
+    commits: Callable[[], Hashable] = object
     values: dict[str, BackgroundValue[Any]] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
     added: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     keys: ApproverKeys = field(default_factory=ApproverKeys)
 
     def __post_init__(self) -> None:
+        self._kept: dict[str, tuple[Hashable, Any]] = {}
         folder = Path(__file__).with_name("static")
         self._content = {name: (folder / name).read_bytes() for name in _FILES}
         # The hash in the address lets a browser keep a file until it changes.
@@ -243,9 +246,26 @@ class Site:
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
         return found.get(key)
 
+    def keep(self, name: str, compute: Callable[[], Result]) -> Result:
+        """Return what follows from the library, the folders that are trusted, who asks and, to the minute, when.
+
+        It is computed anew once one of them differs; a commit counts, by whatever process. name: one for each use.
+        """
+        caller, backend = self.caller, self.library.store.backend
+        # Read before the value: a commit in between makes the key older than the value, and never younger.
+        key = (self.commits(), backend.trusted_folders(), time.time() // 60, self.locked, caller.scopes)
+        place = f"{name} {caller.via}"
+        found = self._kept.get(place)
+        if found is None or found[0] != key:
+            while len(self._kept) >= MAX_VALUES and place not in self._kept:
+                self._kept.pop(next(iter(self._kept), ""), None)
+            found = self._kept[place] = key, compute()
+        return found[1]
+
     def waiting(self) -> str:
         """Return how many proposals wait, '' for none."""
-        found = len(self.library.store.backend.proposals.waiting(MOST_WAITING))
+        proposals, now = self.library.store.backend.proposals, self.library.store.now()
+        found = self.keep("number that waits", lambda: proposals.count_waiting(now, MOST_WAITING))
         return "" if not found else f"{found}" if found < MOST_WAITING else f"{MOST_WAITING}+"
 
     def draw(self, body: PageBody, session: PageSession) -> Response:

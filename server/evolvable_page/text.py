@@ -39,7 +39,9 @@ def make_visible(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if text.isascii() and text.isprintable():
         return text
-    return "".join(f"⟦U+{ord(char):04X}⟧" if _is_hidden(char) else char for char in text)
+    # A long text has few different characters.
+    hidden = [char for char in set(text) if _is_hidden(char)]
+    return text.translate({ord(char): f"⟦U+{ord(char):04X}⟧" for char in hidden}) if hidden else text
 
 
 _LINE_END = re.compile("\r\n|\r|\n")

@@ -105,6 +105,12 @@ class Proposals(SqliteRepository):
         """Return up to `limit` open proposals, oldest first."""
         return self.in_state(OPEN, limit)
 
+    def count_waiting(self, now: str, limit: int) -> int:
+        """Return how many open proposals there are whose time is not over, at most `limit`."""
+        query = """SELECT count(*) FROM (
+            SELECT 1 FROM proposal WHERE state = ? AND (expires IS NULL OR expires >= ?) LIMIT ?) AS waiting"""
+        return self._all(int, query, OPEN, now, limit)[0]
+
     def in_state(self, state: str, limit: int) -> list[Proposal]:
         """Return up to `limit` proposals in this state, oldest first of those that wait, else newest first."""
         order = "ASC" if state == OPEN else "DESC"
