@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import agents
+import automatic
 import by_hand
 import claude
 import codex
@@ -106,11 +107,16 @@ WAYS: dict[str, tuple[type[ways.Driver], str, str]] = {
 """Option -> how the client is driven, its name in `connect`, and what lets it do what its default refuses."""
 
 
+def driven(option: str, binary: Path, node: str) -> ways.Driver:
+    """Return how a client is driven."""
+    driver, name, switch = WAYS[option]
+    return driver(name, CLIENTS[name].title, binary, node, switch, has_hooks(name))
+
+
 def walked(option: str, binary: Path, node: str) -> tuple[Session, whole_way.WholeWay]:
     """Return the session of the whole way of a client, and what will be seen of it."""
-    driver, name, switch = WAYS[option]
-    client = driver(name, CLIENTS[name].title, binary, node, switch, has_hooks(name))
-    way = whole_way.WholeWay(client.title, "", switch)
+    client = driven(option, binary, node)
+    way = whole_way.WholeWay(client.title, "", client.switch)
 
     def session(_: Path, place: Place) -> Iterator[Check]:
         way.version = client.version(place)
@@ -157,6 +163,11 @@ def main() -> None:
         if (binary := getattr(options, option)) is not None
     }
     given += [({f"{option}, whole way": session}, getattr(options, option)) for option, (session, _) in walks.items()]
+    given += [
+        ({f"{option}, automatic review": automatic.automatic_review(driven(option, binary, options.node))}, binary)
+        for option in automatic.CLIENTS
+        if (binary := getattr(options, option)) is not None
+    ]
     results = [
         good
         for sessions, binary in given

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from model import Model, Say, Turn, Use
+from model import Model, Reviewer, Say, Turn, Use
 
 SEARCHES = ("tool_search", "ToolSearch")
 """The tools with which a model gets tools that its client holds back."""
@@ -21,8 +21,8 @@ TRIES = 6
 class ChatModel(Model):
     """The model with the third API. waiting: what is said once a search has brought the tool for it."""
 
-    def __init__(self, turns: Iterable[Turn]) -> None:
-        super().__init__(turns)
+    def __init__(self, turns: Iterable[Turn], reviewer: Reviewer | None = None) -> None:
+        super().__init__(turns, reviewer)
         self.waiting: list[Use] = []
 
     def chat(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:

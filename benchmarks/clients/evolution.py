@@ -21,7 +21,8 @@ from evolvable_evolve.evolution.proposers.proposer_model import ModelRole, Promp
 from evolvable_evolve.evolution.scorers import external_scorers
 from evolvable_evolve.evolution.task import Rollout, ScorerSpec, Split, Task
 from evolvable_store.resource import Kind
-from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel
+from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.headless_clients import CLAUDE_CODE, CODEX
 from evolvable_tools.redaction.redactor import Redactor
 
 WORD = re.compile(r"kestrel-[0-9a-f]{12}")

@@ -55,14 +55,15 @@ class Model:
     """Serves the APIs on a loopback port; each request of the agent gets what the next turn says.
 
     A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests.
-    What a review asks goes to the reviewer, and `reviewed` keeps what it was shown. bare: the client was started
-    without tools, and every request is the agent's.
+    What a review asks goes to the reviewer: `reviewed` keeps what it was shown, `questions` the whole requests. bare:
+    the client was started without tools, and every request is the agent's.
     """
 
     def __init__(self, turns: Iterable[Turn], reviewer: Reviewer | None = None, *, bare: bool = False) -> None:
         self._turns, self._bare = iter(turns), bare
         self._reviewer = reviewer
         self.reviewed: list[dict[str, Any]] = []
+        self.questions: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._numbers = count(1)
         self.asked: list[dict[str, Any]] = []
@@ -84,6 +85,7 @@ class Model:
         question = _question(request) if self._reviewer is not None else None
         if self._reviewer is not None and question is not None:
             self.reviewed.append(question)
+            self.questions.append(request)
             return Say(json.dumps(self._reviewer(question)))
         if not request.get("tools") and not self._bare:
             return Say("ok")
@@ -184,7 +186,7 @@ def _question(request: dict[str, Any]) -> dict[str, Any] | None:
         content = message.get("content")
         blocks = content if isinstance(content, list) else [content]
         texts += [_text([block] if isinstance(block, dict) else block) for block in blocks]
-    if not any(text.lstrip().startswith(QUESTIONS) for text in texts):
+    if not any(text.lstrip('"\n ').startswith(QUESTIONS) or QUESTIONS[0] in text[:300] for text in texts):
         return None
     for text in texts:
         start = min((at for at in map(text.find, DATA) if at >= 0), default=-1)

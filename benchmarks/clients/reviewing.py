@@ -18,7 +18,7 @@ from model import Model, Say, Seen, Turn, Use
 from place import BODY, KEY, PLUGIN, Place, wait_for
 from talks import CHANGED, Check, found
 
-from evolvable_tools.llm.command_model import CODEX
+from evolvable_tools.llm.headless_clients import CODEX
 
 SAID = "We always count the pages twice"
 TALK = ("Fill in the PDF form.", f"No, don't count them once. {SAID}, before and after.", "Perfect, thanks.")

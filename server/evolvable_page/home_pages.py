@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from evolvable_page import elements as h
 from evolvable_page import listing_budget
 from evolvable_page.changed_list import approved_note, draw_changed
-from evolvable_page.decision_notes import operation_note
+from evolvable_page.decision_notes import decision_note
 from evolvable_page.digest_panel import draw_digest
 from evolvable_page.elements import Node
 from evolvable_page.inbox_pages import first_steps, read_waiting, waiting_parts
 from evolvable_page.layout import PageBody, resource_link, share_bar, tag, with_code
+from evolvable_page.lesson_panel import draw_lessons
 from evolvable_page.library_pages import read_evidence
 from evolvable_page.proposal_view import asks
 from evolvable_page.site import MOST_WAITING, PageAction, PageRequest, PageView, Site
@@ -27,12 +28,17 @@ WEEK = timedelta(days=7)
 def _home(site: Site, asked: PageRequest) -> PageBody:
     """Show what a person wants to know first."""
     if not list_resources(site.library, site.caller, limit=1).resources:
-        return PageBody("Home", [h.h1["Home"], operation_note(site, asked), _begin()], "home")
+        return PageBody("Home", [h.h1["Home"], decision_note(site, asked), _begin()], "home")
     main = [
         h.h1(".skip")["Home"],
-        approved_note(site, asked) or operation_note(site, asked),
+        approved_note(site, asked) or decision_note(site, asked),
         h.div(".home")[
-            _waiting(site), _budget(site, asked), _changed(site, asked), draw_digest(site, asked), _evidence(site)
+            draw_lessons(site, asked),
+            _waiting(site),
+            _budget(site, asked),
+            _changed(site, asked),
+            draw_digest(site, asked),
+            _evidence(site),
         ],
     ]
     return PageBody("Home", main, "home", of="home")

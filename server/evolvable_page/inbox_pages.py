@@ -174,7 +174,7 @@ def _approve(site: Site, asked: PageRequest) -> str:
     decided = verbs.approve_together(
         site.library, caller, numbers, asked.get("reason"), _HOW, edited=taken, seen=_seen(numbers, asked)
     )
-    return _after(site.library, decided)
+    return _after(site.library, decided, asked)
 
 
 def _check_looked_at(site: Site, asked: PageRequest, numbers: Sequence[int]) -> None:
@@ -203,7 +203,7 @@ def _edit(site: Site, asked: PageRequest) -> str:
         edited=edited,
         seen=_seen([number], asked),
     )
-    return _after(site.library, decided)
+    return _after(site.library, decided, asked)
 
 
 def _edited(site: Site, asked: PageRequest, number: int) -> dict[str, str | bytes | None]:
@@ -244,6 +244,7 @@ def _reject(site: Site, asked: PageRequest) -> str:
     return _after(
         site.library,
         [verbs.reject(site.library, number, asked.get("reason"), site.caller) for number in numbers],
+        asked,
     )
 
 
@@ -270,9 +271,11 @@ def _seen(numbers: Sequence[int], asked: PageRequest) -> dict[int, int | None] |
     return dict(zip(numbers, known, strict=False)) if texts else None
 
 
-def _after(library: Library, decided: Sequence[Decided]) -> str:
-    """Return the address of the next proposal, with what was decided."""
+def _after(library: Library, decided: Sequence[Decided], asked: PageRequest) -> str:
+    """Return the address of the next proposal, or of Home for what was decided there, with what was decided."""
     done = ",".join(str(one.proposal_id) for one in decided)
+    if asked.get("home"):
+        return f"/?done={done}"
     ids = [one.proposal_id for one in verbs.list_waiting(library, MOST_WAITING)]
     following = next((one for one in ids if one > decided[-1].proposal_id), ids[0] if ids else None)
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"

@@ -15,7 +15,7 @@ from evolvable_tools.verbs import lessons_line, waiting_lessons
 if TYPE_CHECKING:
     from subprocess import Popen
 
-HEADLESS = {"claude-code": "claude", "codex": "codex"}
+HEADLESS = {"claude-code": "claude"} | {name: name for name in ("codex", "copilot", "opencode", "qwen", "droid")}
 """Client -> the command by which it answers without a person: both a program and a reviewer of that name."""
 
 TRIES = 2

@@ -203,6 +203,10 @@ _ADDRESS = "_BASE_URL"
 """How variables end that name the address of a model."""
 
 
+ADDRESSED = ("anthropic", "openai", "copilot_provider")
+"""Names of addresses in the person's configuration that a child is given: of OPENAI_BASE_URL and so on."""
+
+
 def names_address(variable: str) -> bool:
     """Return whether a variable says where models are asked, or through which proxy."""
     return variable in PROXIES or variable.endswith(_ADDRESS) or variable == "HF_ENDPOINT"
@@ -213,7 +217,7 @@ def model_environment(config: Config, environment: Mapping[str, str]) -> dict[st
     configuration names, and no others."""
     kept = {name: value for name, value in environment.items() if not names_address(name)}
     models = config.person.models
-    own = {f"{name.upper()}{_ADDRESS}": models[name] for name in ("anthropic", "openai") if name in models}
+    own = {f"{name.upper()}{_ADDRESS}": models[name] for name in ADDRESSED if name in models}
     proxy = models.get("proxy")
     return kept | own | (dict.fromkeys(PROXIES, proxy) if proxy else {})
 

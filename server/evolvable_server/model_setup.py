@@ -139,7 +139,13 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
     """Return the model that a setting names: a named model, the Anthropic API, a client that only
     answers, or a command that the person named; of several, with commas between them, each where those before gave no
     answer. Raise Refused for any other, InvalidArgument for a key that cannot be read. options: of all models."""
-    from evolvable_tools.llm import CommandModel, FallbackModel, anthropic_endpoint, command_of
+    from evolvable_tools.llm import (
+        HEADLESS_COMMANDS,
+        CommandModel,
+        FallbackModel,
+        anthropic_endpoint,
+        headless_environment,
+    )
 
     if "," in setting:
         names = [name.strip() for name in setting.split(",") if name.strip()]
@@ -155,11 +161,13 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
         )
     with naming_source(source):
         named = commands_of_role(config, role, person=True)
-        command = command_of(setting) if setting in ("claude", "codex") else named.get(setting).words
-        if setting == "codex":
+        own = setting in named.commands or setting not in HEADLESS_COMMANDS
+        command = named.get(setting).words if own else HEADLESS_COMMANDS[setting]
+        environment = {**thinking_environment(config), **headless_environment(command)}
+        if setting == "codex" and not own:
             command = (*command[:-1], *codex_model_options(config), command[-1])
         folder = config.home if config.home.is_dir() else None  # without a project's instructions in it
-        return CommandModel(command, folder=folder, environment=thinking_environment(config), **options)
+        return CommandModel(command, folder=folder, environment=environment, **options)
 
 
 CODEX_KEYS = ("model", "model_provider", "model_reasoning_effort")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from samples import teach
 
 from evolvable_server.auto_queue import due_sessions, start_if_due
 from evolvable_server.auto_review import review_due
-from evolvable_server.config import MARKS, Config, read_config
+from evolvable_server.config import MARKS, Config, read_config, thinking_environment
 from evolvable_store.review_queue import enqueue, take_session, waiting_sessions
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
@@ -62,9 +63,7 @@ class Window:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.evolvable, self.bin = CommandLine(root), root / "bin"
         self.bin.mkdir()
-        program = self.bin / "claude"
-        program.write_text(CLIENT.format(python=sys.executable), encoding="utf-8")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        self.install("claude")
         for name in (*MARKS, "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
             monkeypatch.delenv(name, raising=False)
         path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
@@ -75,6 +74,12 @@ class Window:
         with Store.open(self.home, create=True) as store:
             teach(store, "db-migrations", "Write database migrations.", body="By hand.")
         self.auto("on")
+
+    def install(self, name: str) -> None:
+        """Put a program on the path that answers a review."""
+        program = self.bin / name
+        program.write_text(CLIENT.format(python=sys.executable), encoding="utf-8")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
     @property
     def config(self) -> Config:
@@ -118,6 +123,50 @@ def test_a_session_that_ended_is_reviewed_once_by_its_client_and_the_lesson_wait
     assert asked["argv"][1] == "-p" and asked["env"]["EVOLVABLE_REVIEWING"] == "1" and asked["cwd"] == str(window.home)
     left = window.auto()["left"]
     assert (left["of_tokens"] - left["tokens"], left["of_money"] - left["money"]) == (27, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ("copilot", {"--available-tools=none", "--no-custom-instructions"}),
+        ("opencode", {"--pure", "evolvable-review"}),
+        ("qwen", {"--safe-mode", "--exclude-tools"}),
+        ("droid", {"exec", "--only-tools"}),
+    ],
+)
+def test_each_client_reviews_its_own_sessions_without_tools_and_is_told_that_it_does(
+    window: Window, client: str, words: set[str]
+) -> None:
+    window.install(client)
+    window.ends(client=client)
+
+    assert window.runs() == ["done"] and window.waiting() == ["skill:db-migrations"]
+    (asked,) = window.asked
+    assert Path(asked["argv"][0]).name == client and words <= set(asked["argv"])
+    assert asked["env"]["EVOLVABLE_REVIEWING"] == "1" and asked["cwd"] == str(window.home)
+    named = json.loads(asked["env"].get("OPENCODE_CONFIG_CONTENT", "{}"))
+    assert (client == "opencode") == bool(named) and (
+        not named or named["agent"]["evolvable-review"]["tools"] == {"*": False}
+    )
+
+
+def test_a_command_that_a_person_called_as_a_client_stays_theirs(window: Window) -> None:
+    window.install("own")
+    window.evolvable("reviewer", "add", "qwen", "--", str(window.bin / "own"), "--mine")
+    window.evolvable("model", "role", "reviewer", "qwen", "--yes")
+    window.ends()
+
+    assert window.runs() == ["done"] and window.asked[0]["argv"][1:] == ["--mine"]
+
+
+def test_a_client_gets_the_address_of_its_models_from_the_person_alone(
+    window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPILOT_PROVIDER_BASE_URL", "http://of.a.project")
+    config = read_config()
+    assert "COPILOT_PROVIDER_BASE_URL" not in thinking_environment(config)
+    own = replace(config, person=replace(config.person, models={"copilot_provider": "http://127.0.0.1:9/v1"}))
+    assert thinking_environment(own)["COPILOT_PROVIDER_BASE_URL"] == "http://127.0.0.1:9/v1"
 
 
 def test_only_sessions_that_ended_in_a_project_where_it_is_on_are_taken(window: Window, tmp_path: Path) -> None:

@@ -109,8 +109,9 @@ def test_on_writes_for_both_clients_and_off_takes_all_of_it_out_again(line):
 
 
 @pytest.mark.process
-def test_copilot_and_opencode_read_the_memories_in_a_block_that_is_taken_out_again(line):
+def test_each_other_client_reads_the_memories_in_a_block_that_is_taken_out_again(line):
     places = {"copilot": ".copilot/copilot-instructions.md", "opencode": ".config/opencode/AGENTS.md"}
+    places |= {"qwen": ".qwen/QWEN.md", "droid": ".factory/AGENTS.md"}
     remember(line, "- 2026-11-20: Likes tea.\n")
     instructions = line.user / places["copilot"]
     instructions.parent.mkdir()
@@ -120,7 +121,7 @@ def test_copilot_and_opencode_read_the_memories_in_a_block_that_is_taken_out_aga
         assert b"Likes tea." in (line.user / place).read_bytes()
     line("memory", "off")
     assert instructions.read_bytes() == b"Mine.\n"
-    assert not (line.user / places["opencode"]).exists()
+    assert not any((line.user / places[client]).exists() for client in ("opencode", "qwen", "droid"))
 
 
 @pytest.mark.process

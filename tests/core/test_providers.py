@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,7 +18,8 @@ from model_api import HANGS, ModelApi, Reply, fails, opened, says
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.llm.api_model import ApiModel
-from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel, command_of
+from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.headless_clients import CLAUDE_CODE, CODEX, HEADLESS_COMMANDS, command_of
 from evolvable_tools.llm.language_model import ProviderError, Request, WrongAnswer
 
 KEY = "sk-ant-secret-of-the-test"
@@ -254,8 +256,25 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
                 {"type": "turn.completed", "usage": {}},
             )
         ),
+        "\n".join(
+            json.dumps(event)
+            for event in (
+                {"type": "user.message", "data": {"content": '{"choice": "A", "why": ""}'}},
+                {"type": "assistant.message_delta", "data": {"deltaContent": '{"choice": "A", "why": ""}'}},
+                {"type": "assistant.message", "data": {"content": WRITTEN, "toolRequests": []}},
+                {"type": "result", "exitCode": 0, "usage": {"premiumRequests": 0}},
+            )
+        ),
+        "\n".join(
+            json.dumps(event)
+            for event in (
+                {"type": "step_start", "part": {"type": "step-start"}},
+                {"type": "text", "part": {"type": "text", "text": WRITTEN}},
+                {"type": "step_finish", "part": {"type": "step-finish", "tokens": {"input": 1, "output": 2}}},
+            )
+        ),
     ],
-    ids=["bare", "fenced", "claude", "claude with schema", "claude verbose", "codex"],
+    ids=["bare", "fenced", "claude", "claude with schema", "claude verbose", "codex", "copilot", "opencode"],
 )
 def test_what_the_clients_put_around_an_answer_is_taken_off(command: Callable[..., CommandModel], output: str) -> None:
     assert command(f"print({output!r})").think(ASKED) == ANSWER
@@ -289,6 +308,15 @@ def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandMode
             "failed: Please run /login",
         ),
         ("print(json.dumps({'type': 'turn.failed', 'error': {'message': 'no quota'}}))", "failed: no quota"),
+        (
+            "print(json.dumps([{'type': 'result', 'is_error': True, 'error': {'message': 'no auth'}}])); sys.exit(1)",
+            "failed: no auth",
+        ),
+        (
+            "print(json.dumps({'type': 'error', 'error': {'name': 'APIError', 'data': {'message': 'no such key'}}}))",
+            "failed: no such key",
+        ),
+        ("print(json.dumps({'type': 'session.error', 'data': {'message': 'no plan'}}))", "failed: no plan"),
     ],
 )
 def test_a_command_without_an_answer_says_why(command: Callable[..., CommandModel], script: str, said: str) -> None:
@@ -399,6 +427,7 @@ def test_codex_is_told_the_configured_address_by_an_option_and_no_other_command_
     [
         ("claude", CLAUDE_CODE),
         (" codex\n", CODEX),
+        ("qwen", HEADLESS_COMMANDS["qwen"]),
         ("claude -p", ("claude", "-p")),
         ("/opt/claude", ("/opt/claude",)),
         ("my-judge 'two words' --x=\"\"", ("my-judge", "two words", "--x=")),
@@ -424,3 +453,18 @@ def test_another_command_line_is_another_thinker_and_its_name_tells_no_argument(
     assert one.name != other.name
     assert one.name.startswith("command:claude:")
     assert "s3cret" not in one.name
+
+
+@pytest.mark.process
+def test_the_tokens_that_opencode_names_are_counted_with_those_of_its_cache(
+    command: Callable[..., CommandModel],
+) -> None:
+    tokens = {"input": 100, "output": 20, "reasoning": 5, "cache": {"read": 7, "write": 3}}
+    told = [{"type": "text", "part": {"type": "text", "text": WRITTEN}}]
+    told += [{"type": "step_finish", "part": {"tokens": tokens, "cost": cost}} for cost in (0.5, 0)]
+    spent, paid = list[tuple[int, int]](), list[float]()
+
+    asked = replace(ASKED, spent=lambda given, got: spent.append((given, got)), paid=paid.append)
+    command(f"print({chr(10).join(map(json.dumps, told))!r})").think(asked)
+
+    assert (spent, paid) == ([(110, 25)] * 2, [0.5]), "0 is what OpenCode says of a price that it does not know"

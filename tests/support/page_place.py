@@ -137,8 +137,15 @@ class PagePlace(PageBrowser):
         return propose_text(self.library, name, body, reason, session)
 
 
-def propose_text(library: Library, name: str, body: str, reason: str = "shorter", session: str = "session-1") -> int:
-    """Have an agent propose another text of a skill; return the number."""
+def propose_text(
+    library: Library,
+    name: str,
+    body: str,
+    reason: str = "shorter",
+    session: str = "session-1",
+    actor: Actor = AGENT.actor,
+) -> int:
+    """Have an agent, or a review, propose another text of a skill; return the number."""
     ref = Ref.parse(name)
     head = library.store.head_or_none(ref)
     base = (head.version if head else None) or 0
@@ -146,7 +153,7 @@ def propose_text(library: Library, name: str, body: str, reason: str = "shorter"
     changed["SKILL.md"] = File(skill_text(name, body).encode(), 0o644)
     # Stored as it is: what the scan refuses is shown as well as everything else.
     draft = Draft(replace(ref, scope="user"), base, changed, reason)
-    return library.store.backend.proposals.add(library.store.now(), AGENT.actor, session, draft)
+    return library.store.backend.proposals.add(library.store.now(), actor, session, draft)
 
 
 @contextlib.contextmanager

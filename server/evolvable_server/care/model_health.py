@@ -53,4 +53,4 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
                 yield HealthProblem(f"The role {role} names {name}, and nothing has that name.", hint)
 
 
-_PROVIDERS = ("anthropic", "claude", "codex")
+_PROVIDERS = ("anthropic", "claude", "codex", "copilot", "opencode", "qwen", "droid")

@@ -52,10 +52,11 @@ v - view the whole difference in the pager
 q - quit; what is not decided goes on waiting
 ys, ns, ss - the same for all that its session led to, after a question
 yr, nr, sr - the same for all about this resource, after a question
+l - show the lessons of reviews that wait, and approve them all after a question
 ? - show this help"""
 
-KEYS = "y,n,s,e,v,q,?"
-KEYS_IN_CONFLICT = "n,e,t,s,v,q,?"
+KEYS = "y,n,s,e,v,l,q,?"
+KEYS_IN_CONFLICT = "n,e,t,s,v,l,q,?"
 
 
 @dataclass
@@ -179,6 +180,8 @@ class InboxReview:
         """Do what the person answered; return whether the proposal is dealt with."""
         if answer == "e":
             return self._edit(shown)
+        if answer == "l":
+            return self._approve_lessons() and self._is_decided(shown.proposal_id)
         if answer == "t":
             lines = verbs.proposed_lines(self._library, shown.proposal_id)
             self._approve([shown.proposal_id], lines, seen={shown.proposal_id: shown.head})
@@ -254,6 +257,29 @@ class InboxReview:
         for one in decided:
             show_decided(one)
 
+    def _approve_lessons(self) -> bool:
+        """Show the lessons that wait, and approve after a yes those that were shown whole and have no question."""
+        found = list[WaitingProposal]()
+        for lesson in verbs.waiting_lessons(self._library):
+            if self._wanted(self._library.store.backend.proposals.get(lesson.proposal_id)):
+                one = verbs.show_proposal(self._library, lesson.proposal_id)
+                if not (one.blocked or one.sides or one.removes or _findings(one) or _is_cut(one)):
+                    found.append(one)
+        if not found:
+            say("No lesson waits that could be approved with others: each has a question of its own.")
+            return False
+        for one in found:
+            click.echo()
+            show_proposal(one)
+        discard_typed()
+        if not ask_yes(f"Approve {count(len(found), 'lesson')}?", default=False):
+            return False
+        self._approve([one.proposal_id for one in found], seen={one.proposal_id: one.head for one in found})
+        return True
+
+    def _is_decided(self, identity: int) -> bool:
+        return self._library.store.backend.proposals.get(identity).state != OPEN
+
     def _edit(self, shown: WaitingProposal) -> bool:
         """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
         number = shown.proposal_id
@@ -282,7 +308,7 @@ class InboxReview:
                 raise KeyboardInterrupt
 
 
-_ANSWERS = frozenset(("y", "n", "s", "e", "t", "ys", "ns", "ss", "yr", "nr", "sr"))
+_ANSWERS = frozenset(("y", "n", "s", "e", "t", "l", "ys", "ns", "ss", "yr", "nr", "sr"))
 
 
 def _findings(one: WaitingProposal) -> str:

@@ -29,10 +29,10 @@ from evolvable_tools.review import memory_conflicts
 def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> Output[dict[str, Any]]:
     """Write the memories where clients read them.
 
-    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours), Codex and OpenCode
-    (AGENTS.md) and Copilot CLI (its instructions) read them, by default for those that are installed, and keeps them up
-    to date; `off` takes them out
-    again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show` shows what they read.
+    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours), Codex, OpenCode and
+    Droid (AGENTS.md), Copilot CLI (its instructions) and Qwen Code (QWEN.md) read them, by default for those that are
+    installed, and keeps them up to date; `off` takes them out again. What you wrote in such a file stays as it is, and
+    a copy is kept beside it. `show` shows what they read.
     """
     config = state.config()
     machine, shown = read_machine(config.project), ""

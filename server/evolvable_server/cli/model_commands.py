@@ -16,6 +16,7 @@ from evolvable_server.person_config import NOBODY, PersonConfig
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.llm import (
+    HEADLESS_COMMANDS,
     MODEL_ROLES,
     PROTOCOLS,
     STRUCTURED,
@@ -143,7 +144,7 @@ def _check_known(person: PersonConfig, role: str, name: str) -> None:
     of_role = ("proposers",) if role == "critic" else (f"{role}s",)
     commands = {one for each in of_role for one in person.commands.get(each, {})}
     provider, _, model = name.partition(":")
-    client = name in ("claude", "codex") if role != "executor" else provider in ("claude", "codex") and model
+    client = name in HEADLESS_COMMANDS if role != "executor" else provider in ("claude", "codex") and model
     nobody = role == "judge" and name in NOBODY
     if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:
         return

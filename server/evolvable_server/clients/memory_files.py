@@ -1,6 +1,7 @@
 """Write the memories of the user where clients read them at their start.
 
-Claude Code reads a rule of its own; Codex and OpenCode read a block of AGENTS.md, Copilot CLI one of its instructions.
+Claude Code reads a rule of its own; Codex, OpenCode and Droid read a block of AGENTS.md, Copilot CLI one of its
+instructions, Qwen Code one of QWEN.md.
 All are files of the person's account. The block is at the beginning of the file, where it needs no line end before it;
 every byte beside it stays. Off until a person switches it on; a file in the library's folder lists the clients for
 which it is on.
@@ -88,7 +89,14 @@ def format_block(text: str, end: bytes) -> bytes:
     return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
 
 
-TITLES = {"claude-code": "Claude Code", "codex": "Codex", "copilot": "Copilot CLI", "opencode": "OpenCode"}
+TITLES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "copilot": "Copilot CLI",
+    "opencode": "OpenCode",
+    "qwen": "Qwen Code",
+    "droid": "Droid",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +124,8 @@ def memory_file_paths(machine: Machine) -> dict[str, Path]:
         "codex": machine.codex / "AGENTS.md",
         "copilot": machine.copilot / "copilot-instructions.md",
         "opencode": machine.settings / "opencode" / "AGENTS.md",
+        "qwen": machine.user / ".qwen" / "QWEN.md",
+        "droid": machine.user / ".factory" / "AGENTS.md",
     }
 
 
@@ -123,6 +133,7 @@ def installed_clients(machine: Machine) -> list[str]:
     """Return the clients whose folders of settings are there."""
     folders = {"claude-code": machine.claude or machine.user / ".claude", "codex": machine.codex}
     folders |= {"copilot": machine.copilot, "opencode": machine.settings / "opencode"}
+    folders |= {"qwen": machine.user / ".qwen", "droid": machine.user / ".factory"}
     return [client for client, folder in folders.items() if folder.is_dir()]
 
 

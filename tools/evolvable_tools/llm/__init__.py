@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.llm.api_model import ApiModel
-    from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, CommandModel, ProcessResult, command_of
+    from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, CommandModel, ProcessResult
     from evolvable_tools.llm.conversation import Conversation, ConversationSettings, TurnFailed
     from evolvable_tools.llm.endpoint import (
         MODEL_ROLES,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         parse_endpoints,
         parse_roles,
     )
+    from evolvable_tools.llm.headless_clients import HEADLESS_COMMANDS, command_of, headless_environment
     from evolvable_tools.llm.language_model import (
         LanguageModel,
         ModelAttempt,
@@ -63,12 +64,13 @@ else:
         __name__,
         {
             "api_model": "ApiModel",
-            "command_model": "ChildProcesses CommandModel MAX_OUTPUT ProcessResult command_of",
+            "command_model": "ChildProcesses CommandModel MAX_OUTPUT ProcessResult",
             "conversation": "Conversation ConversationSettings TurnFailed",
             "endpoint": (
                 "FallbackModel MODEL_ROLES ModelEndpoint NamedModels anthropic_endpoint check_plain_http "
                 "parse_endpoint parse_endpoints parse_roles"
             ),
+            "headless_clients": "HEADLESS_COMMANDS command_of headless_environment",
             "language_model": (
                 "LanguageModel ModelAttempt NamedCommand NamedCommands ProviderError RedactingModel Request "
                 "WrongAnswer instructions_with_schema most_tokens parse_answer parse_json printable_line "
@@ -90,6 +92,7 @@ __all__ = [
     "Conversation",
     "ConversationSettings",
     "FallbackModel",
+    "HEADLESS_COMMANDS",
     "LanguageModel",
     "MAX_OUTPUT",
     "MODEL_ROLES",
@@ -114,6 +117,7 @@ __all__ = [
     "async_http_client",
     "check_plain_http",
     "command_of",
+    "headless_environment",
     "http_errors",
     "instructions_with_schema",
     "key_header",

@@ -9,27 +9,19 @@ import json
 import ntpath
 import os
 import select
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from evolvable_store.errors import InvalidArgument
-from evolvable_tools.llm.language_model import (
-    ProviderError,
-    Request,
-    parse_answer,
-    parse_json,
-    printable_line,
-    prompt_text,
-)
+from evolvable_tools.llm.headless_clients import CODEX, answer_text, printed_events, report_usage
+from evolvable_tools.llm.language_model import ProviderError, Request, parse_answer, printable_line, prompt_text
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MAX_OUTPUT = 1_000_000
@@ -203,45 +195,15 @@ def _descendants(pid: int) -> list[int]:
 MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
 """How everything begins that a command is given: no transcript of it is ever reviewed."""
 
-CLAUDE_CODE = (
-    *("claude", "-p", "--output-format", "json", "--no-session-persistence", "--strict-mcp-config"),
-    *("--setting-sources", "", "--disable-slash-commands", "--tools", ""),
-)
-"""Claude Code that only answers: no tools, servers, hooks or skills of the user's, and no transcript."""
-
-CODEX = (
-    *("codex", "exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only"),
-    *("--ignore-user-config", "--disable", "shell_tool", "--disable", "unified_exec"),
-    *("--config", 'web_search="disabled"', "-"),
-)
-"""Codex that only answers: no commands, search, settings or servers of the user's, and no transcript."""
-
 BEYOND = 30_000
 """Tokens that an agent may add to a question: its own instructions, and the names of what it could use."""
-
-
-def command_of(text: str) -> tuple[str, ...]:
-    """Return the command that a text names: `claude` and `codex` as they only answer, any other as a shell reads it.
-
-    Of an empty text the command is empty. Raises InvalidArgument for a quote without its end; the text, which may hold
-    a secret, is not shown.
-    """
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        what = str(error)[:1].lower() + str(error)[1:]
-        hint = "Quote it as for a shell, or say claude or codex alone."
-        raise InvalidArgument(f"The command that is to think cannot be read: {what}.", hint) from None
-    if words == ("claude",):
-        return CLAUDE_CODE
-    return CODEX if words == ("codex",) else words
 
 
 class CommandModel:
     """A command that is given the whole question on stdin and prints its answer.
 
-    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or in what Claude Code
-    and Codex put around it. timeout: seconds, then the command and all it has started are killed. folder and
+    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or in what a client
+    puts around it. timeout: seconds, then the command and all it has started are killed. folder and
     environment: where and in which it runs, by default ours.
     """
 
@@ -275,10 +237,10 @@ class CommandModel:
             hint = "Check that it is installed, and give its whole path."
             raise ProviderError(f"{self._called} cannot be started: {printable_line(why)}.", hint) from None
         out = ran.out.decode("utf-8", "replace")
-        events = list(_events(out))
-        _tell(request, events)
+        events = list(printed_events(out))
+        report_usage(request, events)
         # What an envelope says of a failure is better than an exit code.
-        texts = [text for event in events if (text := _unwrapped(event, self._called)) is not None]
+        texts = [text for event in events if (text := answer_text(event, self._called)) is not None]
         self._check(ran)
         return parse_answer(texts or [out], request.schema, self._called)
 
@@ -308,50 +270,3 @@ class CommandModel:
 def _last_words(written: bytes) -> str:
     last = printable_line(written.decode("utf-8", "replace")[-150:]).rstrip(".")
     return f" Its last words: {last}." if last else ""
-
-
-def _events(out: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of the output: it is one, a list of them, or has one in each line."""
-    whole = parse_json(out)
-    if not isinstance(whole, dict | list):
-        whole = map(parse_json, out.split("\n"))
-    yield from (part for part in ([whole] if isinstance(whole, dict) else whole) if isinstance(part, dict))
-
-
-def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
-    """Return what an event of Claude Code or Codex says, None for any other. Raises ProviderError for a failure."""
-    kind, item = event.get("type"), event.get("item")
-    if kind == "turn.failed" or (kind == "result" and event.get("is_error")):
-        error = event.get("error") if kind == "turn.failed" else event.get("result") or event.get("subtype")
-        why = error.get("message") if kind == "turn.failed" and isinstance(error, dict) else error
-        hint = "Run it by hand and see whether it is signed in."
-        raise ProviderError(f"{who} failed: {printable_line(str(why))}", hint)
-    if kind == "result" and ("result" in event or "is_error" in event):
-        structured = event.get("structured_output")
-        return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
-    if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
-        return str(item.get("text"))
-    return None
-
-
-def _tell(request: Request, events: Sequence[Mapping[str, Any]]) -> None:
-    """Report the tokens and the money in the envelope of Claude Code or Codex, of a failure too."""
-    for event in events:
-        usage = event.get("usage")
-        if event.get("type") not in ("result", "turn.completed") or not isinstance(usage, dict):
-            continue
-        # Codex counts what was cached with the rest, Claude Code beside it.
-        given = sum(_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
-        if request.spent is not None and given:
-            request.spent(int(given), int(_number(usage.get("output_tokens"))))
-        money = event.get("total_cost_usd")
-        if request.paid is not None and isinstance(money, int | float):
-            request.paid(_number(money))
-
-
-def _number(value: object) -> float:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
-    return float(value) if known else 0.0  # type: ignore[arg-type]
-
-
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
