@@ -144,7 +144,8 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
     delegates = _delegates(library, chosen, agents)
     untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in chosen.values()])
     tried = {one.resource for one in library.store.backend.pool.on_trial()}
-    able = (head for head in chosen.values() if not head.frozen and head.id not in untrusted and head.id not in tried)
+    held = {*untrusted, *tried, *(head.id for head in chosen.values() if head.frozen or _has_several(library, head))}
+    able = (head for head in chosen.values() if head.id not in held)
     kept = max((one.kept for one in changes), default="")
     return ExecutorEvidence(
         sessions,
@@ -199,6 +200,12 @@ def _delegates(library: Library, skills: Mapping[str, Head], agents: Mapping[str
         if agent in agents and delegate_in_force(library, head, head.latest):
             found[ref] = agent
     return found
+
+
+def _has_several(library: Library, skill: Head) -> bool:
+    """Return whether a skill names several agents: which of them is given its work is chosen by their ends already."""
+    named = delegate_of(library, skill, skill.latest)
+    return named is not None and bool(named.others)
 
 
 def _owned(

@@ -323,8 +323,8 @@ def _living_delegates(library: Library) -> Iterator[Ref]:
     """Yield the agents that the live skills name."""
     for head in library.store.heads(Kind.SKILL):
         named = delegate_of(library, head, head.version) if head.version is not None else None
-        if named is not None:
-            yield named.agent.within(named.agent.scope or head.scope).at(None)
+        for agent in named.agents if named is not None else ():
+            yield agent.within(agent.scope or head.scope).at(None)
 
 
 _STALE = "its resource was changed, removed or frozen, or is not trusted"

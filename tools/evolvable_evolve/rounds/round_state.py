@@ -128,11 +128,11 @@ def _stop(state: RoundState, record: LedgerRecord) -> None:
 
 def _evolve(state: RoundState, record: LedgerRecord) -> None:
     state.evolved[record["cluster"]] = record
-    if not record["ref"] or record["trial"] is None and record["proposal_id"] is None:
+    ids = {"trial": record.get("trial"), "proposal": record.get("proposal_id")}
+    if not record.get("ref") or not any(one is not None for one in ids.values()):
         return
     mine = [one for one in state.asked.values() if one["cluster"] == record["cluster"] and one["sign"] == "A-"]
     if types := sorted({one["task_type"] for one in mine}):
-        ids = {"trial": record["trial"], "proposal": record["proposal_id"]}
         made = {"number": state.number, "ref": record["ref"], "task_types": types, **ids}
         state.repairs = [*state.repairs, made][-MAX_REMEMBERED:]
 
