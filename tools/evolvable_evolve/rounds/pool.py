@@ -32,7 +32,7 @@ SHARE = 0.5
 """Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
 
 AGENTS_KEY = "agents"
-"""Under which key the grounds of a proposal name the change of agents that it belongs to."""
+"""Under which key the evidence of a proposal names the change of agents that it belongs to."""
 
 BY_PERSON = "retired by a person"
 """How the reason of a trial begins that a person retired: the same change is not tried again."""
