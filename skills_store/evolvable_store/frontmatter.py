@@ -214,7 +214,7 @@ def describe(document: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """The agent that the work of a skill is delegated to. agent: its ref as it is written.
+    """The agent that the work of a skill is delegated to. agent: its ref as it is written, of several with commas.
 
     when: always, or long (only a long task). input: task, or history (also what was said before). returns: summary, or
     files (the paths of what it wrote).
@@ -289,8 +289,9 @@ def _words(value: object) -> Iterator[str]:
 def _delegate(value: object) -> Delegate | None:
     """Return what a ref, or a block with the key agent, says; an unknown word counts as the default."""
     block = value if isinstance(value, dict) else {"agent": value}
-    agent = _string(block.get("agent"))
-    if not agent:
+    given = block.get("agent")
+    agent = ", ".join(map(_string, given)) if isinstance(given, list) else _string(given)
+    if not agent.strip(" ,"):
         return None
     said = {key: word if (word := _string(block.get(key))) in words else words[0] for key, words in _WORDS}
     return Delegate(agent, **said)

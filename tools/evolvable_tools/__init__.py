@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from evolvable_tools.caller import ApprovalLevel, Caller
     from evolvable_tools.client_locators import AgentLocator, SkillLocator
-    from evolvable_tools.delegates import agent_of_copy, delegate_in
+    from evolvable_tools.delegates import agent_of_copy, delegate_in, delegate_in_force, delegate_of
     from evolvable_tools.delegation import (
         DelegateStatus,
         Delegation,
@@ -120,7 +120,7 @@ else:
             ),
             "caller": "ApprovalLevel Caller",
             "client_locators": "AgentLocator SkillLocator",
-            "delegates": "agent_of_copy delegate_in",
+            "delegates": "agent_of_copy delegate_in delegate_in_force delegate_of",
             "delegation": "DelegateStatus Delegation agent_skills inline_text needed_by start_text",
             "file_edits": "TextEdit decode_text edit_text encode_text",
             "found_answers": "Answer answer_size first_fitting found_answer given_fields",
@@ -194,6 +194,8 @@ __all__ = [
     "count",
     "decode_text",
     "delegate_in",
+    "delegate_in_force",
+    "delegate_of",
     "dump_scan",
     "edit_text",
     "enclose",

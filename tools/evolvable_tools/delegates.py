@@ -28,23 +28,34 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """A name of an agent that stands in an instruction or in a head as it is."""
 
 
+MAX_AGENTS = 5
+"""Agents that a skill may name for its work."""
+
+
 @dataclass(frozen=True, slots=True)
 class NamedDelegate:
-    """A delegate whose ref can be read. agent: of kind agent."""
+    """A delegate whose refs can be read. agent: of kind agent. others: that can be given the work as well."""
 
     agent: Ref
     terms: Delegate
+    others: tuple[Ref, ...] = ()
+
+    @property
+    def agents(self) -> tuple[Ref, ...]:
+        """All that it names."""
+        return (self.agent, *self.others)
 
 
 def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
-    """Return the delegate with its ref; None without one, and where the ref names no agent."""
+    """Return the delegate with its refs; None without one, and where a ref names no agent."""
     if terms is None:
         return None
     try:
-        agent = Ref.parse(terms.agent, Kind.AGENT)
+        agents = [Ref.parse(text.strip(), Kind.AGENT) for text in terms.agent.split(",")[:MAX_AGENTS]]
     except InvalidRef:
         return None
-    return NamedDelegate(agent, terms) if agent.kind is Kind.AGENT else None
+    first, *others = dict.fromkeys(agents)
+    return NamedDelegate(first, terms, tuple(others)) if all(one.kind is Kind.AGENT for one in agents) else None
 
 
 def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelegate | None:
@@ -81,10 +92,10 @@ def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], f
 
     That is the delegate in force of its newest version, where it lies beside the skills in the wanted version. The tool
     starts it every time and without the conversation, so a delegate for long tasks, or one that needs the earlier
-    messages, is not started this way. folder: of the skills.
+    messages, is not started this way, nor is one of several. folder: of the skills.
     """
     named = delegate_of(library, skill, skill.latest)
-    if named is None or named.terms.when != "always" or named.terms.input != "task":
+    if named is None or named.others or named.terms.when != "always" or named.terms.input != "task":
         return ""
     agent, why = visible_agent(library, scopes, named.agent)
     if agent is None or why or not delegate_in_force(library, skill, skill.latest):

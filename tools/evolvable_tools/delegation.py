@@ -34,6 +34,7 @@ from evolvable_tools.delegates import (
     parse_delegate,
     visible_agent,
 )
+from evolvable_tools.executor_choice import choose_delegate
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import enclose
 
@@ -84,6 +85,7 @@ def delegate_status(
     library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, version: int
 ) -> DelegateStatus:
     """Return which agent a version of a skill names, for a caller that sees these scopes."""
+    named = choose_delegate(library, scopes, named, skill)
     agent, why = visible_agent(library, scopes, named.agent)
     if agent is None:
         return DelegateStatus(str(named.agent), None, available=False, why=why)
@@ -96,6 +98,7 @@ def delegate_status(
 def find_delegation(library: Library, caller: Caller, head: Head, version: int) -> Delegation | None:
     """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it."""
     named = delegate_of(library, head, version)
+    named = choose_delegate(library, caller.scopes, named, head) if named is not None else None
     agent, why = visible_agent(library, caller.scopes, named.agent) if named is not None else (None, "")
     if named is None or agent is None or why or not delegate_in_force(library, head, version):
         return None
@@ -127,8 +130,8 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
     named = parse_delegate(terms)
     if named is None:
         return [f"its delegate {quoted(terms.agent)} names no agent: write it as agent:NAME"]
-    why = visible_agent(library, library.scopes_from(scope), named.agent)[1]
-    missing = [f"its delegate {named.agent} does nothing: {why}"] if why else []
+    whys = {agent: visible_agent(library, library.scopes_from(scope), agent)[1] for agent in named.agents}
+    missing = [f"its delegate {agent} does nothing: {why}" for agent, why in whys.items() if why]
     return [*missing, *_odd_words(document)]
 
 
@@ -177,7 +180,7 @@ def _named_parts(head: Head, document: Document) -> list[Ref]:
     if head.kind is Kind.AGENT:
         return [Ref(Kind.SKILL, name) for name in agent_skills(document.fields)]
     named = parse_delegate(summarize(document).delegate) if head.kind is Kind.SKILL else None
-    return [named.agent.at(None)] if named is not None else []
+    return [agent.at(None) for agent in named.agents] if named is not None else []
 
 
 def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
@@ -190,13 +193,16 @@ def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
             held[folder.kind].update(there)
     for head in library.store.backend.heads_by_id(held[Kind.SKILL]).values():
         named = delegate_of(library, head, head.latest)
-        agent = visible_agent(library, library.scopes_from(head.scope), named.agent)[0] if named is not None else None
-        if agent is not None and agent.id not in held[Kind.AGENT]:
-            said = (
-                f"its delegate {agent.ref} is not checked out for Claude Code:"
-                " `evolvable folders checkout claude-code` does it"
-            )
-            yield head.ref, [said]
+        scopes = library.scopes_from(head.scope)
+        agents = [visible_agent(library, scopes, ref)[0] for ref in named.agents] if named is not None else []
+        said = [
+            f"its delegate {agent.ref} is not checked out for Claude Code:"
+            " `evolvable folders checkout claude-code` does it"
+            for agent in agents
+            if agent is not None and agent.id not in held[Kind.AGENT]
+        ]
+        if said:
+            yield head.ref, said
 
 
 def missing_skills(library: Library, scopes: Sequence[str], fields: Mapping[str, object]) -> list[str]:

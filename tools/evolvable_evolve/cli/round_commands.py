@@ -55,11 +55,16 @@ def show_round(report: RoundReport) -> None:
         say(f"prune: {one['ref']}{where}: {one['why']}")
     for trial in report.trials:
         say(f"Trial {trial['trial']}: {trial['state']}, looked at {trial['looks']} times.")
+    if report.agents is not None and report.agents.proposal_id is not None:
+        made = report.agents
+        say(f"Agents: {made.action}: {made.ref} (proposal {made.proposal_id}): {made.why}")
     if report.unasked:
         say(f"{count(report.unasked, 'trace')} wait for a model: {report.why_unasked or 'the next round'}.")
     if report.suspects:
         say(f"Suspect, because the sessions went worse: {', '.join(report.suspects)}")
-    if any(change.proposal_id for change in report.changes) or report.pruned:
+    waits = [report.agents.proposal_id if report.agents is not None else None]
+    waits += [change.proposal_id for change in report.changes]
+    if any(waits) or report.pruned:
         say("\nDecide: evolvable inbox. On trial: evolvable evolve pool.")
 
 

@@ -11,12 +11,16 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.candidates import (
+        AgentCard,
+        EditOperation,
         LeakCorpus,
         Program,
         ProgramPart,
         load_program,
         make_part,
         make_program,
+        new_agent,
+        with_delegate,
     )
     from evolvable_evolve.evolution.deploy import (
         Adoption,
@@ -132,6 +136,18 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.scorers import TaskSetScorer
     from evolvable_evolve.evolution.start import Opportunities, StartedRun, find_opportunities, start_run
     from evolvable_evolve.evolution.statistics import alpha_of_look
+    from evolvable_evolve.evolution.structure import (
+        AgentTrace,
+        LocalRepair,
+        Restructure,
+        StructureAction,
+        StructureDecision,
+        StructureInput,
+        StructureSummary,
+        StructureThresholds,
+        decide_structure,
+        summarise_structure,
+    )
     from evolvable_evolve.evolution.task import (
         ModelUsage,
         RegisteredScorer,
@@ -210,7 +226,10 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "candidates": "LeakCorpus Program ProgramPart load_program make_part make_program",
+            "candidates": (
+                "AgentCard EditOperation LeakCorpus Program ProgramPart load_program make_part make_program new_agent "
+                "with_delegate"
+            ),
             "deploy": "Adoption MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
             "driver": "drive_run",
             "executors": (
@@ -248,6 +267,10 @@ else:
             "scorers": "TaskSetScorer",
             "start": "Opportunities StartedRun find_opportunities start_run",
             "statistics": "alpha_of_look",
+            "structure": (
+                "AgentTrace LocalRepair Restructure StructureAction StructureDecision StructureInput StructureSummary "
+                "StructureThresholds decide_structure summarise_structure"
+            ),
             "task": (
                 "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
             ),
@@ -274,6 +297,8 @@ else:
 
 __all__ = [
     "Adoption",
+    "AgentCard",
+    "AgentTrace",
     "Alike",
     "AsyncioBackend",
     "Bill",
@@ -285,6 +310,7 @@ __all__ = [
     "ControlResult",
     "DAMAGE_ERRORS",
     "EVOLVE_DIR",
+    "EditOperation",
     "Executor",
     "FailureCause",
     "GIVEN",
@@ -297,6 +323,7 @@ __all__ = [
     "LedgerBusy",
     "LedgerDamaged",
     "LedgerRecord",
+    "LocalRepair",
     "LookTransfer",
     "MODES",
     "MeanInterval",
@@ -323,6 +350,7 @@ __all__ = [
     "RemovedRun",
     "RepairTag",
     "Reservation",
+    "Restructure",
     "Rollout",
     "RunBudget",
     "RunDirectory",
@@ -341,6 +369,11 @@ __all__ = [
     "StartedMeasurement",
     "StartedRun",
     "StartedTry",
+    "StructureAction",
+    "StructureDecision",
+    "StructureInput",
+    "StructureSummary",
+    "StructureThresholds",
     "SubmittedAnswer",
     "TableColumns",
     "Task",
@@ -372,6 +405,7 @@ __all__ = [
     "count_unassigned",
     "create_run",
     "decide_held_candidate",
+    "decide_structure",
     "describe_evaluations",
     "describe_look",
     "draft_from_sessions",
@@ -382,8 +416,8 @@ __all__ = [
     "executor_kind",
     "find_opportunities",
     "find_run",
-    "find_task_templates",
     "find_searched",
+    "find_task_templates",
     "finish_removals",
     "fold_records",
     "format_mean",
@@ -410,6 +444,7 @@ __all__ = [
     "named_model",
     "named_scorers",
     "needs_commands",
+    "new_agent",
     "parse_executor_spec",
     "parse_price",
     "parse_strict_json",
@@ -445,6 +480,7 @@ __all__ = [
     "start_try",
     "stop_run",
     "submit_answer",
+    "summarise_structure",
     "tasks_of_answers",
     "tasks_of_draft",
     "tasks_of_prompts",
@@ -454,6 +490,7 @@ __all__ = [
     "translate_damage",
     "try_checks",
     "unadopt",
+    "with_delegate",
     "word_changes",
     "write_below",
     "write_files",

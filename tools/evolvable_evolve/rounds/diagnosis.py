@@ -40,6 +40,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
                     "cause": {"type": "string", "enum": [cause.value for cause in FailureCause]},
                     "repair": {"type": "string", "enum": [tag.value for tag in RepairTag]},
                     "quotes": SCHEMA["properties"]["candidates"]["items"]["properties"]["evidence"],
+                    "better_agent": {"type": "string"},
                 },
                 "required": ["cause", "repair", "quotes"],
                 "additionalProperties": False,
@@ -71,11 +72,15 @@ class ProposalSign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceDiagnosis:
-    """D of one trace. cause, tag: None where no named cause is supported."""
+    """D of one trace. cause, tag: None where no named cause is supported.
+
+    better: the agent that should have done the work, where the cause is its assignment; a name that a model gave.
+    """
 
     cause: FailureCause | None = None
     unique: bool = False
     tag: RepairTag | None = None
+    better: str = ""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "TraceDiagnosis":
@@ -86,16 +91,17 @@ class TraceDiagnosis:
 
 def diagnose(named: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]) -> TraceDiagnosis:
     """Return the diagnosis that a model's answer supports. evidence: id of a span -> its text."""
-    supported: dict[FailureCause, RepairTag] = {}
+    supported: dict[FailureCause, tuple[RepairTag, str]] = {}
     for one in named:
         cause = FailureCause(one["cause"])
         if cause not in supported and any(_stands(quote, evidence) for quote in one["quotes"]):
             fits = REPAIRS[cause]
-            supported[cause] = next((tag for tag in fits if tag == one["repair"]), fits[0])
+            better = str(one.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
+            supported[cause] = next((tag for tag in fits if tag == one["repair"]), fits[0]), better
     if not supported:
         return TraceDiagnosis()
-    cause, tag = next(iter(supported.items()))
-    return TraceDiagnosis(cause, len(supported) == 1, tag)
+    cause, (tag, better) = next(iter(supported.items()))
+    return TraceDiagnosis(cause, len(supported) == 1, tag, better)
 
 
 def _stands(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:

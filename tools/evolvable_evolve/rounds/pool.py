@@ -4,6 +4,7 @@ A trial version is a version of its resource. It is stored and the incumbent's c
 head, the folders and the hosts keep what they had. A promotion is one operation more, which undo takes back.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,25 @@ from evolvable_evolve.trial_arms import is_stale
 from evolvable_store import Actor, Files, Head, make_manifest, parse_document
 from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, TryAgain, VersionConflict
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage import Outcome, PooledVersion, PoolState, check_share
-from evolvable_tools import REWARDS, Caller, Library, change_waits, check_change, delegate_in, finding_messages, verbs
+from evolvable_store.storage import APPROVED, OPEN, Outcome, PooledVersion, PoolState, Proposal, check_share
+from evolvable_tools import (
+    REWARDS,
+    Caller,
+    Library,
+    change_waits,
+    check_change,
+    delegate_in,
+    delegate_of,
+    finding_messages,
+    verbs,
+)
 from evolvable_tools.verbs import rebase
 
 SHARE = 0.5
 """Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
+
+AGENTS_KEY = "agents"
+"""Under which key the evidence of a proposal names the change of agents that it belongs to."""
 
 BY_PERSON = "retired by a person"
 """How the reason of a trial begins that a person retired: the same change is not tried again."""
@@ -119,11 +133,13 @@ def put_on_trial(
     share: float = SHARE,
     since_round: int = 0,
     proposal: int | None = None,
+    added: Proposal | None = None,
 ) -> PooledVersion:
     """Put a version of a skill on trial; the head keeps its content.
 
     proposal: the one that a person approves for trial with this. Without it the caller is an agent and the policy
-    decides: Refused where the change would wait for a person, or the skill delegates. Raises as `check_may_try`.
+    decides: Refused where the change would wait for a person, or the skill delegates. added: the proposal of an agent
+    that the version delegates to; it is approved with it, in the same operation. Raises as `check_may_try`.
     """
     check_share(share)
     library.take_in([ref])
@@ -138,11 +154,16 @@ def put_on_trial(
     with library.transaction(caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None) as tx:
         tx.put(head.ref, files, expected_version=head.version)
         tx.restore(head.ref, head.latest)
+        if added is not None:
+            tx.put(added.ref, library.store.files_of(added.manifest))
+            tx.approve(added.id, "for the trial of the skill that delegates to it")
         if proposal is not None:
             tx.approve(proposal, "on trial for a share of the sessions")
             tx.decision = "start trial"
-    tried, back = tx.written
+    tried, back = tx.written[:2]
     library.checkout([head.ref])
+    if added is not None:
+        library.checkout([added.ref], created=True)
     assert tried.version is not None and back.version is not None
     new = PooledVersion(
         *(0, head.id, tried.version, back.version, PoolState.TRIAL, since_round, library.store.now(), share),
@@ -197,8 +218,29 @@ def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: fl
         )
     head = check_may_try(library, proposal.ref)
     files = rebase(library, proposal, head, library.store.files(head), {}).files
-    new = put_on_trial(library, caller, proposal.ref, files, proposal.reason, share=share, proposal=proposal_id)
+    about = (library, caller, proposal.ref, files, proposal.reason)
+    new = put_on_trial(*about, share=share, proposal=proposal_id, added=_added_agent(library, proposal))
     return describe_trial(library, new)
+
+
+def _added_agent(library: Library, proposal: Proposal) -> Proposal | None:
+    """Return the proposal of the agent that a skill's proposal delegates to and that is not there yet.
+
+    Raises InvalidArgument where it was turned down: the trial would compare the skill with itself.
+    """
+    said = json.loads(proposal.grounds or "{}").get(AGENTS_KEY) or {}
+    identity = said.get("agent_proposal")
+    if identity is None:
+        return None
+    added = library.store.backend.proposals.get(identity)
+    if added.state == APPROVED:
+        return None
+    if added.state != OPEN or verbs.is_expired(library, added):
+        raise InvalidArgument(
+            f"Proposal {identity} of {added.ref} was turned down, and {proposal.ref} would delegate to it.",
+            f"Reject proposal {proposal.id} too.",
+        )
+    return added
 
 
 def assigned_ends(library: Library, trial: PooledVersion) -> list[AssignedEnd]:
@@ -234,7 +276,11 @@ def look_at_trials(
             tree = library.store.version(head, trial.version).tree
             won = head.version is not None and head.tree == tree
             state = PoolState.PROMOTED if won else PoolState.RETIRED
-            yield trial, None, end_trial(library, trial, state, "its content became the head" if won else _STALE)
+            yield (
+                trial,
+                None,
+                end_trial(library, caller, trial, state, "its content became the head" if won else _STALE),
+            )
             continue
         earlier, looked = list(trial.looks), True
         while looked:
@@ -247,18 +293,54 @@ def look_at_trials(
             if look.decision is PoolDecision.PROMOTE:
                 ended = promote_trial(library, caller, trial, look.why)
             elif look.decision is PoolDecision.RETIRE:
-                ended = end_trial(library, trial, PoolState.RETIRED, look.why)
+                ended = end_trial(library, caller, trial, PoolState.RETIRED, look.why)
             yield trial, look, ended
             looked = ended is None
+
+
+def _take_agent_back(library: Library, caller: Caller, trial: PooledVersion, why: str) -> None:
+    """Remove the agent that was added in the operation that began a trial, if it is as it was then and has no skill."""
+    head = head_of(library, trial)
+    began = library.store.version(head, trial.version).operation
+    for one in library.store.backend.proposals.in_state(APPROVED, 10_000):
+        if one.operation != began or one.kind is not Kind.AGENT or one.base:
+            continue
+        agent = library.store.head_or_none(one.ref)
+        if agent is None or agent.version is None or agent.frozen or _is_changed(library, agent, began):
+            continue
+        if any(named == one.ref.at(None) for named in _living_delegates(library)):
+            continue
+        with library.transaction(caller, f"its trial {trial.id} ended: {why}") as tx:
+            tx.remove(agent.ref, expected_version=agent.version)
+        library.checkout([agent.ref])
+
+
+def _is_changed(library: Library, agent: Head, operation: int) -> bool:
+    return library.store.version(agent, agent.latest).operation != operation
+
+
+def _living_delegates(library: Library) -> Iterator[Ref]:
+    """Yield the agents that the live skills name."""
+    for head in library.store.heads(Kind.SKILL):
+        named = delegate_of(library, head, head.version) if head.version is not None else None
+        for agent in named.agents if named is not None else ():
+            yield agent.within(agent.scope or head.scope).at(None)
 
 
 _STALE = "its resource was changed, removed or frozen, or is not trusted"
 
 
 def end_trial(
-    library: Library, trial: PooledVersion, state: PoolState, why: str, operation: int | None = None
+    library: Library,
+    caller: Caller,
+    trial: PooledVersion,
+    state: PoolState,
+    why: str,
+    operation: int | None = None,
 ) -> PoolEnded:
-    """End a trial; the head stays as it is."""
+    """End a trial; the head stays as it is. An agent that was added for a trial that is retired goes with it."""
+    if state is PoolState.RETIRED:
+        _take_agent_back(library, caller, trial, why)
     library.store.backend.pool.end(trial.id, state, library.store.now(), why, operation)
     return PoolEnded(trial.id, str(head_of(library, trial).ref), state.value, why, operation=operation)
 
@@ -276,17 +358,19 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
         except TryAgain:  # it says nothing about the version
             raise
         except EvolvableError as error:
-            return end_trial(library, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
+            return end_trial(library, caller, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
         if waits:
             proposed = verbs.propose(library, caller, head.ref, head.version or 0, files, f"won its trial: {why}")
-            ended = end_trial(library, trial, PoolState.RETIRED, f"it won, and proposal {proposed} waits: {waits}")
+            ended = end_trial(
+                library, caller, trial, PoolState.RETIRED, f"it won, and proposal {proposed} waits: {waits}"
+            )
             return PoolEnded(*(ended.id, ended.ref, ended.state, ended.why), proposal_id=proposed)
     evidence = [f"trial {trial.id} of version {trial.version}", why]
     try:
         with library.transaction(caller, f"promoted after its trial: {trial.reason}", evidence=evidence) as tx:
             tx.restore(head.ref, trial.version, expected_version=trial.incumbent)
     except VersionConflict:
-        return end_trial(library, trial, PoolState.RETIRED, _STALE)
+        return end_trial(library, caller, trial, PoolState.RETIRED, _STALE)
     operation = tx.operation.id if tx.operation else None
     warnings = library.checkout([head.ref])
     library.store.backend.pool.end(trial.id, PoolState.PROMOTED, library.store.now(), why, operation)
@@ -306,7 +390,9 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
         if is_stale(library, head_of(library, trial), trial):
             raise Refused(f"Trial {identity} is over: {_STALE}.", "Restore the version by hand.")
         return promote_trial(library, caller, trial, why)
-    return end_trial(library, trial, PoolState.RETIRED, f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}")
+    return end_trial(
+        library, caller, trial, PoolState.RETIRED, f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}"
+    )
 
 
 def list_pool(library: Library, *, ended: bool = False) -> PoolPage:

@@ -19,6 +19,10 @@ MAX_SEEN = 20_000
 """Sessions that are remembered as seen."""
 
 
+MAX_REMEMBERED = 200
+"""Changes, and diagnoses for a change of agents, that are remembered, the newest."""
+
+
 @dataclass(slots=True)
 class RoundState:
     """All that is known of the rounds so far. Made by `fold_rounds` alone.
@@ -30,6 +34,8 @@ class RoundState:
     round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of agents. unasked:
     traces that no model was asked about yet; again: those of them that this round takes up. prunes: skills that were
     proposed to go, each with its verified uses then. trials: by id, the state and the looks that were recorded.
+    repairs: changes of skills after failures, with the task types that they are for. restructured: the record of agents
+    of the running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked at sessions.
     """
 
     number: int = 0
@@ -54,6 +60,10 @@ class RoundState:
     again: tuple[str, ...] = ()
     prunes: dict[str, int] = field(default_factory=dict)
     trials: dict[str, tuple[str, int]] = field(default_factory=dict)
+    repairs: list[Mapping[str, Any]] = field(default_factory=list)
+    restructured: LedgerRecord | None = None
+    agent_changes: list[Mapping[str, Any]] = field(default_factory=list)
+    agent_looks: int = 0
 
     def plain(self) -> dict[str, Any]:
         """Return the state without times, for comparison."""
@@ -90,6 +100,7 @@ def _begin(state: RoundState, record: LedgerRecord) -> None:
         del state.seen[next(iter(state.seen))]
     state.traces, state.learned, state.asked, state.stopped = [], False, {}, ""
     state.evolved, state.pruned, state.looked, state.unasked = {}, None, False, ()
+    state.restructured = None
 
 
 def _learn(state: RoundState, record: LedgerRecord) -> None:
@@ -107,8 +118,8 @@ REMEMBERED = 4
 def _ask(state: RoundState, record: LedgerRecord) -> None:
     state.asked[record["trace"]] = record
     if record["sign"] == "F":
-        about = ("trace", "cluster", "cause", "agent", "task_type")
-        state.handoffs = [*state.handoffs, {name: record[name] for name in about}][-200:]
+        about = ("trace", "cluster", "cause", "agent", "task_type", "better")
+        state.handoffs = [*state.handoffs, {name: record.get(name, "") for name in about}][-MAX_REMEMBERED:]
 
 
 def _stop(state: RoundState, record: LedgerRecord) -> None:
@@ -117,6 +128,13 @@ def _stop(state: RoundState, record: LedgerRecord) -> None:
 
 def _evolve(state: RoundState, record: LedgerRecord) -> None:
     state.evolved[record["cluster"]] = record
+    ids = {"trial": record.get("trial"), "proposal": record.get("proposal_id")}
+    if not record.get("ref") or not any(one is not None for one in ids.values()):
+        return
+    mine = [one for one in state.asked.values() if one["cluster"] == record["cluster"] and one["sign"] == "A-"]
+    if types := sorted({one["task_type"] for one in mine}):
+        made = {"number": state.number, "ref": record["ref"], "task_types": types, **ids}
+        state.repairs = [*state.repairs, made][-MAX_REMEMBERED:]
 
 
 def _prune(state: RoundState, record: LedgerRecord) -> None:
@@ -127,6 +145,16 @@ def _prune(state: RoundState, record: LedgerRecord) -> None:
 def _look(state: RoundState, record: LedgerRecord) -> None:
     state.looked = True
     state.trials |= {str(one["trial"]): (str(one["state"]), int(one["looks"])) for one in record["trials"]}
+
+
+def _restructure(state: RoundState, record: LedgerRecord) -> None:
+    state.restructured = record
+    state.agent_looks += bool(record["looked"])
+    if record["proposal_id"] is not None:
+        about = {"number": state.number, "looks": state.agent_looks, "proposal": record["proposal_id"]}
+        edit = {name: record["edit"][name] for name in ("op", "agents")}
+        made = {**about, "key": record["key"], "ref": record["ref"], **edit}
+        state.agent_changes = [*state.agent_changes, made][-MAX_REMEMBERED:]
 
 
 def _end(state: RoundState, record: LedgerRecord) -> None:
@@ -154,6 +182,7 @@ _APPLY = {
     "evolved": _evolve,
     "pruned": _prune,
     "looked": _look,
+    "agents": _restructure,
     "ended": _end,
 }
 

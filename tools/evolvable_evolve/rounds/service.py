@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evolvable_evolve.evolution import Ledger, RunDirectory, read_ledger
+from evolvable_evolve.rounds.agent_changes import AgentChange, change_agents, list_agents
 from evolvable_evolve.rounds.diagnosis import (
     ANSWER_SCHEMA,
     INSTRUCTIONS,
@@ -80,6 +81,7 @@ class RoundReport:
     episodes: sessions or trials with a verified end; retained: of each reason; utilities: values of Q of skills and
     of agents. changes: one for each cluster; pruned: removals that it proposed; trials: those that go on or ended.
     unasked: traces that wait for a model, and why. suspects: clusters that were changed before the sessions went worse.
+    agents: the change of agents that it proposed, or why there is none.
     """
 
     number: int
@@ -95,6 +97,7 @@ class RoundReport:
     unasked: int = 0
     why_unasked: str = ""
     suspects: list[str] = field(default_factory=list)
+    agents: AgentChange | None = None
 
 
 def run_round(
@@ -153,6 +156,8 @@ class _RoundWork:
             self.note("pruned", proposed=propose_prunes(*self.pruning()))
         if not self.state.looked:
             self.look()
+        if self.state.restructured is None:
+            self.note("agents", **asdict(change_agents(self._library, self.caller, self.state)))
         report = self.report()
         self.note("ended", success=[report.successes, report.episodes])
         shutil.rmtree(self._answers.path, ignore_errors=True)
@@ -221,7 +226,8 @@ class _RoundWork:
             given = answer["candidates"][:1] if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR) else []
             clean = self._settings.redactor.redact_value({"candidate": given[0] if given else None, "cost": cost})[0]
             kept = self._answers.keep_json(clean) if given else ""
-            about = {"cause": found.cause, "unique": found.unique, "tag": found.tag, "answer": kept}
+            named = found.better if found.better in list_agents(self._library) else ""
+            about = {"cause": found.cause, "unique": found.unique, "tag": found.tag, "answer": kept, "better": named}
             self.note_asked(row, sign, **about)
 
     def clusters_on_trial(self) -> set[str]:
@@ -243,7 +249,7 @@ class _RoundWork:
     def note_asked(self, row: Mapping[str, Any], sign: ProposalSign, **more: Any) -> None:
         """Record the diagnosis of one trace."""
         about = {name: row[name] for name in ("cluster", "agent", "task_type")}
-        fields = {"cause": None, "unique": False, "tag": None, "answer": "", "why": ""} | more
+        fields = {"cause": None, "unique": False, "tag": None, "answer": "", "why": "", "better": ""} | more
         self.note("asked", trace=row["id"], sign=sign.value, **about, **fields)
 
     def packet(self, identity: str) -> ReviewRequest | None:
@@ -264,6 +270,7 @@ class _RoundWork:
         data = review.data_for_model(packet, bodies)
         asked = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
         cards = [asdict(card) for card in self.cards(packet)]
+        asked |= {"agents": agents} if (agents := list_agents(self._library)) else {}
         plain = settings.redactor.redact_value({**asked, "policy_cards": cards, **data})[0]
         used = QuestionUsage()
         text = review.to_plain(plain)
@@ -379,6 +386,9 @@ class _RoundWork:
             changes=[RoundChange(**{name: one[name] for name in names}) for one in state.evolved.values()],
             pruned=list((state.pruned or {}).get("proposed", ())),
             trials=list(looked["trials"]),
+            agents=AgentChange(**{name: self.state.restructured[name] for name in AgentChange.__slots__})
+            if self.state.restructured is not None
+            else None,
             unasked=len(self.to_ask()),
             why_unasked=state.stopped,
         )

@@ -160,13 +160,14 @@ class SessionExecutors:
         return self.of(span) if is_fork else None
 
     def delegated(self, agent: int, seen: VersionUse) -> bool:
-        """Return whether the version of a skill names this agent as its delegate."""
+        """Return whether the version of a skill names this agent as its delegate, or as one of several."""
         head = self._head(seen.resource)
         delegate = delegate_of(self._library, head, seen.version)
         if delegate is None:
             return False
-        named = self._library.store.head_or_none(delegate.agent, self._library.scopes_from(head.scope))
-        return named is not None and named.id == agent
+        scopes = self._library.scopes_from(head.scope)
+        named = [self._library.store.head_or_none(ref, scopes) for ref in delegate.agents]
+        return any(one is not None and one.id == agent for one in named)
 
     def executions(self, session: str, ends: SessionEnds, outcome: Outcome | None) -> Iterator[Execution]:
         """Yield what each executor did. outcome: of the session, which is that of its main part."""

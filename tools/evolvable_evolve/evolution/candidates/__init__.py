@@ -8,7 +8,7 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard
+    from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard, new_agent, with_delegate
     from evolvable_evolve.evolution.candidates.programs import (
         ALL_KINDS,
         MAX_EDITS,
@@ -42,7 +42,7 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "agent_files": "AgentCard MAIN",
+            "agent_files": "AgentCard MAIN new_agent with_delegate",
             "programs": (
                 "ALL_KINDS EditOperation InvalidEdit MAX_EDITS Program ProgramEdit ProgramPart ProgramPin "
                 "apply_edits changed_parts diff_programs load_program make_part make_program parse_part_ref "
@@ -74,10 +74,12 @@ __all__ = [
     "load_program",
     "make_part",
     "make_program",
+    "new_agent",
     "parse_part_ref",
     "program_from_json",
     "program_to_json",
     "review_change",
     "settle_owners",
     "skill_owners",
+    "with_delegate",
 ]

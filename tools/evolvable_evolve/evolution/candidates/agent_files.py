@@ -113,6 +113,20 @@ def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) ->
     return rewrite_agent(data, changes | {"description": card.description}, body)
 
 
+def with_delegate(data: bytes, agent: str) -> bytes:
+    """Return the file of a skill whose delegate is this agent, '' for none; its other words stay.
+
+    Raises InvalidAgent where its head cannot be changed so.
+    """
+    document = parse_document(data)
+    given = document.fields.get("metadata")
+    metadata = dict(given) if isinstance(given, dict) else {}
+    before = metadata.pop("delegate", document.fields.get("delegate"))
+    if agent:
+        metadata["delegate"] = {**before, "agent": agent} if isinstance(before, dict) else agent
+    return rewrite_agent(data, {"metadata": metadata or None, "delegate": None}, document.body)
+
+
 def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> bytes:
     """Return a file with these fields of its head changed, None: left out, and with this body.
 
@@ -121,7 +135,7 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     head = _HEAD.match(text)
     if head is None:
-        raise InvalidAgent("AGENT.md has no frontmatter.", "Give it name and description between lines of ---.")
+        raise InvalidAgent("The document has no frontmatter.", "Give it name and description between lines of ---.")
     lines, rest = head[1].rstrip("\n").split("\n"), dict(changes)
     kept = list[str]()
     skipping = False
@@ -129,12 +143,12 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
         if (key := _KEY.match(line)) is not None:
             skipping = key[1] in changes
             if skipping and (value := rest.pop(key[1], None)) is not None:
-                kept.append(f"{key[1]}: {_yaml(value)}")
+                kept += _field_lines(key[1], value)
         elif line.strip() and not line.startswith((" ", "\t", "-", "#")):
             skipping = False
         if not skipping:
             kept.append(line)
-    kept += [f"{key}: {_yaml(value)}" for key, value in rest.items() if value is not None]
+    kept += [line for key, value in rest.items() if value is not None for line in _field_lines(key, value)]
     fields = {**parse_document(data).fields, **changes}
     wanted = {key: value for key, value in fields.items() if value is not None}
     return _checked(("---\n" + "\n".join(kept) + f"\n---\n\n{body.strip()}\n").encode(), wanted)
@@ -144,7 +158,7 @@ def _checked(data: bytes, wanted: Mapping[str, object]) -> bytes:
     found = parse_document(data)
     wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
     if wrong or dict(found.fields) != dict(wanted):
-        raise InvalidAgent("The head of AGENT.md cannot be changed line by line.", "Write it without nested keys.")
+        raise InvalidAgent("The frontmatter cannot be changed line by line.", "Write it without nested keys.")
     return data
 
 
@@ -247,6 +261,13 @@ def _list(items: Iterable[str]) -> str:
 
 def _names(skills: Iterable[str]) -> list[str]:
     return sorted(ref.partition(":")[2] for ref in skills)
+
+
+def _field_lines(key: str, value: object) -> list[str]:
+    """Return the lines of one field of a head: a block has a line for each of its keys."""
+    if isinstance(value, dict) and value:
+        return [f"{key}:", *(f"  {name}: {_yaml(one)}" for name, one in value.items())]
+    return [f"{key}: {_yaml(value)}"]
 
 
 def _yaml(value: object) -> str:

@@ -12,15 +12,22 @@ if TYPE_CHECKING:
         AgentTrace,
         LocalRepair,
         StructureInput,
+        StructureSummary,
         summarise_structure,
     )
-    from evolvable_evolve.evolution.structure.structure_gate import Restructure, StructureThresholds, decide_structure
+    from evolvable_evolve.evolution.structure.structure_gate import (
+        Restructure,
+        StructureAction,
+        StructureDecision,
+        StructureThresholds,
+        decide_structure,
+    )
 else:
     __getattr__ = late_names(
         __name__,
         {
-            "structure_evidence": "AgentTrace LocalRepair StructureInput summarise_structure",
-            "structure_gate": "Restructure StructureThresholds decide_structure",
+            "structure_evidence": "AgentTrace LocalRepair StructureInput StructureSummary summarise_structure",
+            "structure_gate": "Restructure StructureAction StructureDecision StructureThresholds decide_structure",
         },
     )
 
@@ -28,7 +35,10 @@ __all__ = [
     "AgentTrace",
     "LocalRepair",
     "Restructure",
+    "StructureAction",
+    "StructureDecision",
     "StructureInput",
+    "StructureSummary",
     "StructureThresholds",
     "decide_structure",
     "summarise_structure",

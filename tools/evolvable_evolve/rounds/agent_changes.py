@@ -1,0 +1,358 @@
+"""The change of agents of a round: read what sessions show, have the gate decide, and propose the change.
+
+Nothing changes here. A person puts the proposal on trial (`evolvable evolve pool start`); the arms of the pool and the
+verified ends of their sessions keep the change or take it back.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evolvable_evolve.evolution import AgentCard, EditOperation, new_agent, with_delegate
+from evolvable_evolve.rounds.executor_evidence import (
+    ExecutorEvidence,
+    ExecutorSession,
+    RoutedChange,
+    TriedRepair,
+    decide_change,
+    executor_sessions,
+)
+from evolvable_evolve.rounds.pool import AGENTS_KEY, BY_PERSON
+from evolvable_evolve.rounds.round_state import RoundState
+from evolvable_store import File, Files, Head, parse_document, summarize
+from evolvable_store.errors import AlreadyExists, EvolvableError, TryAgain
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.storage import APPROVED, OPEN, REJECTED, Draft, PooledVersion, PoolState, Proposal
+from evolvable_tools import (
+    MAIN_AGENT,
+    Caller,
+    Library,
+    agent_skills,
+    check_change,
+    delegate_in_force,
+    delegate_of,
+    dump_scan,
+)
+from evolvable_tools.verbs import remove_resource
+
+MAX_AGENTS, MAX_DESCRIPTION = 50, 300
+"""Agents that a model is told of, and characters of the description of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChange:
+    """What a round did about agents.
+
+    action: keep, add, merge, remove or modify. proposal_id: what waits; agent_proposal_id: of the agent that is added,
+    which goes with it. ref: the skill whose delegate changes. numbers: those that decided.
+    """
+
+    action: str
+    why: str
+    ref: str = ""
+    edit: dict[str, Any] | None = None
+    key: str = ""
+    proposal_id: int | None = None
+    agent_proposal_id: int | None = None
+    numbers: dict[str, Any] = field(default_factory=dict)
+    looked: bool = False
+
+
+def change_agents(library: Library, caller: Caller, state: RoundState) -> AgentChange:
+    """Propose the one change of agents that the sessions carry; by default none.
+
+    Once: a round that was killed finds what it proposed. One change at a time: while one waits or is on trial, the gate
+    does not look.
+    """
+    if state.source != "sessions":
+        return AgentChange("keep", "the round is not over sessions")
+    if not state.sessions:
+        return AgentChange("keep", "there is no new session")
+    mine = _proposal_of(library, state.number)
+    earlier = [_fate(library, one) for one in state.agent_changes if one["number"] != state.number]
+    if mine is None and (running := next((one for one in earlier if one.running), None)) is not None:
+        return AgentChange("keep", f"{running.why}, and one change is tried at a time")
+    evidence = collect_evidence(library, state, earlier)
+    routed = decide_change(evidence)
+    looked = bool(evidence.repairs)
+    if routed.edit is None:
+        return AgentChange("keep", routed.decision.why, looked=looked)
+    return _propose(library, caller, state.number, routed, looked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What became of a change that was proposed. kept: when, '' where it was not. tried: it is not proposed again."""
+
+    key: str
+    running: bool = False
+    kept: str = ""
+    tried: bool = True
+    why: str = ""
+    gone: str = ""
+    looks: int = 0
+
+
+def _fate(library: Library, record: Mapping[str, Any]) -> _Fate:
+    """Return what became of the change that a round proposed."""
+    key, looks = record["key"], int(record["looks"])
+    proposal = library.store.backend.proposals.get(record["proposal"])
+    if proposal.state == OPEN:
+        return _Fate(key, running=True, why=f"proposal {proposal.id} waits")
+    if proposal.state == REJECTED:
+        return _Fate(key)
+    if proposal.state != APPROVED or proposal.operation is None:
+        return _Fate(key, tried=False)
+    gone = record["agents"][1] if record["op"] == EditOperation.MERGE_AGENTS else ""
+    trial = _trial_of(library, proposal)
+    if trial is None:
+        return _Fate(key, kept=library.store.operation(proposal.operation).intent.at, gone=gone, looks=looks)
+    if trial.state is PoolState.TRIAL:
+        return _Fate(key, running=True, why=f"trial {trial.id} runs")
+    if trial.state is PoolState.PROMOTED:
+        return _Fate(key, kept=trial.ended or trial.at, gone=gone, looks=looks)
+    return _Fate(key, tried=_is_decided(trial))
+
+
+def _is_decided(trial: PooledVersion) -> bool:
+    """Return whether a look or a person retired a trial, so that the same is not tried again."""
+    by_look = any(look["decision"] == "retire" for look in trial.looks)
+    return by_look or (trial.why or "").startswith(BY_PERSON)
+
+
+def _trial_of(library: Library, proposal: Proposal) -> PooledVersion | None:
+    """Return the trial that began with the approval of a proposal, None where it became live at once."""
+    head = library.store.head_or_none(proposal.ref)
+    if head is None:
+        return None
+    for one in library.store.backend.pool.all():
+        if one.resource == head.id and library.store.version(head, one.version).operation == proposal.operation:
+            return one
+    return None
+
+
+def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fate]) -> ExecutorEvidence:
+    """Return what the gate decides on: the verified sessions, who owns which skill, and the repairs that ended."""
+    seen, changes = library.store.backend.observations, list(earlier)
+    skills = {head.id: head for head in library.store.heads(Kind.SKILL, USER_SCOPE) if head.version is not None}
+    refs = {resource: str(head.ref) for resource, head in skills.items()}
+    sessions = executor_sessions(seen.verified_ends(), seen.executions(), refs)
+    agents = _agents(library)
+    used = {ref for one in sessions for ref in one.skills}.union(*(_listed(library, head) for head in agents.values()))
+    chosen = {str(head.ref): head for head in skills.values() if str(head.ref) in used}
+    delegates = _delegates(library, chosen, agents)
+    untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in chosen.values()])
+    tried = {one.resource for one in library.store.backend.pool.on_trial()}
+    held = {*untrusted, *tried, *(head.id for head in chosen.values() if head.frozen or _has_several(library, head))}
+    able = (head for head in chosen.values() if head.id not in held)
+    kept = max((one.kept for one in changes), default="")
+    return ExecutorEvidence(
+        sessions,
+        _owned(library, chosen, agents, delegates),
+        delegates,
+        frozenset(str(head.ref) for head in able),
+        _repairs(library, state),
+        {one["trace"]: one["better"] for one in state.handoffs if one.get("better")},
+        kept,
+        state.agent_looks + 1,
+        frozenset(one.key for one in changes if one.tried),
+        frozenset(ref for ref, head in agents.items() if head.frozen),
+        _idle(state, sessions, delegates, changes),
+    )
+
+
+def _agents(library: Library) -> dict[str, Head]:
+    """Return the agents of the person's own scope that the person trusts."""
+    heads = [head for head in library.store.heads(Kind.AGENT, USER_SCOPE) if head.version is not None]
+    untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in heads])
+    return {str(head.ref): head for head in heads if head.id not in untrusted}
+
+
+def list_agents(library: Library) -> dict[str, str]:
+    """Return the agents that work can be given, each with its description; a model may name one of them."""
+    found = {ref: summarize(parse_document(_document(library, head))) for ref, head in _agents(library).items()}
+    listed = {ref: one.description[:MAX_DESCRIPTION] for ref, one in sorted(found.items())[:MAX_AGENTS]}
+    return {MAIN_AGENT: "the session itself", **listed} if listed else {}
+
+
+def _document(library: Library, head: Head) -> bytes:
+    try:
+        return library.store.file(head, main_file(head.kind, head.name)).data
+    except TryAgain:
+        raise
+    except EvolvableError:
+        return b""
+
+
+def _listed(library: Library, agent: Head) -> list[str]:
+    """Return the skills that an agent's file names as its own."""
+    names = agent_skills(parse_document(_document(library, agent)).fields)
+    return [str(Ref(Kind.SKILL, name)) for name in names]
+
+
+def _delegates(library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head]) -> dict[str, str]:
+    """Return the agent that each skill names and that is in force, of those that name a known one."""
+    found = {}
+    for ref, head in skills.items():
+        named = delegate_of(library, head, head.latest)
+        agent = str(named.agent.at(None)) if named is not None else ""
+        if agent in agents and delegate_in_force(library, head, head.latest):
+            found[ref] = agent
+    return found
+
+
+def _has_several(library: Library, skill: Head) -> bool:
+    """Return whether a skill names several agents: which of them is given its work is chosen by their ends already."""
+    named = delegate_of(library, skill, skill.latest)
+    return named is not None and bool(named.others)
+
+
+def _owned(
+    library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head], delegates: Mapping[str, str]
+) -> dict[str, frozenset[str]]:
+    """Return the skills of each agent: its delegate owns a skill, else those that list it, and `main` the rest."""
+    owned: dict[str, set[str]] = {agent: set() for agent in agents}
+    for skill, agent in delegates.items():
+        owned[agent].add(skill)
+    for agent, head in agents.items():
+        owned[agent].update(skill for skill in _listed(library, head) if skill in skills and skill not in delegates)
+    main = set(skills).difference(*owned.values())
+    return {agent: frozenset(some) for agent, some in {**owned, MAIN_AGENT: main}.items()}
+
+
+def _repairs(library: Library, state: RoundState) -> list[TriedRepair]:
+    """Return the repairs of rounds that sessions measured, or that a person approved."""
+    found, pool = [], library.store.backend.pool
+    for one in state.repairs:
+        kinds, name = tuple(one["task_types"]), f"round {one['number']}'s change of {one['ref']}"
+        if one["trial"] is not None:
+            trial = pool.get(one["trial"])
+            admitted = trial.state is PoolState.PROMOTED
+            if trial.ended is not None and (admitted or _is_decided(trial)):
+                found.append(TriedRepair(name, one["ref"], kinds, admitted, trial.ended))
+            continue
+        proposal = library.store.backend.proposals.get(one["proposal"])
+        if proposal.state == APPROVED and proposal.operation is not None:
+            at = library.store.operation(proposal.operation).intent.at
+            found.append(TriedRepair(name, one["ref"], kinds, admitted=True, ended=at))
+    return found
+
+
+def _idle(
+    state: RoundState, sessions: Iterable[ExecutorSession], delegates: Mapping[str, str], changes: Iterable[_Fate]
+) -> dict[str, int]:
+    """Return for each agent that a merge emptied in how many looks since then no session was its own."""
+    found = {}
+    for one in changes:
+        if one.gone and one.kept and one.gone not in delegates.values():
+            used = any(session.agent == one.gone and session.at > one.kept for session in sessions)
+            found[one.gone] = 0 if used else state.agent_looks + 1 - one.looks
+    return found
+
+
+# Proposals
+
+
+def _grounds(proposal: Proposal) -> dict[str, Any]:
+    said = json.loads(proposal.grounds or "{}").get(AGENTS_KEY)
+    return said if isinstance(said, dict) else {}
+
+
+def _proposal_of(library: Library, number: int, kind: Kind | None = None) -> Proposal | None:
+    """Return an open proposal of this round's change of agents; kind: of that kind alone."""
+    for one in library.store.backend.proposals.in_state(OPEN, 10_000):
+        if _grounds(one).get("round") == number and kind in (None, one.kind):
+            return one
+    return None
+
+
+def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange, looked: bool) -> AgentChange:
+    """Propose a change, once in a round."""
+    edit, decision = routed.edit, routed.decision
+    assert edit is not None
+    about: dict[str, Any] = {
+        "edit": edit.to_json(),
+        "key": edit.key,
+        "numbers": dict(decision.numbers),
+        "looked": looked,
+    }
+    action, why = decision.action.value, decision.why
+    if not routed.skill:
+        ref = Ref.parse(routed.agent)
+        done = remove_resource(library, caller, ref, f"agents: {why}", propose=True)
+        return AgentChange(action, why, routed.agent, proposal_id=done.proposal_id, **about)
+    try:
+        agent = None
+        if edit.op is EditOperation.ADD_AGENT:
+            _check_free(library, Ref.parse(routed.agent))
+            agent = _draft(library, caller, number, Ref.parse(routed.agent), _card(library, routed), why, {})
+        text = _delegating(library, routed)
+        marks = {"agent_proposal": agent}
+        skill = _draft(library, caller, number, Ref.parse(routed.skill), text, why, marks)
+    except TryAgain:
+        raise
+    except EvolvableError as error:
+        return AgentChange("keep", f"{edit} cannot be proposed: {error.text}", looked=looked)
+    return AgentChange(action, why, routed.skill, proposal_id=skill, agent_proposal_id=agent, **about)
+
+
+def _draft(
+    library: Library, caller: Caller, number: int, ref: Ref, data: bytes, why: str, marks: Mapping[str, Any]
+) -> int:
+    """Propose a main file; return the proposal's id. Raises Unsafe where the scan refuses it."""
+    if (waiting := _proposal_of(library, number, ref.kind)) is not None:
+        return waiting.id
+    scoped = ref.within(USER_SCOPE)
+    head = library.store.head_or_none(scoped)
+    before: Files = library.store.files(head) if head is not None and head.version else {}
+    files = {**before, main_file(ref.kind, ref.name): File(data)}
+    scan = check_change(scoped, before, files, caller.actor)
+    grounds = {
+        "what": "change of agents",
+        "evidence": [],
+        "near": [],
+        "expected_signal": "the sessions that get it end better than those that do not: `evolvable evolve pool start`",
+        AGENTS_KEY: {"round": number, **marks},
+    }
+    base = (head.version if head is not None else None) or 0
+    draft = Draft(scoped, base, files, f"agents: {why}", grounds=json.dumps(grounds), findings=dump_scan(scan))
+    return library.store.backend.proposals.add(library.store.now(), caller.actor, caller.session, draft)
+
+
+def _check_free(library: Library, ref: Ref) -> None:
+    """Raise AlreadyExists where an agent that nobody trusts has the name."""
+    head = library.store.head_or_none(ref.within(USER_SCOPE))
+    if head is not None and head.version is not None:
+        raise AlreadyExists(f"{ref} is there already.", "Trust it, or remove it.")
+
+
+def _delegating(library: Library, routed: RoutedChange) -> bytes:
+    """Return the skill's main file with the delegate that the change gives it."""
+    head = library.store.head(Ref.parse(routed.skill).within(USER_SCOPE))
+    agent = "" if routed.agent == MAIN_AGENT else routed.agent
+    return with_delegate(library.store.file(head, main_file(head.kind, head.name)).data, agent)
+
+
+def _card(library: Library, routed: RoutedChange) -> bytes:
+    """Return the file of the agent that is added.
+
+    It is written here and not by a model: the type is a word of the vocabulary, and the skills say how the work is
+    done.
+    """
+    edit = routed.edit
+    assert edit is not None
+    owner = edit.agents[0]
+    types, skills = " and ".join(edit.boundary), ", ".join(edit.skills_moved)
+    card = AgentCard(
+        f"Does tasks of the type {types}.",
+        f"You do one task of the type {types}. Work by {skills}, and report what you did and what you could not do.",
+        (f"The task is of the type {types}.",),
+        ("The task is of another type.",),
+        {owner: routed.decision.why},
+        "It is given the task and the paths of the files, and hands back a summary.",
+    )
+    data = None
+    if owner != MAIN_AGENT:
+        data = _document(library, library.store.head(Ref.parse(owner).within(USER_SCOPE)))
+    return new_agent(routed.agent.partition(":")[2], data, card, edit.skills_moved)

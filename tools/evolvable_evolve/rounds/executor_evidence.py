@@ -1,0 +1,185 @@
+"""What sessions show of executors, and the one change of agents that it carries: no model, no library, only code.
+
+The gate is that of restructuring in a run; here its traces are sessions with a verified end, of each connection one.
+A session cannot be made to change hands, so the lever of a change is the delegate of one skill: the agent that is given
+the work of the skill. Source: SkillMAS, the summary F and the gate G of a round.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from evolvable_evolve.evolution import (
+    AgentTrace,
+    EditOperation,
+    LocalRepair,
+    Restructure,
+    StructureAction,
+    StructureDecision,
+    StructureInput,
+    StructureSummary,
+    StructureThresholds,
+    decide_structure,
+    summarise_structure,
+)
+from evolvable_store.storage import ITEM_SESSIONS, Execution, Grade, VerifiedEnd
+from evolvable_tools import MAIN_AGENT, REWARDS
+
+DEFAULTS = StructureThresholds()
+"""From where on each rule of the gate holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSession:
+    """One session with a verified end. agent: who did its work, MAIN_AGENT or the ref of an agent.
+
+    skills: refs that were used in it.
+    """
+
+    session: str
+    at: str
+    task_type: str
+    agent: str
+    passed: bool
+    skills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRepair:
+    """A change of a skill that sessions measured, or that a person approved. ended: when. task_types: it was for."""
+
+    name: str
+    skill: str
+    task_types: tuple[str, ...]
+    admitted: bool
+    ended: str
+
+
+@dataclass(frozen=True)
+class ExecutorEvidence:
+    """All that the gate decides on.
+
+    owned: the skills of each agent, `main` included. delegates: the agent that each skill names, of those that name
+    one. better: by session the agent that should have done it, as its diagnosis says. since: only later sessions count;
+    a change that was kept is not judged by what was before it. look: how often the gate looked, this time included.
+    tried: keys of changes that were tried before. idle: rounds without a session, of agents that a change emptied.
+    """
+
+    sessions: Sequence[ExecutorSession]
+    owned: Mapping[str, frozenset[str]]
+    delegates: Mapping[str, str] = field(default_factory=dict)
+    movable: frozenset[str] = frozenset()
+    repairs: Sequence[TriedRepair] = ()
+    better: Mapping[str, str] = field(default_factory=dict)
+    since: str = ""
+    look: int = 1
+    tried: frozenset[str] = frozenset()
+    frozen: frozenset[str] = frozenset()
+    idle: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoutedChange:
+    """What the gate decided, as a session can be given it.
+
+    edit: None for keep. skill: whose delegate changes, '' where an agent is to go. agent: its delegate then.
+    """
+
+    decision: StructureDecision
+    summary: StructureSummary
+    edit: Restructure | None = None
+    skill: str = ""
+    agent: str = ""
+
+
+def executor_sessions(
+    ends: Iterable[VerifiedEnd], executions: Iterable[Execution], refs: Mapping[int, str]
+) -> list[ExecutorSession]:
+    """Return the sessions with a verified end in the order of their time, of each connection the last one alone.
+
+    refs: of skills by resource; what others used does not count. A session is its first agent's, with the end of that
+    agent's part; where that is not verified the session counts for nobody. Items of plans are left out: there a planner
+    chooses the agent, and no skill does.
+    """
+    parts: dict[str, list[Execution]] = {}
+    for one in executions:
+        parts.setdefault(one.session, []).append(one)
+    found: dict[str, ExecutorSession | None] = {}
+    for end in sorted(ends, key=lambda end: (end.at, end.session)):
+        if end.outcome in REWARDS and not end.session.startswith(ITEM_SESSIONS):
+            found[end.link or end.session] = _session_of(end, parts.get(end.session, ()), refs)
+    return sorted((one for one in found.values() if one is not None), key=lambda one: (one.at, one.session))
+
+
+def _session_of(end: VerifiedEnd, parts: Sequence[Execution], refs: Mapping[int, str]) -> ExecutorSession | None:
+    agents = sorted((one for one in parts if one.agent is not None), key=lambda one: (one.at, one.executor))
+    agent, outcome = MAIN_AGENT, end.outcome
+    if agents:
+        agent, outcome = agents[0].executor, agents[0].outcome
+        if agents[0].grade is not Grade.VERIFIED or outcome not in REWARDS:
+            return None
+    used = dict.fromkeys(refs[use.resource] for one in parts for use in one.uses if use.used and use.resource in refs)
+    passed = outcome is not None and REWARDS[outcome] == 1.0
+    return ExecutorSession(end.session, end.at, end.task_type or "other", agent, passed, tuple(used))
+
+
+def decide_change(given: ExecutorEvidence, thresholds: StructureThresholds = DEFAULTS) -> RoutedChange:
+    """Return the one change of agents that sessions carry, by default none. Pure and deterministic.
+
+    A rule that holds, and whose change no skill would lead to, is passed over.
+    """
+    summary = summarise_structure(_structure_input(given))
+    passed_over = set(given.tried)
+    while True:
+        decision = decide_structure(summary, thresholds, passed_over, given.frozen)
+        if decision.edit is None:
+            return RoutedChange(decision, summary)
+        routed = _route(decision, summary, given, thresholds)
+        if routed is not None:
+            return routed
+        passed_over.add(decision.edit.key)
+
+
+def _structure_input(given: ExecutorEvidence) -> StructureInput:
+    """Return what the gate of a run is made from.
+
+    A session before a repair that was kept says nothing of the skills that there are now: it is left out.
+    """
+    mended: dict[str, str] = {}
+    for repair in given.repairs:
+        for task_type in repair.task_types if repair.admitted else ():
+            mended[task_type] = max(mended.get(task_type, ""), repair.ended)
+    traces = [
+        AgentTrace(one.session, one.task_type, one.agent, one.passed, one.skills, 1, given.better.get(one.session, ""))
+        for one in given.sessions
+        if one.at > given.since and one.at > mended.get(one.task_type, "") and one.agent in given.owned
+    ]
+    repairs = [LocalRepair(one.name, one.task_types, one.admitted, (one.skill,)) for one in given.repairs]
+    seen = {agent: given.look - given.idle.get(agent, 0) for agent in given.owned}
+    return StructureInput(given.owned, traces, given.movable, repairs, given.look, last_seen=seen)
+
+
+def _route(
+    decision: StructureDecision, summary: StructureSummary, given: ExecutorEvidence, thresholds: StructureThresholds
+) -> RoutedChange | None:
+    """Return a change with the skill that leads to it, None where no skill does."""
+    edit = decision.edit
+    assert edit is not None
+    first, second = edit.agents
+    if decision.action is StructureAction.REMOVE:
+        return RoutedChange(decision, summary, edit, "", second)
+    if edit.op is EditOperation.MERGE_AGENTS:
+        giver, agent = second, first
+        moved: Collection[str] = [skill for skill, named in given.delegates.items() if named == giver]
+    else:
+        giver, agent, moved = first, second, edit.skills_moved
+    able = [skill for skill in moved if skill in given.movable and given.delegates.get(skill, MAIN_AGENT) != agent]
+    if not able:
+        return None
+    boundary = set(edit.boundary)
+
+    def uses(skill: str) -> int:
+        counts = summary.uses.get(skill, {})
+        return sum(number for kind, number in counts.items() if not boundary or kind in boundary)
+
+    lead = min(able, key=lambda skill: (-uses(skill), skill))
+    return RoutedChange(decision, summary, replace(edit, skills_moved=tuple(sorted(able))), lead, agent)
