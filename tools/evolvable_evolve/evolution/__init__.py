@@ -18,6 +18,12 @@ if TYPE_CHECKING:
         make_part,
         make_program,
     )
+    from evolvable_evolve.evolution.checked_improvement import (
+        CheckedAnswer,
+        PairedCheck,
+        ProgramImprovement,
+        improve_program,
+    )
     from evolvable_evolve.evolution.deploy import (
         Adoption,
         MonitoredAdoption,
@@ -78,6 +84,7 @@ if TYPE_CHECKING:
         ModelRole,
         NeedsAnswer,
         NoAnswer,
+        PastIteration,
         ProposerModel,
         RepairTag,
         check_answer,
@@ -211,6 +218,7 @@ else:
         __name__,
         {
             "candidates": "LeakCorpus Program ProgramPart load_program make_part make_program",
+            "checked_improvement": "CheckedAnswer PairedCheck ProgramImprovement improve_program",
             "deploy": "Adoption MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
             "driver": "drive_run",
             "executors": (
@@ -230,7 +238,7 @@ else:
             "plan": "RunPlan make_plan",
             "proposers": (
                 "FailureCause HandOffModel ModelAnswer ModelQuestion ModelRole NeedsAnswer NoAnswer "
-                "ProposerModel REPAIRS RepairTag check_answer make_masker named_model shorten"
+                "PastIteration ProposerModel REPAIRS RepairTag check_answer make_masker named_model shorten"
             ),
             "report": (
                 "CandidateFacts MeanInterval RunFacts changed_test_tasks collect_facts draw_curve "
@@ -280,6 +288,7 @@ __all__ = [
     "BudgetSpent",
     "CLIENTS",
     "CandidateFacts",
+    "CheckedAnswer",
     "CommandHost",
     "ConcurrencyLimit",
     "ControlResult",
@@ -310,9 +319,12 @@ __all__ = [
     "NeedsAnswer",
     "NoAnswer",
     "Opportunities",
+    "PairedCheck",
+    "PastIteration",
     "PendingQuestions",
     "ProcessBackend",
     "Program",
+    "ProgramImprovement",
     "ProgramPart",
     "ProposerModel",
     "QUESTION_TOKENS",
@@ -382,14 +394,15 @@ __all__ = [
     "executor_kind",
     "find_opportunities",
     "find_run",
-    "find_task_templates",
     "find_searched",
+    "find_task_templates",
     "finish_removals",
     "fold_records",
     "format_mean",
     "format_measurement",
     "get_held_candidate",
     "get_status",
+    "improve_program",
     "is_approved",
     "iter_run_states",
     "iter_runs",
