@@ -118,7 +118,7 @@ def _improvements(page: PageKit, run: AgsStatus) -> Node:
         ]
         for one in run.improvements
     ]
-    return [h.h2["Changes of the program"], page.table(("number", "state", "what it came to"), rows)]
+    return [h.h2["Changes of the program"], page.table(("number", "state", "result"), rows)]
 
 
 def _bus(page: PageKit, run: AgsStatus) -> Node:
