@@ -33,6 +33,10 @@ class PageSite(Protocol):
         """The library that it shows."""
 
     @property
+    def caller(self) -> Caller:
+        """The person whose request is answered, who sees every scope that a watched folder has."""
+
+    @property
     def passphrase_label(self) -> str:
         """The question for the passphrase that decisions need, '' where approvals are not locked."""
 

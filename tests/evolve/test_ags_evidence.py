@@ -151,6 +151,9 @@ def test_thirty_items_of_which_twenty_four_pass_their_check_are_a_rate_of_point_
     [found] = stats(place.library, PERSON).agents
     assert (found.agent, found.share.n, found.share.successes) == (SORTER, 30, 24)
     assert found.share.low < 0.8 < found.share.high
+    [own] = stats(place.library, PERSON, Ref.parse(SORTER)).resources
+    assert (own.verified.n, own.verified.successes, own.used) == (30, 24, 30)
+    assert (round(own.verified.low, 3), round(own.verified.high, 3)) == (0.627, 0.905), "Wilson's interval"
 
 
 def test_a_round_learns_from_items_that_passed_their_check(place):

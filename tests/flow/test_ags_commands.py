@@ -160,6 +160,69 @@ def test_over_http_a_token_that_may_only_read_starts_and_answers_nothing():
     )
 
 
+IMPROVER = """\
+import json, sys
+[line] = [line for line in sys.stdin.read().splitlines() if line.startswith(('{"resources":', '{"intents":'))]
+data = json.loads(line)
+if "intents" in data:
+    head, _, _ = data["resources"][0]["files"][0]["text"].rpartition("---")
+    file = {"path": "AGENT.md", "text": head + "---\\n\\nYou are the clerk. Sign each letter.\\n"}
+    said = {"edits": [{"op": "edit", "ref": "agent:clerk", "files": [file]}]}
+else:
+    failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
+    cause = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard", "quotes": ["signature"]}
+    intent = {"op": "edit", "ref": "agent:clerk", "tasks": failed, "modification": "say that letters are signed"}
+    said = {"diagnoses": [{"task": one, **cause} for one in failed], "approaches": [], "intents": [intent],
+            "summary": "letters have no signature", "justification": "the check says so"}
+print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said), "total_cost_usd": 0.001,
+                  "usage": {"input_tokens": 50, "output_tokens": 10}}))
+"""
+SIGNED = """\
+import json, sys
+said = json.load(sys.stdin)["output"]
+print(json.dumps({"score": float("Sign each letter" in said), "feedback_public": "The signature is missing."}))
+"""
+TWICE = """\
+import json, sys
+[line] = [line for line in sys.stdin.read().splitlines() if line.startswith('{"task":')]
+data = json.loads(line)
+item = {"agent": "agent:clerk", "needs": [], "check": "signed", "subtask": "Write to Ada."}
+if data["round"] <= 2:
+    answer = {"note": "a letter", "items": [{"id": "letter" + str(data["round"]), **item}]}
+else:
+    answer = {"note": "written", "result": data["messages"][-1]["summary"]}
+print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(answer)}))
+"""
+
+
+@pytest.mark.process
+def test_a_run_that_may_improve_its_program_does_the_next_item_with_the_change_and_proposes_it(tmp_path, monkeypatch):
+    machine = AgsMachine(tmp_path)
+    monkeypatch.chdir(machine.project)
+    scripts = {"better": ("proposer", IMPROVER), "twice": ("proposer", TWICE), "signed": ("scorer", SIGNED)}
+    for name, (role, text) in scripts.items():
+        Path(f"{name}.py").write_text(text, encoding="utf-8")
+        machine("role", role, "add", name, "--", sys.executable, "-I", "-S", f"{name}.py")
+    run = ("ags", "run", "Write.", "--executor", "worker", "--planner", "twice", "--free", "--max-calls", "60")
+    assert "cannot improve its program" in machine(*run, "--improve", "better", code=1).err
+
+    status = machine(*run, "--check", "signed", "--improve", "better", "--wait", "--json").json
+
+    assert status["ended"] == "done", (status["why"], status["events"])
+    assert [one["passed"] for one in status["items"]] == [False, True], status["items"]
+    [found] = status["improvements"]
+    assert (found["state"], found["changed"], found["before"], found["after"]) == ("kept", ["agent:clerk"], 0, 1)
+    assert "agent:clerk changed in this run: letters have no signature" in machine("ags", "status").out
+    with Library.open(machine.home) as library:
+        head = library.store.head(Ref.parse("agent:clerk"))
+        [proposal] = library.store.backend.proposals.about(head.ref)
+        assert head.version == 1 and "1 of 1 items pass with it, 0 without" in proposal.reason
+    machine("inbox", "approve", proposal.id)
+    with Library.open(machine.home) as library:
+        head = library.store.head(Ref.parse("agent:clerk"))
+        assert b"Sign each letter." in library.store.file(head, "AGENT.md").data
+
+
 @pytest.mark.process
 def test_an_agent_that_is_run_does_its_task_and_without_one_says_that_nothing_ran(tmp_path):
     machine = AgsMachine(tmp_path)

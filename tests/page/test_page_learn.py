@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from ags_place import AgsPlace, CountedBackend, host_of, item, plan_then_end, save_agent, scripted
 from page_place import AGENT, PagePlace, open_page
 from processes import poll
 
@@ -51,6 +52,26 @@ def test_learn_has_each_kind_with_its_next_step_and_stands_before_health(page: P
         assert f"<h2>{kind}" in shown, kind
     assert "evolvable evolve round" in shown and "evolvable lab ags run" in shown
     assert shown.index('href="/learn"') < shown.index('href="/health"') < shown.index('href="/search"')
+
+
+def test_a_run_of_agents_shows_its_plan_its_bus_its_checks_and_the_rates_of_its_agents(page: PagePlace) -> None:
+    place = AgsPlace(page.library, host_of())
+    save_agent(page.library, "clerk", "You are the clerk.")
+    plan = plan_then_end(item("first", check="greets"), item("second", "first", check="greets"), item("third"))
+    folder = place.begin("Write <letters>.", checks={"greets": {}})
+    backend = CountedBackend(passes=lambda job: job.task.id == "first")
+    place.drive(folder, scripted(plan), backend, evidence=True)
+
+    poll(lambda: f'href="/agents/{folder.id}"' in page.get("/learn").text, "the run in Learn")
+    poll(lambda: "<h2>Bus" in page.get(f"/agents/{folder.id}").text, "the run")
+    shown = page.get(f"/agents/{folder.id}").text
+
+    assert "Write &lt;letters&gt;." in shown and "<letters>" not in shown
+    assert "greets: passed" in shown and "greets: not passed" in shown and "third" in shown
+    assert "1 of 2" in shown and "0.50 (0.09 to 0.91)" in shown
+    assert "second is dispatched to agent:clerk@1" in shown and "ended: done" in shown
+    assert f'href="/resource/environment:ags-{folder.id}"' in shown
+    assert page.get("/agents/none").status == 404
 
 
 def test_a_search_shows_what_fits_and_folds_the_rest(page: PagePlace) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from baselines.scripted_model import ScriptedModel
 
 from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
-from evolvable_evolve.ags.driver import AGS_DIR, keep_evidence, publish_plan
+from evolvable_evolve.ags.driver import AGS_DIR, keep_evidence, open_improver, publish_plan
 from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
 from evolvable_evolve.ags.plan import Plan
 from evolvable_evolve.ags.workers import Workers
@@ -206,10 +206,11 @@ class AgsPlace:
         ledger: type[Ledger] = Ledger,
         versions: bool = False,
         evidence: bool = False,
+        improver: ProposerModel | None = None,
     ) -> AgsState:
         """Drive a run as far as it comes. versions: whether its plans become versions of the library.
 
-        evidence: whether its items become evidence.
+        evidence: whether its items become evidence. improver: who improves the run's own program.
         """
         with ledger.open(folder.ledger, durable=False) as opened:
             bus = Bus(opened)
@@ -220,6 +221,7 @@ class AgsPlace:
             budget.replay(spending_records(opened.records))
             named = {name: settings[name] for name in ("agents", "memory")}
             named["checks"] = {name: RegisteredScorer(name, ("true",), "") for name in settings.get("checks", ())}
+            named["committed"] = lambda: bus.state.committed
             workers = Workers(self.library, PERSON, self.host, folder, settings["executor"], **named)
             heads = [self.library.store.head(Ref.parse(ref)) for ref in settings["agents"]]
             most = settings["concurrency"]
@@ -237,6 +239,8 @@ class AgsPlace:
                 lambda: folder.is_stop_requested,
                 (lambda item: keep_evidence(self.library, opened.records, item)) if evidence else str,
             )
+            if improver is not None:
+                run.improver = open_improver(run, improver, opened.records)
             if evidence:
                 keep_evidence(self.library, opened.records)
             asyncio.run(drive_until_stopped(run))

@@ -8,6 +8,7 @@ import htpy as h
 from htpy import Node
 
 from evolvable_evolve import evolution
+from evolvable_evolve.agents_page import draw_agents_run
 from evolvable_evolve.evolution import (
     CandidateFacts,
     MeanInterval,
@@ -57,6 +58,7 @@ class EvolutionPages:
             page.PageView("/evolution", self._evolution),
             page.PageView("/evolution/{run}", self._run),
             page.PageView("/evolution/{run}/adopt", self._adoption),
+            page.PageView("/agents/{run}", partial(draw_agents_run, page)),
         )
         actions = (page.PageAction("evolve adopt", self._adopt), page.PageAction("evolve stop", self._stop))
         section = ("evolution", "/evolution", "Evolution")

@@ -107,7 +107,9 @@ def _pool(page: PageKit, trials: Sequence[PoolEntry]) -> Node:
 def _agents(page: PageKit, runs: Sequence[AgsStatus]) -> Node:
     rows = [
         h.li[
-            h.span(".grow")[page.make_visible(one.task)[:120], h.span(".none")[" ", page.make_visible(one.line)]],
+            h.a(".grow", href=f"/agents/{one.run}")[
+                page.make_visible(one.task)[:120], h.span(".none")[" ", page.make_visible(one.line)]
+            ],
             page.tag(one.state, _STATES.get(one.state, "")),
         ]
         for one in runs

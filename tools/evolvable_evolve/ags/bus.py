@@ -6,13 +6,20 @@ message is delivered at least once; a second one with the same id changes nothin
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from evolvable_evolve.ags.improvement import (
+    CommittedPart,
+    Improvement,
+    ImprovementStep,
+    committed_parts,
+    take_improvement,
+)
 from evolvable_evolve.ags.plan import ItemState, Plan, PlanChange, PlanItem, with_blocked
 from evolvable_evolve.evolution import Bill, Ledger, LedgerRecord, ModelUsage, to_bill
-from evolvable_tools.llm import printable_line
+from evolvable_tools.llm import ModelAttempt, printable_line
 
 MAX_ROUNDS = 10
 """Answers of the planner in one run."""
@@ -71,7 +78,8 @@ class AgsState:
 
     outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by round. request: the
     artefact of the planner's open question. refused: why the last answer of the planner was not taken, '' when it was.
-    idle: rounds in a row without progress, before this one. ended: '' while it goes on.
+    idle: rounds in a row without progress, before this one. improvements: changes of the run's own program that were
+    tried. ended: '' while it goes on.
     """
 
     run: str = ""
@@ -84,6 +92,7 @@ class AgsState:
     dispatches: dict[str, int] = field(default_factory=dict)
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     notes: list[Mapping[str, Any]] = field(default_factory=list)
+    improvements: list[Improvement] = field(default_factory=list)
     past: list[str] = field(default_factory=list)
     request: str = ""
     question: str = ""
@@ -122,10 +131,29 @@ class AgsState:
         found = (self.outcomes[name] for name in self.items if name in self.outcomes)
         return [one for one in found if one.round == self.round]
 
+    def results_for(self, item: PlanItem) -> dict[str, tuple[str, tuple[Mapping[str, Any], ...]]]:
+        """Return the summaries and files of the items that this one needs, by their ids."""
+        return {name: (self.outcomes[name].summary, self.outcomes[name].files) for name in item.needs}
+
+    @property
+    def improved_in_round(self) -> list[Improvement]:
+        """The changes of the program that this round brought."""
+        return [one for one in self.improvements if one.round == self.round and one.accepted]
+
+    @property
+    def committed(self) -> dict[str, CommittedPart]:
+        """The parts of the program that are changed in this run, by ref."""
+        return committed_parts(self.improvements)
+
     @property
     def progressed(self) -> bool:
-        """Whether this round came to something: an item was done, or the person answered."""
-        return any(one.ok for one in self.in_round) or self.round in self.answers
+        """Whether this round came to something: an item was done, the person answered, or the program is better."""
+        return any(one.ok for one in self.in_round) or self.round in self.answers or bool(self.improved_in_round)
+
+    @property
+    def round_lines(self) -> list[str]:
+        """What this round came to, as the history of the plan has it."""
+        return [*(one.line for one in self.in_round), *(one.line for one in self.improved_in_round)]
 
     @property
     def waits_for_person(self) -> bool:
@@ -144,7 +172,7 @@ class AgsState:
     @property
     def plan(self) -> Plan:
         """The plan as it is now; equal states give equal plans, whatever the order in which workers ended."""
-        history = [*self.past, *(one.line for one in self.in_round)]
+        history = [*self.past, *self.round_lines]
         if self.ended:
             history.append(f"ended: {self.ended}")
         return Plan(self.run, self.task, tuple(self.listed), tuple(history), self.result)
@@ -176,6 +204,9 @@ class AgsState:
     def _take(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
         if "usage" in body:
             self.bill += to_bill(ModelUsage(**body["usage"]))
+        if "improve" in body:
+            take_improvement(self.improvements, body, self.round)
+            return
         match kind := MessageKind(message["kind"]):
             case MessageKind.DISPATCH if message["to"] == PLANNER:
                 self.asked, self.request = self.asked + 1, message["refs"][0]
@@ -208,7 +239,7 @@ class AgsState:
         )
 
     def _replan(self, body: Mapping[str, Any]) -> None:
-        self.past += [one.line for one in self.in_round]
+        self.past += self.round_lines
         self.idle = 0 if self.progressed or not self.round else self.idle + 1
         change = PlanChange.parse(body["change"])
         self.round, self.request, self.refused = self.round + 1, "", body["refused"]
@@ -278,6 +309,13 @@ def fold_bus(records: Iterable[LedgerRecord]) -> AgsState:
     return state
 
 
+def spending_fields(spent: ModelUsage, attempts: Iterable[ModelAttempt], wall: float, elapsed: float) -> dict[str, Any]:
+    """Return what a message says of spending: the sum, which is billed, and each request to an API."""
+    requests = list(map(asdict, attempts))
+    times = {"wall": round(wall, 3), "elapsed": round(elapsed, 3)}
+    return {"usage": asdict(spent), **({"attempts": requests} if requests else {}), **times}
+
+
 def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
     """Yield what the messages say was reserved and spent, as records that `RunBudget.replay` reads."""
     for record in once(records, set()):
@@ -296,6 +334,8 @@ def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
 def message_text(record: LedgerRecord) -> str:
     """Return a message in one line for a person."""
     body = record["body"]
+    if "improve" in body:
+        return _improvement_text(record["kind"], body)
     match record["kind"]:
         case MessageKind.DISPATCH if record["to"] == PLANNER:
             return "the planner is asked"
@@ -310,6 +350,23 @@ def message_text(record: LedgerRecord) -> str:
             return f"ended: {body['reason']}"
         case _:
             return printable_line(str(body.get("answer") or body.get("text") or json.dumps(body)))
+
+
+def _improvement_text(kind: str, body: Mapping[str, Any]) -> str:
+    number = body["improve"]
+    if kind == MessageKind.DISPATCH:
+        tried = body.get("tried")
+        return f"improvement {number}: {f'{tried} is run again' if tried else 'the improver is asked'}"
+    match body["step"]:
+        case ImprovementStep.BEGUN:
+            return f"improvement {number} of {body['agent']} begins over {', '.join(body['items'])}"
+        case ImprovementStep.ANSWER:
+            return f"improvement {number}: {'no answer came' if 'text' in body else 'the improver answered'}"
+        case ImprovementStep.TRIAL:
+            end = {True: "passes", False: "does not pass", None: "cannot be told"}[body["passed"]]
+            return f"improvement {number}: {body['tried']} {end} {body['arm']} the change"
+    kept = "is kept in this run" if body["accepted"] else "is not kept"
+    return printable_line(f"improvement {number} {kept}: {body['why']}")
 
 
 def _change_text(change: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from evolvable_evolve.ags.bus import (
     spending_records,
 )
 from evolvable_evolve.ags.driver import AGS_DIR, plan_ref
+from evolvable_evolve.ags.improvement import Improvement
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.evolution import (
     Bill,
@@ -55,7 +56,8 @@ class AgsStatus:
     """How far a run is.
 
     state: running, waiting (for an answer), stopped, interrupted (its process is gone), or finished. items: the to-do
-    list, each with its state, and the summary and files of what ended. question: of the planner to the person.
+    list, each with its state, and the summary and files of what ended. improvements: changes of the run's own program
+    that were tried, each with what its items say. question: of the planner to the person.
     request: what a caller that plans has to answer. spent: the bill; interrupted: what was reserved for work of which
     nobody knows the end.
     """
@@ -80,6 +82,7 @@ class AgsStatus:
     next: int = 0
     notice: str = ""
     """What is to be known of texts between marks, where an agent reads the status."""
+    improvements: list[dict[str, Any]] = field(default_factory=list)
 
 
 HOW_TO_PLAN = (
@@ -120,7 +123,16 @@ def ags_status(home: Path, run: str | None = None, since: int = 0) -> AgsStatus:
         str(plan_ref(state.run)),
         events[-MAX_EVENTS:],
         len(records),
+        improvements=list(map(_improvement, state.improvements)),
     )
+
+
+def _improvement(one: Improvement) -> dict[str, Any]:
+    shown: dict[str, Any] = {"number": one.number, "round": one.round, "agent": one.agent, "items": list(one.items)}
+    if one.decided is None:
+        return shown | {"state": "running", "line": one.line}
+    figures = {name: one.decided[name] for name in ("changed", "before", "after", "of", "summary", "why")}
+    return shown | {"state": "kept" if one.accepted else "not kept", "line": one.line, **figures}
 
 
 def _bill(bill: Bill) -> dict[str, float]:

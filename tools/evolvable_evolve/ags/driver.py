@@ -11,6 +11,7 @@ from filelock import Timeout
 
 from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
 from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
+from evolvable_evolve.ags.improver import ProgramImprover, improvement_limit
 from evolvable_evolve.ags.item_evidence import record_items
 from evolvable_evolve.ags.plan import FILE, Plan, render_plan
 from evolvable_evolve.ags.planner import NO_PLANNER, SingleItemPlan
@@ -79,15 +80,24 @@ def open_planner(
 
     Raises InvalidArgument, Refused for a command that the person did not name.
     """
-    who, executor = settings["planner"], settings["executor"]
+    who = settings["planner"]
     kind, _, model = who.partition(":")
     if who == NO_PLANNER:
         return SingleItemPlan(settings["agents"][0], next(iter(settings.get("checks", ())), ""))
     if kind == "handoff":
         return HandOffModel(answer, model)
+    return open_model(who, settings, host, home)
+
+
+def open_model(who: str, settings: Mapping[str, Any], host: HostContext, home: Path) -> ProposerModel:
+    """Return a model that a run asks: its planner or its improver.
+
+    Raises InvalidArgument for a hand-off too, Refused for a command that the person did not name.
+    """
+    (kind, _, model), executor = who.partition(":"), settings["executor"]
     made = named_model(who, host, home)
     if kind == "anthropic" and not host.key:
-        raise InvalidArgument("There is no key for the Anthropic API, which is to plan.", "Set ANTHROPIC_API_KEY.")
+        raise InvalidArgument("There is no key for the Anthropic API, which is to answer.", "Set ANTHROPIC_API_KEY.")
     return replace(made, scripted=bool(executor.get("scripted")), price=parse_price(executor) if model else None)
 
 
@@ -167,6 +177,7 @@ def open_run(
         memory=settings["memory"],
         seconds=settings["seconds"],
         checks=_checks(settings, host),
+        committed=lambda: bus.state.committed,
     )
     budget = RunBudget(SpendLimit(**settings["limit"]))
     budget.replay(spending_records(ledger.records))
@@ -175,7 +186,7 @@ def open_run(
         heads = [library.store.head_or_none(Ref.parse(ref), who.scopes) for ref in settings["agents"]]
         return contract_of(library, [head for head in heads if head is not None and head.version is not None])
 
-    return AgsRun(
+    run = AgsRun(
         folder,
         bus,
         open_planner(settings, host, library.store.home, folder.answer),
@@ -189,6 +200,17 @@ def open_run(
         stop,
         lambda item: keep_evidence(library, ledger.records, item),
     )
+    if model := settings.get("improver"):
+        run.improver = open_improver(run, open_model(model, settings, host, library.store.home), ledger.records)
+    return run
+
+
+def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
+    """Return what improves the program of a run. records: of the run so far, which say what improving has spent."""
+    share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
+    share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))
+    parts = (run.folder, run.bus, model, run.workers, run.backend, run.budget, share, run.throttle, run.redactor)
+    return ProgramImprover(*parts, run.stop)
 
 
 def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:

@@ -8,11 +8,12 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, EndReason, MessageKind
+from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, EndReason, MessageKind, spending_fields
+from evolvable_evolve.ags.improver import ProgramImprover
 from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
 from evolvable_evolve.ags.planner import SingleItemPlan, check_plan_answer, plan_question
 from evolvable_evolve.ags.workers import Workers, WorkResult, shorten_bytes
@@ -54,7 +55,8 @@ class AgsRun:
     """The collaborators of one run.
 
     contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. stop: checked
-    before every step. record: keeps an item that ended as evidence, by its id.
+    before every step. record: keeps an item that ended as evidence, by its id. improver: improves the run's own
+    program between two rounds, None where nobody wants that.
     """
 
     folder: RunDirectory
@@ -69,6 +71,7 @@ class AgsRun:
     redactor: Redactor
     stop: Callable[[], bool] = bool
     record: Callable[[str], object] = str
+    improver: ProgramImprover | None = None
 
     @property
     def state(self) -> AgsState:
@@ -92,9 +95,11 @@ class AgsRun:
                     return
                 elif reason := self.state.must_end:
                     self._end(reason)
-                else:
+                elif self.improver is None or not await self.improver.improve():
                     await self._plan()
         self._publish()
+        if self.improver is not None:
+            self.improver.propose()
 
     def _check(self) -> None:
         if self.stop():
@@ -186,7 +191,7 @@ class AgsRun:
             attempt = self.state.dispatches.get(item.id, 0)
             dispatch = f"{item.id}.{attempt + 1}"
             try:
-                work = self.workers.prepare(item, attempt, self._needed(item))
+                work = self.workers.prepare(item, attempt, self.state.results_for(item))
             except TryAgain:  # the run stops, and continues here
                 raise
             except EvolvableError as error:  # the agent may not run, or is gone: the planner hears why
@@ -202,6 +207,7 @@ class AgsRun:
                 "skills": list(work.skills),
             }
             body |= {"left_out": list(work.left_out), "reserved": asdict(reserved.upper)}
+            body |= {"changed": list(work.changed)} if work.changed else {}
             refs = (work.agent, *work.skills)
             self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs)
             ticket = self.backend.submit(work.job)
@@ -213,10 +219,6 @@ class AgsRun:
             return self.budget.reserve(upper, wall)
         except BudgetSpent:  # it is in money alone, and what was used has no price
             return None
-
-    def _needed(self, item: PlanItem) -> dict[str, tuple[str, tuple[Mapping[str, Any], ...]]]:
-        found = self.state.outcomes
-        return {name: (found[name].summary, found[name].files) for name in item.needs}
 
     def _refuse(self, item: PlanItem, dispatch: str, error: EvolvableError) -> None:
         body = {"item": item.id, "agent": item.agent, "summary": shorten_bytes(error.text), "files": []}
@@ -250,10 +252,7 @@ class AgsRun:
             self.bus.post(MessageKind.NOTE, f"memory/{flight.item.id}", RUN, RUN, text)
 
     def _spent(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
-        """Return what a message says of spending: the sum, which is billed, and each request to an API."""
-        attempts = {"attempts": list(map(asdict, on.attempts))} if on.attempts else {}
-        times = {"wall": round(wall, 3), "elapsed": round(self.budget.elapsed, 3)}
-        return {"usage": asdict(on.usage), **attempts, **times}
+        return spending_fields(on.usage, on.attempts, wall, self.budget.elapsed)
 
     def _redacted(self, text: str) -> str:
         return self.redactor.redact(text)[0]

@@ -79,9 +79,14 @@ def item_session(run: str, item: str) -> str:
 
 
 def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
-    """Yield the items that ended in a run, without those that never ran or that infrastructure spoiled."""
+    """Yield the items that ended in a run, without those that never ran or that infrastructure spoiled.
+
+    Nor is one of them that ran under a program which the run had changed: that is no version of the library.
+    """
     known = list(once(records, set()))
     state, skills = fold_bus(known), dict[str, tuple[str, ...]]()
+    bodies = [record.get("body", {}) for record in known]
+    changed = {body["dispatch"] for body in bodies if "item" in body and body.get("changed")}
     needed = _needed_by_passed(state, known)
     for record in known:
         if record["type"] != "message":
@@ -91,7 +96,7 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
             skills[body["dispatch"]] = tuple(body["skills"])
         if record["kind"] not in (MessageKind.RESULT, MessageKind.ERROR) or "dispatch" not in body:
             continue  # what was refused before it ran says nothing of skills
-        if body["retry"] or body["outcome"] == "infra_error":
+        if body["retry"] or body["outcome"] == "infra_error" or body["dispatch"] in changed:
             continue
         item, own = state.items[body["item"]], skills.get(body["dispatch"], ())
         said = (item.subtask, body["summary"], body["outcome"])
@@ -102,7 +107,8 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
 def _needed_by_passed(state: AgsState, records: Iterable[LedgerRecord]) -> set[str]:
     """Return the items that an item which passed its check needed, directly or through others."""
     found = set[str]()
-    waiting = [record["body"]["item"] for record in records if record.get("body", {}).get("passed")]
+    bodies = [record.get("body", {}) for record in records]
+    waiting = [body["item"] for body in bodies if body.get("passed") and "item" in body]
     while waiting:
         more = [need for need in state.items[waiting.pop()].needs if need not in found]
         found.update(more)

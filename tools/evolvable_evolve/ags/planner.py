@@ -60,6 +60,7 @@ def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
         }
         for one in state.in_round
     ]
+    found += [{"kind": "note", "from": "run", "text": one.line} for one in state.improved_in_round]
     if state.refused:
         found.append({"kind": "note", "from": "run", "text": f"your last plan was refused: {state.refused}"})
     if (given := state.answers.get(state.round)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock
 
 from evolvable_evolve.ags.bus import fold_bus, spending_records
-from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_planner, plan_ref
+from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_model, open_planner, plan_ref
 from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
@@ -123,7 +123,8 @@ class AgsRequest:
 
     planner: handoff, none (one agent does the task), anthropic[:MODEL], claude, codex or a name. agents: refs; none for
     all that are trusted. memory: refs that workers read. seconds: for one item. checks: names of registered scorers
-    that the planner may give to items; in a run without a planner the one of its item.
+    that the planner may give to items; in a run without a planner the one of its item. improver: who improves the
+    program of the run between its rounds: anthropic[:MODEL], claude, codex or a name; '' for nobody.
     """
 
     task: str
@@ -135,6 +136,7 @@ class AgsRequest:
     concurrency: int = MAX_CONCURRENT
     seconds: float = 600.0
     checks: Sequence[str] = ()
+    improver: str = ""
 
 
 def start_ags(
@@ -162,6 +164,9 @@ def start_ags(
         raise Refused("Checks run in a sandbox, and this machine has none that works.", hint)
     named = {"planner": asked.planner, "executor": asked.executor, "agents": agents}
     planner = open_planner(named, host, library.store.home, lambda _: None)
+    if asked.improver:
+        _check_improver(asked)
+        open_model(asked.improver, named, host, library.store.home)
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
     with _turn(library.store.home):
         limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
@@ -179,11 +184,22 @@ def start_ags(
             "scopes": list(caller.scopes),
             "principal": str(caller.identity.principal),
             **({"checks": {name: one.to_json() for name, one in checks.items()}} if checks else {}),
+            **({"improver": asked.improver} if asked.improver else {}),
         }
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("run", {"run": folder.id, "label": label, "settings": settings})
     shown = {name: value for name, value in asdict(limit).items() if value is not None}
     return StartedAgs(folder.id, label, planner.name, agents, str(plan_ref(folder.id)), shown, warnings)
+
+
+def _check_improver(asked: AgsRequest) -> None:
+    """Raise InvalidArgument where improving the program has nothing to go by."""
+    if not asked.checks:
+        hint = "Name a check by --check: the checks of items say whether a change is better."
+        raise InvalidArgument("A run without checks cannot improve its program.", hint)
+    if asked.planner == NO_PLANNER:
+        hint = "A run without a planner has one item, and ends with it."
+        raise InvalidArgument("A run without a planner cannot improve its program.", hint)
 
 
 def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[str], list[str]]:
@@ -231,6 +247,8 @@ def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> Spen
     if asked.planner not in ("handoff", NO_PLANNER, allowance.planner):
         hint = "handoff: you plan; none: one agent does the task."
         raise Refused(f"The planner {ascii(asked.planner[:80])} is not allowed to callers.", hint)
+    if asked.improver not in ("", allowance.planner):
+        raise Refused(f"The improver {ascii(asked.improver[:80])} is not allowed to callers.", "Leave it out.")
     return allowance.rest(asked.limit, _day_spent(home))
 
 

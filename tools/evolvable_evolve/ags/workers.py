@@ -5,11 +5,12 @@ nobody whom the user trusts answers for never runs, nor does one that wants tool
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from evolvable_evolve.ags.improvement import CommittedPart
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.ags.worker_files import OUTPUTS, FileCollector
 from evolvable_evolve.evolution import (
@@ -99,20 +100,39 @@ class WorkResult:
 class PreparedWork:
     """A dispatch that can be submitted. agent: the ref with the version. skills: those that the worker has.
 
-    left_out: skills of the agent that nobody whom the user trusts answers for, or that are gone.
+    left_out: skills of the agent that nobody whom the user trusts answers for, or that are gone. changed: refs of the
+    parts that the run changed for itself.
     """
 
     job: TrialJob
     agent: str
     skills: tuple[str, ...]
     left_out: tuple[str, ...]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkerProgram:
+    """What a worker is made of now. agent, skills: refs with the version. versions: of the parts, by their refs.
+
+    changed: refs of the parts that the run changed for itself. tools: empty where the executor has none to restrict.
+    """
+
+    program: Program
+    agent: str
+    skills: tuple[str, ...]
+    left_out: tuple[str, ...]
+    versions: Mapping[str, int]
+    changed: tuple[str, ...]
+    tools: tuple[str, ...]
 
 
 class Workers:
     """Makes the jobs of one run, and reads their results.
 
     spec: the executor. agents: refs that the run may use. memory: refs of memories that workers read. seconds: for one
-    item. checks: the commands that items may be checked by, by name.
+    item. checks: the commands that items may be checked by, by name. committed: returns the parts of the program that
+    the run changed for itself.
     """
 
     def __init__(
@@ -127,8 +147,9 @@ class Workers:
         memory: Sequence[str] = (),
         seconds: float = 600.0,
         checks: Mapping[str, RegisteredScorer] | None = None,
+        committed: Callable[[], Mapping[str, CommittedPart]] = dict,
     ) -> None:
-        self._checks = dict(checks or {})
+        self._checks, self._committed = dict(checks or {}), committed
         self._library, self._caller, self._host, self._folder = library, caller, host, folder
         self._spec, self._agents, self._memory, self._seconds = spec, agents, memory, seconds
         self._executors: dict[tuple[str, ...], Executor] = {}
@@ -139,38 +160,61 @@ class Workers:
         return executor_kind(self._spec).runs_commands
 
     def prepare(
-        self, item: PlanItem, attempt: int, needed: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]]
+        self,
+        item: PlanItem,
+        attempt: int,
+        needed: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]],
+        program: Program | None = None,
     ) -> PreparedWork:
         """Return the job of an item under the newest commit. needed: by item the summary and files of what it needs.
 
-        Raises Refused for an agent that may not run, NoSuchResource for one that is gone.
+        program: what the worker is made of instead, for a trial. Raises Refused for an agent that may not run,
+        NoSuchResource for one that is gone.
         """
-        agent, main = open_agent(self._library, self._caller, item.agent, self._agents)
-        tools = worker_tools(self._spec, str(agent.ref), main)
-        skills, left_out = self._skills(agent, main)
-        memory = map(self._trusted_memory, self._memory)
-        # By version: what runs is what was checked, whatever is committed meanwhile.
-        refs = [head.ref.at(head.latest) for head in (agent, *skills, *memory)]
-        program, _ = load_program(self._library, self._caller, refs)
-        executor = self._executor(tools)
+        found = self.open_program(item.agent)
         files, prompt = self._given(item, needed)
-        digest = sha256(f"{self._folder.id}\n{item.id}\n{prompt}".encode()).hexdigest()
-        scorer = ScorerSpec("command", {"name": item.check}) if item.check else ScorerSpec("exact")
-        task = Task(item.id, prompt, scorer, Split.TRAIN, digest, category="ags", timeout_s=self._seconds)
+        task = self.task(item, prompt)
         host = CommandHost.of(self._host)
         check = TaskSetScorer(host=host, registered=self._checks) if item.check else None
         job = TrialJob(
-            executor,
+            self._executor(found.tools),
             FileCollector(check),
             task,
-            worker_program(program, self._spec),
+            worker_program(program or found.program, self._spec),
             attempt,
             files,
             self._folder.workspaces,
             host=host,
         )
-        version, *owned = (f"{one.ref}@{one.latest}" for one in (agent, *skills))
-        return PreparedWork(job, version, tuple(owned), tuple(left_out))
+        return PreparedWork(job, found.agent, found.skills, found.left_out, found.changed)
+
+    def open_program(self, agent: str) -> WorkerProgram:
+        """Return what a worker of an agent is made of now: the newest versions, with what the run changed for itself.
+
+        A change holds for the version that it was made from: a newer one in the library ends it. Raises as `prepare`.
+        """
+        opened, main = open_agent(self._library, self._caller, agent, self._agents)
+        tools = worker_tools(self._spec, str(opened.ref), main)
+        skills, left_out = self._skills(opened, main)
+        memory = map(self._trusted_memory, self._memory)
+        heads = [opened, *skills, *memory]
+        # By version: what runs is what was checked, whatever is committed meanwhile.
+        program, _ = load_program(self._library, self._caller, [head.ref.at(head.latest) for head in heads])
+        versions = {f"{head.kind}:{head.name}": head.latest for head in heads}
+        now = self._committed()
+        changed = tuple(ref for ref, one in now.items() if versions.get(ref) == one.version)
+        if changed:
+            new = {ref: self._folder.program(now[ref].program).by_ref[ref] for ref in changed}
+            program = make_program(new.get(part.ref, part) for part in program.parts)
+        version, *owned = (f"{one.ref}@{one.latest}" for one in (opened, *skills))
+        return WorkerProgram(program, version, tuple(owned), tuple(left_out), versions, changed, tools)
+
+    def task(self, item: PlanItem, prompt: str = "") -> Task:
+        """Return an item as a task. prompt: all that the worker is told, by default the subtask alone."""
+        text = prompt or item.subtask
+        digest = sha256(f"{self._folder.id}\n{item.id}\n{text}".encode()).hexdigest()
+        scorer = ScorerSpec("command", {"name": item.check}) if item.check else ScorerSpec("exact")
+        return Task(item.id, text, scorer, Split.TRAIN, digest, category="ags", timeout_s=self._seconds)
 
     def _executor(self, tools: tuple[str, ...]) -> Executor:
         """Return the executor with these tools, made once."""
@@ -285,6 +329,24 @@ class Workers:
             expected_version=head.version,
             propose=True,
         ).proposal_id
+
+    def propose_part(self, ref: str, part: CommittedPart, reason: str) -> str:
+        """Propose to the library what the run changed for itself, once; return how it stands, in words."""
+        head = self._library.store.head(Ref.parse(ref), self._caller.scopes)
+        about = self._library.store.backend.proposals.about(head.ref)
+        made = next((one.id for one in about if one.reason == reason), None)
+        if made is None:
+            before = self._library.store.files(head, part.version)
+            after = self._folder.program(part.program).by_ref[ref].files
+            files = {path: data for path, data in after.items() if path not in before or before[path].data != data}
+            gone = dict.fromkeys(path for path in before if path not in after)
+            made = update_resource(
+                *(self._library, worker_author(self._caller), head.ref, reason),
+                files={**files, **gone},
+                expected_version=part.version,
+                propose=True,
+            ).proposal_id
+        return f"{ref} waits for a person as proposal {made}"
 
     def _kept(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str], Mapping[str, Any]]:
         if attempt.score is None:

@@ -81,6 +81,9 @@ def _limit_of(given: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--check", "checks", multiple=True, metavar="NAME", help="A scorer that may check an item's result; repeatable."
 )
+@click.option(
+    "--improve", metavar="WHO", help="Who improves the run's own program: anthropic[:MODEL], claude, codex or a name."
+)
 @click.option("--concurrency", type=click.IntRange(1, MAX_CONCURRENT), default=MAX_CONCURRENT, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1, 7200), default=600.0, show_default=True, help="For one item.")
 @click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
@@ -96,6 +99,7 @@ def run_command(
     agents: tuple[str, ...],
     memory: tuple[str, ...],
     checks: tuple[str, ...],
+    improve: str | None,
     wait: bool,
     **given: Any,
 ) -> Output[Any]:
@@ -115,7 +119,7 @@ def run_command(
     spec = parse_executor_spec(executor, named, means.models, **(more if person else {}))
     limit = SpendLimit(**_limit_of(given))
     refs = [Ref.parse(one, Kind.AGENT) for one in agents], [Ref.parse(one, Kind.MEMORY) for one in memory]
-    asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"], checks)
+    asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"], checks, improve or "")
     with state.library() as (library, caller):
         begun = start_ags(library, caller, means, asked, ags_allowance(config))
     if not wait:
@@ -191,6 +195,7 @@ def _show_status(now: AgsStatus) -> None:
         show_table(
             ["Item", "State", "Agent", "Needs", "Summary"], rows, names=("Item", "Agent"), wide=("Needs", "Summary")
         )
+    say(*(one["line"] for one in now.improvements))
     if now.question:
         say(f"The planner asks: {now.question}")
         remark(f"`evolvable lab ags answer {now.run} TEXT` answers it.")

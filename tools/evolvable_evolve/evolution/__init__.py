@@ -22,6 +22,12 @@ if TYPE_CHECKING:
         new_agent,
         with_delegate,
     )
+    from evolvable_evolve.evolution.checked_improvement import (
+        CheckedAnswer,
+        PairedCheck,
+        ProgramImprovement,
+        improve_program,
+    )
     from evolvable_evolve.evolution.deploy import (
         Adoption,
         MonitoredAdoption,
@@ -82,6 +88,7 @@ if TYPE_CHECKING:
         ModelRole,
         NeedsAnswer,
         NoAnswer,
+        PastIteration,
         ProposerModel,
         RepairTag,
         check_answer,
@@ -230,6 +237,7 @@ else:
                 "AgentCard EditOperation LeakCorpus Program ProgramPart load_program make_part make_program new_agent "
                 "with_delegate"
             ),
+            "checked_improvement": "CheckedAnswer PairedCheck ProgramImprovement improve_program",
             "deploy": "Adoption MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
             "driver": "drive_run",
             "executors": (
@@ -249,7 +257,7 @@ else:
             "plan": "RunPlan make_plan",
             "proposers": (
                 "FailureCause HandOffModel ModelAnswer ModelQuestion ModelRole NeedsAnswer NoAnswer "
-                "ProposerModel REPAIRS RepairTag check_answer make_masker named_model shorten"
+                "PastIteration ProposerModel REPAIRS RepairTag check_answer make_masker named_model shorten"
             ),
             "report": (
                 "CandidateFacts MeanInterval RunFacts changed_test_tasks collect_facts draw_curve "
@@ -305,6 +313,7 @@ __all__ = [
     "BudgetSpent",
     "CLIENTS",
     "CandidateFacts",
+    "CheckedAnswer",
     "CommandHost",
     "ConcurrencyLimit",
     "ControlResult",
@@ -337,9 +346,12 @@ __all__ = [
     "NeedsAnswer",
     "NoAnswer",
     "Opportunities",
+    "PairedCheck",
+    "PastIteration",
     "PendingQuestions",
     "ProcessBackend",
     "Program",
+    "ProgramImprovement",
     "ProgramPart",
     "ProposerModel",
     "QUESTION_TOKENS",
@@ -424,6 +436,7 @@ __all__ = [
     "format_measurement",
     "get_held_candidate",
     "get_status",
+    "improve_program",
     "is_approved",
     "iter_run_states",
     "iter_runs",

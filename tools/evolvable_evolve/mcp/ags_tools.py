@@ -116,10 +116,15 @@ def _marked(status: ags.AgsStatus) -> ags.AgsStatus:
         for one in status.items
     ]
     events = [replace(event, what=marks.line(event.what)) for event in status.events]
+    improvements = [
+        {name: marks.line(value) if name in ("line", "summary", "why") else value for name, value in one.items()}
+        for one in status.improvements
+    ]
     return replace(
         status,
         items=items,
         events=events,
+        improvements=improvements,
         question=marks.line(status.question),
         result=marks.line(status.result),
         why=marks.line(status.why),

@@ -50,7 +50,15 @@ if TYPE_CHECKING:
     )
     from evolvable_tools.outcomes.shell_tokens import read_tokens
     from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
-    from evolvable_tools.outcomes.usage_report import MAX_DAYS, ResourceStats, Share, Stats, stats, verdict_words
+    from evolvable_tools.outcomes.usage_report import (
+        MAX_DAYS,
+        AgentUtility,
+        ResourceStats,
+        Share,
+        Stats,
+        stats,
+        verdict_words,
+    )
 else:
     __getattr__ = late_names(
         __name__,
@@ -68,11 +76,12 @@ else:
             ),
             "shell_tokens": "read_tokens",
             "task_types": "BUILT_IN_TEXT TASK_TYPES VOCABULARY_FILE",
-            "usage_report": "MAX_DAYS ResourceStats Share Stats stats verdict_words",
+            "usage_report": "AgentUtility MAX_DAYS ResourceStats Share Stats stats verdict_words",
         },
     )
 
 __all__ = [
+    "AgentUtility",
     "BUILT_IN_TEXT",
     "COMMAND_TOOLS",
     "ListedTask",

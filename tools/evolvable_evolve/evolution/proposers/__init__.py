@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         EditIntent,
         EditPlan,
         FailureCause,
+        InvalidPlan,
         RepairTag,
         cards_wanted,
         one_line,
@@ -58,8 +59,8 @@ else:
         __name__,
         {
             "edit_plan": (
-                "Diagnosis EditIntent EditPlan FailureCause REPAIRS RepairTag cards_wanted one_line "
-                "parse_cards parse_diagnoses parse_edits parse_plan"
+                "Diagnosis EditIntent EditPlan FailureCause InvalidPlan REPAIRS RepairTag cards_wanted "
+                "one_line parse_cards parse_diagnoses parse_edits parse_plan"
             ),
             "proposer_model": (
                 "HandOffModel JUDGE_ROLES ModelAnswer ModelQuestion ModelRole ModelSpec NeedsAnswer "
@@ -80,6 +81,7 @@ __all__ = [
     "Evidence",
     "FailureCause",
     "HandOffModel",
+    "InvalidPlan",
     "JUDGE_ROLES",
     "MAX_CRITIQUE",
     "ModelAnswer",

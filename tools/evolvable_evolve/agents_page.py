@@ -1,0 +1,128 @@
+"""One run of agents on the local page: its plan, its items with their checks, its bus, and the rates of its agents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import htpy as h
+from htpy import Node
+
+from evolvable_evolve.ags import AGS_DIR, AgsStatus, ags_status
+from evolvable_evolve.evolution import find_run
+from evolvable_server.page_kit import PageForm, PageKit, PageSite
+from evolvable_store.resource import Ref
+from evolvable_tools import Caller, Library
+from evolvable_tools.outcomes import AgentUtility, stats
+
+MESSAGES = 60
+"""Messages of the bus that are shown, the newest first."""
+
+_STATES = {"running": "good", "waiting": "doubtful", "interrupted": "bad", "kept": "good"}
+_ITEM_STATES = {"done": "good", "failed": "bad", "blocked": "doubtful", "running": "good"}
+
+
+def draw_agents_run(page: PageKit, site: PageSite, asked: PageForm) -> Any:
+    """Show one run of agents. Raises NoSuchRun."""
+    library, caller = site.library, site.caller
+    folder = find_run(library.store.home, str(asked.path["run"]), AGS_DIR)
+    seen = folder.ledger.stat()
+    key = (seen.st_size, seen.st_mtime_ns, library.store.sequence())
+    found: tuple[AgsStatus, Sequence[AgentUtility]] | None = site.value(
+        f"agents {folder.id}", lambda: _read(library, caller, folder.id), key
+    )
+    title = f"Agents' run {folder.id}"
+    if found is None:
+        waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
+        return page.PageBody(title, [h.h1["Agents' run ", h.code[folder.id]], waits], "overview")
+    run, rates = found
+    live = h.div(id="run", data_live=True)[
+        h.p[page.tag(run.state, _STATES.get(run.state, "")), " ", page.make_visible(run.line)],
+        h.p(".warning")[page.make_visible(run.why)] if run.why else None,
+        h.p(".warning")["The planner asks: ", page.make_visible(run.question)] if run.question else None,
+        h.h2["Task"],
+        h.p[page.make_visible(run.task)],
+        [h.h2["Result"], h.p[page.make_visible(run.result)]] if run.result else None,
+        _plan(page, run),
+        _rates(page, run, rates),
+        _improvements(page, run),
+        _bus(page, run),
+    ]
+    heading = h.h1["Agents' run ", h.code[run.run], " ", page.tag(run.label)]
+    return page.PageBody(title, [heading, live], "overview")
+
+
+def _read(library: Library, caller: Caller, run: str) -> tuple[AgsStatus, Sequence[AgentUtility]]:
+    status = ags_status(library.store.home, run)
+    own = {_agent(one["agent"]) for one in status.items}
+    return status, [one for one in stats(library, caller).agents if one.agent in own]
+
+
+def _agent(ref: str) -> str:
+    return str(Ref.parse(ref).at(None))
+
+
+def _plan(page: PageKit, run: AgsStatus) -> Node:
+    if not run.items:
+        return [h.h2["Plan"], h.p(".none")["The planner has not answered yet."]]
+    rows = [
+        [
+            one["id"],
+            page.tag(one["state"], _ITEM_STATES.get(one["state"], "")),
+            _check(page, one),
+            page.make_visible(one["agent"]),
+            ", ".join(one["needs"]) or "-",
+            page.make_visible(one.get("summary", one["subtask"])),
+        ]
+        for one in run.items
+    ]
+    heads = ("item", "state", "check", "agent", "needs", "subtask or summary")
+    plan = h.p[h.a(href=f"/resource/{run.plan}")["The plan as a document, with its versions"]]
+    return [h.h2["Plan"], page.table(heads, rows, "Items in the order of the plan"), plan]
+
+
+def _check(page: PageKit, item: dict[str, Any]) -> Node:
+    """Return the check of an item with what it said."""
+    name = item.get("check")
+    if not name:
+        return "none"
+    passed = item.get("passed")
+    if passed is None:
+        return page.make_visible(f"{name}: not seen")
+    return page.tag(f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad")
+
+
+def _rates(page: PageKit, run: AgsStatus, rates: Sequence[AgentUtility]) -> Node:
+    none = "No end of these agents is verified: only items with a check count."
+    rows = [
+        [
+            page.make_visible(one.agent),
+            one.task_type,
+            f"{one.share.successes} of {one.share.n}",
+            f"{one.share.successes / one.share.n:.2f} ({one.share.low:.2f} to {one.share.high:.2f})",
+        ]
+        for one in rates
+        if one.share.n
+    ]
+    heads = ("agent", "tasks", "succeeded", "rate (95 %)")
+    shown = page.table(heads, rows, "Verified ends in the whole library") if rows else h.p(".none")[none]
+    return [h.h2["Agents"], shown]
+
+
+def _improvements(page: PageKit, run: AgsStatus) -> Node:
+    if not run.improvements:
+        return None
+    rows = [
+        [
+            str(one["number"]),
+            page.tag(one["state"], _STATES.get(one["state"], "")),
+            page.make_visible(one["line"]),
+        ]
+        for one in run.improvements
+    ]
+    return [h.h2["Changes of the program"], page.table(("number", "state", "result"), rows)]
+
+
+def _bus(page: PageKit, run: AgsStatus) -> Node:
+    rows = [
+        [str(one.number), page.when(one.at), page.make_visible(one.what)] for one in reversed(run.events[-MESSAGES:])
+    ]
+    return [h.h2["Bus"], page.table(("record", "when", "message"), rows, "Newest first") if rows else None]

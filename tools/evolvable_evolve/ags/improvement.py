@@ -1,0 +1,120 @@
+"""What the messages of a run say of changes of its own program: what was tried, what it came to, what is in force.
+
+A change lives in the run alone. What is in force when the run ends becomes a proposal, about which a person decides.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from evolvable_tools.llm import printable_line
+
+IMPROVER = "improver"
+"""The name of the model that reflects and builds, as sender and receiver."""
+
+MAX_IMPROVEMENTS = 3
+"""Changes that one run tries."""
+
+
+class ImprovementStep(StrEnum):
+    """What a message of an improvement says."""
+
+    BEGUN = "begun"
+    ANSWER = "answer"
+    """Of a model: of the proposer or of the builder."""
+
+    TRIAL = "trial"
+    DECIDED = "decided"
+
+
+class TrialArm(StrEnum):
+    """Which program an item was run under again."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+@dataclass
+class Improvement:
+    """One change of the program that a run tried.
+
+    round: after which it was tried. agent: the ref of the agent whose program it is. items: those that were run again.
+    base: the digest of the program as it was. versions: of its parts in the library, by ref. answers: artefacts, by
+    that of the question; unanswered: why there is none. trials: whether an item passed, None where nobody can say.
+    asked: how often each piece of work was begun. decided: the body of the last message, None before it.
+    """
+
+    number: int
+    round: int
+    agent: str
+    items: tuple[str, ...]
+    base: str
+    versions: Mapping[str, int]
+    answers: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=dict)
+    trials: dict[tuple[str, str], bool | None] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    decided: Mapping[str, Any] | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether its change is in force in the run."""
+        return self.decided is not None and bool(self.decided["accepted"])
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The refs of the parts that it changed in the run, none where it was not accepted."""
+        return tuple(self.decided["changed"]) if self.decided is not None and self.accepted else ()
+
+    @property
+    def line(self) -> str:
+        """The result in one line."""
+        if self.decided is None:
+            return f"improvement {self.number} of {self.agent} is under way"
+        said, figures = self.decided, ""
+        if said["of"]:
+            figures = f"; {said['after']} of {said['of']} items pass with it, {said['before']} without"
+        if not said["accepted"]:
+            return printable_line(f"improvement {self.number} of {self.agent} was not kept: {said['why']}{figures}")
+        return printable_line(f"{', '.join(said['changed'])} changed in this run: {said['summary']}{figures}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPart:
+    """A part that a run changed for itself. version: of the library, which it changes. program: the digest with it."""
+
+    version: int
+    program: str
+
+
+def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: int) -> None:
+    """Change the improvements of a run by one message of them; a dispatch has no step."""
+    number = body["improve"]
+    if body.get("step") == ImprovementStep.BEGUN:
+        found.append(
+            Improvement(number, round, body["agent"], tuple(body["items"]), body["base"], dict(body["versions"]))
+        )
+        return
+    one = found[number - 1]
+    match body.get("step"):
+        case ImprovementStep.ANSWER if "text" in body:
+            one.unanswered[body["question"]] = body["text"]
+        case ImprovementStep.ANSWER:
+            one.answers[body["question"]] = body["answer"]
+        case ImprovementStep.TRIAL:
+            one.trials[body["arm"], body["tried"]] = body["passed"]
+        case ImprovementStep.DECIDED:
+            one.decided = body
+        case _:
+            work = body["dispatch"].rpartition(".")[0]
+            one.asked[work] = one.asked.get(work, 0) + 1
+
+
+def committed_parts(found: Iterable[Improvement]) -> dict[str, CommittedPart]:
+    """Return what is in force in the run, by ref; of one part the newest change."""
+    committed: dict[str, CommittedPart] = {}
+    for one in found:
+        if one.decided is not None:
+            committed |= {ref: CommittedPart(one.versions[ref], one.decided["candidate"]) for ref in one.changed}
+    return committed

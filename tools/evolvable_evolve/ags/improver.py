@@ -1,0 +1,350 @@
+"""Improve the run's own program between two rounds: reflect, select, improve, evaluate, commit.
+
+The evidence is the items that a check saw, and their checks are the evaluation: each item is run again under the
+program as it was and under the changed one. Every answer and every trial is a message, so a run that was killed repeats
+none of them. A change is used by the next dispatch of this run; the library gets a proposal when the run ends.
+"""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evolvable_evolve.ags.bus import MAX_ATTEMPTS, RUN, AgsState, Bus, ItemOutcome, MessageKind, spending_fields
+from evolvable_evolve.ags.improvement import IMPROVER, MAX_IMPROVEMENTS, Improvement, ImprovementStep, TrialArm
+from evolvable_evolve.ags.plan import PlanItem
+from evolvable_evolve.ags.workers import Workers
+from evolvable_evolve.evolution import (
+    QUESTION_TOKENS,
+    BudgetSpent,
+    CheckedAnswer,
+    ConcurrencyLimit,
+    ModelAnswer,
+    ModelQuestion,
+    ModelUsage,
+    NoAnswer,
+    PairedCheck,
+    PastIteration,
+    Program,
+    ProgramImprovement,
+    ProposerModel,
+    Reservation,
+    RunBudget,
+    RunDirectory,
+    RunStopped,
+    SpendLimit,
+    TrialAttempt,
+    TrialBackend,
+    improve_program,
+)
+from evolvable_store.errors import EvolvableError, NotFound, Refused, TryAgain
+from evolvable_store.resource import Ref
+from evolvable_tools.redaction import Redactor
+
+MAX_RETRIED = 3
+"""Failed items that are run again for one change, and as many that passed."""
+
+SHARE = 0.5
+"""Share of each limit of a run that improving its program may spend."""
+
+_NOTHING = ModelUsage()
+
+
+def improvement_limit(limit: SpendLimit) -> SpendLimit:
+    """Return what improving the program of a run may spend, of what the run may. Time is the run's."""
+    halves = {name: getattr(limit, name) for name in ("cost", "tokens", "calls")}
+    return SpendLimit(**{name: None if most is None else type(most)(most * SHARE) for name, most in halves.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """An item under way again. dispatch: the id of its message without the kind."""
+
+    item: PlanItem
+    arm: TrialArm
+    dispatch: str
+    reserved: tuple[Reservation, Reservation]
+    began: int
+
+
+@dataclass
+class ProgramImprover:
+    """The collaborators of improving the program of one run.
+
+    share: what improving may spend, a part of `budget`. stop: checked before every step.
+    """
+
+    folder: RunDirectory
+    bus: Bus
+    model: ProposerModel
+    workers: Workers
+    backend: TrialBackend
+    budget: RunBudget
+    share: RunBudget
+    throttle: ConcurrencyLimit
+    redactor: Redactor
+    stop: Callable[[], bool] = bool
+
+    @property
+    def _state(self) -> AgsState:
+        return self.bus.state
+
+    async def improve(self) -> bool:
+        """Try one change of the program where the round that ended calls for it; return whether one was tried.
+
+        Raises RunStopped.
+        """
+        work = self._open() or self._begin()
+        if work is None:
+            return False
+        try:
+            ended = await improve_program(
+                self.folder.program(work.base),
+                [self._answer(name) for name in work.items],
+                ask=lambda question: self._ask(work, question),
+                measure=lambda candidate: self._measure(work, candidate),
+                redactor=self.redactor,
+                history=[_past(one) for one in self._state.improvements if one.decided is not None],
+                known=[one.decided["candidate"] for one in self._state.improvements if one.decided is not None],
+            )
+        except (NoAnswer, BudgetSpent, Refused, NotFound) as error:
+            ended = ProgramImprovement(self.folder.program(work.base), False, error.text)
+        self._decide(work, ended)
+        return True
+
+    def propose(self) -> None:
+        """Propose to the library what is changed when the run has ended, each part once."""
+        state = self._state
+        if not state.ended:
+            return
+        for ref, part in state.committed.items():
+            made = next(one for one in reversed(state.improvements) if ref in one.changed)
+            name = f"proposed/{ref}/{part.program[:12]}"
+            if self.bus.has(name):
+                continue
+            try:
+                text = self.workers.propose_part(ref, part, f"run {state.run} of agents: {made.line}")
+            except TryAgain:
+                raise
+            except EvolvableError as error:
+                text = f"the change of {ref} is not proposed: {error.text}"
+            self.bus.post(MessageKind.NOTE, name, RUN, RUN, {"text": text})
+
+    def _open(self) -> Improvement | None:
+        """Return the improvement that the process before this one did not bring to its end."""
+        return next((one for one in self._state.improvements if one.decided is None), None)
+
+    def _begin(self) -> Improvement | None:
+        """Begin an improvement where a check failed in this round; None without a reason, or where no more may be."""
+        state = self._state
+        if len(state.improvements) >= MAX_IMPROVEMENTS or any(one.round == state.round for one in state.improvements):
+            return None
+        failed = Counter(_agent(one) for one in state.in_round if one.passed is False)
+        if not failed:
+            return None
+        [(agent, _)] = failed.most_common(1)
+        try:
+            found = self.workers.open_program(agent)
+        except TryAgain:
+            raise
+        except EvolvableError:  # it may not run any more: the planner hears of that
+            return None
+        self.folder.keep_program(found.program)
+        number = len(state.improvements) + 1
+        body = {
+            "improve": number,
+            "step": ImprovementStep.BEGUN,
+            "agent": agent,
+            "items": _chosen(state, agent),
+            "base": found.program.digest,
+            "versions": dict(found.versions),
+        }
+        self.bus.post(MessageKind.NOTE, f"improve/{number}", RUN, IMPROVER, body)
+        return self._state.improvements[-1]
+
+    def _answer(self, name: str) -> CheckedAnswer:
+        """Return an item with its result, as evidence."""
+        outcome = self._state.outcomes[name]
+        return CheckedAnswer(self.workers.task(self._state.items[name]), outcome.summary, bool(outcome.passed))
+
+    async def _ask(self, work: Improvement, question: ModelQuestion) -> Mapping[str, Any]:
+        """Return the answer to a question, which is asked once. Raises NoAnswer, BudgetSpent, RunStopped."""
+        self._check()
+        work, asked = self._now(work), self.folder.keep_json(question.packet())
+        if (known := work.answers.get(asked)) is not None:
+            return dict(self.folder.kept_json(known))
+        if asked in work.unanswered:
+            raise NoAnswer(work.unanswered[asked], "The run goes on without this change.")
+        name = f"improve.{work.number}.{question.role}"
+        dispatch = f"{name}.{work.asked.get(name, 0) + 1}"
+        upper = ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
+        reserved = self._reserve(upper)
+        body = {"improve": work.number, "dispatch": dispatch, "reserved": asdict(upper)}
+        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, IMPROVER, body, asked)
+        began = time.monotonic()
+        try:
+            answer = await self.model.ask(question)
+        except NoAnswer as error:
+            self._settle(reserved, error.usage)
+            why = {"text": self.redactor.redact(error.text)[0]}
+            self._keep_answer(work, dispatch, asked, error, time.monotonic() - began, why)
+            raise
+        except BaseException:
+            self._settle(reserved, _NOTHING, lost=True)
+            raise
+        self._settle(reserved, answer.usage)
+        value = self.redactor.redact_value(answer.value)[0]
+        kept = {"answer": self.folder.keep_json(value), "by": answer.by}
+        self._keep_answer(work, dispatch, asked, answer, time.monotonic() - began, kept)
+        return dict(value)
+
+    def _keep_answer(
+        self,
+        work: Improvement,
+        dispatch: str,
+        asked: str,
+        spent: ModelAnswer | NoAnswer,
+        wall: float,
+        more: Mapping[str, str],
+    ) -> None:
+        body = {"improve": work.number, "step": ImprovementStep.ANSWER, "dispatch": dispatch, "question": asked}
+        body |= more
+        body |= spending_fields(spent.usage, spent.attempts, wall, self.budget.elapsed)
+        self.bus.post(MessageKind.NOTE, f"answer/{dispatch}", IMPROVER, RUN, body)
+
+    def _now(self, work: Improvement) -> Improvement:
+        """Return an improvement after all messages so far."""
+        return self._state.improvements[work.number - 1]
+
+    async def _measure(self, work: Improvement, candidate: Program) -> Sequence[PairedCheck]:
+        """Run each item again under both programs, and return the pairs of which both ends are known.
+
+        Raises BudgetSpent, RunStopped, and Refused for an agent that may not run any more.
+        """
+        self.folder.keep_program(candidate)
+        programs = {TrialArm.BEFORE: self.folder.program(work.base), TrialArm.AFTER: candidate}
+        done = self._now(work).trials
+        wanted = [(name, arm) for name in work.items for arm in TrialArm if (arm, name) not in done]
+        self._release(self._reserve(_times(self.budget.most, len(wanted))))  # of some trials alone nothing follows
+        flying: dict[str, _Trial] = {}
+        try:
+            while wanted or flying:
+                self._check()
+                pause = self.throttle.wait(len(flying))
+                if wanted and not pause:
+                    name, arm = wanted.pop(0)
+                    ticket, trial = self._start(work, self._state.items[name], arm, programs[arm])
+                    flying[ticket] = trial
+                elif flying:
+                    for ticket, attempt in await self.backend.poll(None if math.isinf(pause) else pause):
+                        trial = flying.pop(ticket)
+                        self._take(work, trial, attempt)
+                else:
+                    await asyncio.sleep(min(pause, self.budget.seconds_left))
+        finally:
+            await self.backend.cancel(list(flying))
+            for trial in flying.values():
+                self._settle(trial.reserved, _NOTHING, lost=True)
+        ends, found = self._now(work).trials, list[PairedCheck]()
+        for name in work.items:
+            before, after = (ends.get((arm, name)) for arm in TrialArm)
+            if before is not None and after is not None:
+                found.append(PairedCheck(name, before, after))
+        return found
+
+    def _start(self, work: Improvement, item: PlanItem, arm: TrialArm, program: Program) -> tuple[str, _Trial]:
+        name = f"improve.{work.number}.{arm}.{item.id}"
+        began_before = self._now(work).asked.get(name, 0)
+        dispatch = f"{name}.{began_before + 1}"
+        # Numbers of repeats that no dispatch of the plan has.
+        repeat = MAX_ATTEMPTS * (1 + work.number) + began_before
+        prepared = self.workers.prepare(item, repeat, self._state.results_for(item), program)
+        reserved = self._reserve(self.budget.most, self.budget.longest)
+        body = {"improve": work.number, "dispatch": dispatch, "tried": item.id, "arm": arm}
+        body |= {"reserved": asdict(reserved[0].upper)}
+        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, program.digest)
+        return self.backend.submit(prepared.job), _Trial(item, arm, dispatch, reserved, self.throttle.began())
+
+    def _take(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
+        """Record the end of a trial; an item that could not be run says nothing."""
+        result = self.workers.read(attempt)
+        # The worker's own end counts as it does in the plan: without an answer there is nothing to pass.
+        passed = result.passed if result.ok or result.passed is not None else None if result.retry else False
+        body = {"improve": work.number, "step": ImprovementStep.TRIAL, "dispatch": trial.dispatch}
+        body |= {"tried": trial.item.id, "arm": trial.arm, "passed": passed, "lost": result.lost}
+        body |= {"summary": result.summary}
+        body |= spending_fields(result.usage, result.attempts, result.wall, self.budget.elapsed)
+        name = f"trial/{work.number}/{trial.arm}/{trial.item.id}"
+        self.bus.post(MessageKind.NOTE, name, f"item:{trial.item.id}", RUN, body)
+        self._settle(trial.reserved, result.usage, lost=result.lost)
+        self.throttle.ended(trial.began, attempt.rollout.retry_after)
+
+    def _decide(self, work: Improvement, ended: ProgramImprovement) -> None:
+        body = {
+            "improve": work.number,
+            "step": ImprovementStep.DECIDED,
+            "accepted": ended.accepted,
+            "why": self.redactor.redact(ended.why)[0],
+            "summary": self.redactor.redact(ended.summary)[0],
+            "candidate": ended.candidate,
+            "changed": list(ended.changed),
+            "before": sum(one.before for one in ended.pairs),
+            "after": sum(one.after for one in ended.pairs),
+            "of": len(ended.pairs),
+        }
+        self.bus.post(MessageKind.NOTE, f"improved/{work.number}", RUN, RUN, body)
+
+    def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> tuple[Reservation, Reservation]:
+        """Return what is reserved of both budgets. Raises BudgetSpent."""
+        whole = self.budget.reserve(upper, wall)
+        if whole is None:
+            raise self.budget.spent(upper, wall)
+        try:
+            part = self.share.reserve(upper)
+        except BudgetSpent:
+            self.budget.release(whole)
+            raise
+        if part is None:
+            self.budget.release(whole)
+            raise self.share.spent(upper)
+        return whole, part
+
+    def _release(self, reserved: tuple[Reservation, Reservation]) -> None:
+        self.budget.release(reserved[0])
+        self.share.release(reserved[1])
+
+    def _settle(self, reserved: tuple[Reservation, Reservation], usage: ModelUsage, *, lost: bool = False) -> None:
+        self.budget.settle(reserved[0], usage, lost=lost)
+        self.share.settle(reserved[1], usage, lost=lost)
+
+    def _check(self) -> None:
+        if self.stop():
+            raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.")
+
+
+def _agent(outcome: ItemOutcome) -> str:
+    return str(Ref.parse(outcome.agent).at(None))
+
+
+def _chosen(state: AgsState, agent: str) -> list[str]:
+    """Return the items of an agent that a change of it is tried on: failures first, the newest of both kinds."""
+    own = [one for one in state.outcomes.values() if _agent(one) == agent and one.passed is not None]
+    newest = sorted(own, key=lambda one: -one.round)
+    failed, passed = ([one.item for one in newest if one.passed is end][:MAX_RETRIED] for end in (False, True))
+    return [*failed, *passed]
+
+
+def _times(usage: ModelUsage, n: int) -> ModelUsage:
+    """Return what n pieces of work take that take so much each."""
+    cost = None if usage.cost is None else n * usage.cost
+    return ModelUsage(n * usage.input_tokens, n * usage.output_tokens, n * usage.calls, cost)
+
+
+def _past(one: Improvement) -> PastIteration:
+    assert one.decided is not None
+    said, n = one.decided, one.decided["of"]
+    delta = (said["after"] - said["before"]) / n if n else None
+    return PastIteration(one.number, said["summary"], "kept" if one.accepted else "not kept", delta, reason=said["why"])

@@ -1,0 +1,210 @@
+"""One round of the operators without a task set: answers that were checked are the evidence and the evaluation.
+
+Reflect, Select, Improve, Evaluate and Commit as in a search. The caller asks the model and measures; so it can keep
+every answer and every measurement, and a second call of a round that was interrupted repeats nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evolvable_evolve.evolution.candidates import (
+    EditOperation,
+    InvalidEdit,
+    LeakCorpus,
+    Program,
+    ProgramPart,
+    apply_edits,
+    changed_parts,
+    check_candidate,
+)
+from evolvable_evolve.evolution.operators import (
+    CommitResult,
+    EvaluationResult,
+    Improve,
+    Mask,
+    MaskViolation,
+    OptimizerStep,
+    commit_if_better,
+)
+from evolvable_evolve.evolution.proposers import (
+    EditPlan,
+    Evidence,
+    InvalidPlan,
+    ModelQuestion,
+    PastIteration,
+    builder_question,
+    parse_edits,
+    parse_plan,
+    proposer_question,
+)
+from evolvable_evolve.evolution.task import ModelUsage, Task, Trial, TrialOutcome
+from evolvable_store import parse_document
+from evolvable_store.resource import Kind
+from evolvable_tools.redaction import Redactor
+
+KINDS = frozenset({Kind.SKILL, Kind.AGENT})
+"""What may change: texts that a worker reads. Memories have rules of their own."""
+
+MAX_CHANGES = 2
+"""Edits of one round."""
+
+_OPERATIONS = frozenset({EditOperation.EDIT, EditOperation.RESTRUCTURE})
+_FREE_FIELDS = frozenset({"description"})  # of a head; every other field may grant something
+
+AskModel = Callable[[ModelQuestion], Awaitable[Mapping[str, Any]]]
+"""Asks a model and returns its answer, or the answer that it gave to the same question before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAnswer:
+    """An answer that a check saw. answer: with what the check says of it."""
+
+    task: Task
+    answer: str
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCheck:
+    """Whether a task passed its check in a fresh run under the program as it was, and under the candidate."""
+
+    task: str
+    before: bool
+    after: bool
+
+
+MeasurePairs = Callable[[Program], Awaitable[Sequence[PairedCheck]]]
+"""Runs the tasks under the program as it was and under this candidate."""
+
+
+@dataclass(frozen=True)
+class ProgramImprovement:
+    """The end of one round. program: what is in force now. candidate: the digest of what was tried, '' for nothing.
+
+    changed: refs of the parts that the candidate changes. pairs: what was measured.
+    """
+
+    program: Program
+    accepted: bool
+    why: str
+    summary: str = ""
+    candidate: str = ""
+    changed: tuple[str, ...] = ()
+    pairs: tuple[PairedCheck, ...] = ()
+
+
+@dataclass
+class _Round:
+    """One round. ask, measure: of the caller. The fields below are filled in as it goes."""
+
+    ask: AskModel
+    measure: MeasurePairs
+    redactor: Redactor
+    corpus: LeakCorpus
+    history: Sequence[PastIteration]
+    known: Container[str]
+    summary: str = ""
+    candidate: str = ""
+    changed: tuple[str, ...] = ()
+    pairs: Sequence[PairedCheck] = field(default_factory=tuple)
+
+    async def reflect(self, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+        """Return what a proposer makes of the evidence. Raises InvalidPlan."""
+        question = proposer_question(
+            program, traces, redactor=self.redactor, history=self.history, kinds=KINDS, max_edits=MAX_CHANGES
+        )
+        answer = await self.ask(question)
+        plan = parse_plan(answer, program, question, kinds=KINDS, max_edits=MAX_CHANGES, corpus=self.corpus)
+        self.summary = plan.summary
+        return [plan]
+
+    async def select(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
+        """Return the plans with the intents that change what is there; who owns which skill stays as it is."""
+        kept = [
+            replace(plan, intents=tuple(one for one in plan.intents if one.op in _OPERATIONS)) for plan in hypotheses
+        ]
+        return [plan for plan in kept if plan.intents]
+
+    async def build(self, program: Program, changes: Sequence[EditPlan]) -> Program:
+        """Return the program with what a builder wrote. Raises InvalidEdit, MaskViolation."""
+        after = program
+        for plan in changes:
+            answer = await self.ask(builder_question(after, plan, redactor=self.redactor, kinds=KINDS))
+            after = apply_edits(after, parse_edits(answer, plan, MAX_CHANGES), kinds=KINDS, max_edits=MAX_CHANGES)
+        _check_heads(program, after)
+        return after
+
+    async def evaluate(self, candidate: Program, against: Program) -> EvaluationResult:
+        """Return what the pairs say. A candidate that spoils what passed is not safe, whatever else it improves."""
+        self.candidate, self.changed = candidate.digest, tuple(changed_parts(against, candidate))
+        report = check_candidate(against, candidate, corpus=self.corpus, known=self.known)
+        if not report.passed:
+            return EvaluationResult(candidate, against, False, None, report.why)
+        self.pairs = await self.measure(candidate)
+        if not self.pairs:
+            return EvaluationResult(candidate, against, True, None)
+        if lost := [one.task for one in self.pairs if one.before and not one.after]:
+            return EvaluationResult(candidate, against, False, None, f"it spoils {', '.join(lost)}")
+        gained = sum(one.after - one.before for one in self.pairs)
+        return EvaluationResult(candidate, against, True, gained / len(self.pairs))
+
+
+async def improve_program(
+    program: Program,
+    answers: Sequence[CheckedAnswer],
+    *,
+    ask: AskModel,
+    measure: MeasurePairs,
+    redactor: Redactor,
+    history: Sequence[PastIteration] = (),
+    known: Container[str] = (),
+) -> ProgramImprovement:
+    """Try one change of a program by one round of the operators, and return what is in force after it.
+
+    A candidate is accepted where more tasks pass under it, none passes less, and the static gate lets it through.
+    history: the rounds before this one. known: digests of candidates that were tried. Raises what `ask` and `measure`
+    raise.
+    """
+    corpus = LeakCorpus([one.task for one in answers])
+    work = _Round(ask, measure, redactor, corpus, history, known)
+    frozen = frozenset(part.ref for part in program.parts if part.is_frozen)
+    step = OptimizerStep(
+        work.reflect, work.select, Improve(work.build, Mask(KINDS, frozen)), work.evaluate, _commit_if_gained
+    )
+    try:
+        ended = await step([_evidence(one) for one in answers], program)
+    except (InvalidPlan, InvalidEdit, MaskViolation) as error:
+        ended = CommitResult(program, False, error.text)
+    found = (work.summary, work.candidate, work.changed, tuple(work.pairs))
+    return ProgramImprovement(ended.program, ended.accepted, ended.why, *found)
+
+
+def _commit_if_gained(evaluated: EvaluationResult) -> CommitResult:
+    """Accept what passes more tasks. A search may keep what is as good and smaller; a few tasks do not carry that."""
+    if evaluated.safe and evaluated.delta == 0:
+        return CommitResult(evaluated.against, False, "no more items pass with it")
+    return commit_if_better(evaluated)
+
+
+def _evidence(one: CheckedAnswer) -> Evidence:
+    outcome = TrialOutcome.PASS if one.passed else TrialOutcome.FAIL
+    trial = Trial("", one.task.id, "", 0, outcome, float(one.passed), ModelUsage(), 0.0, one.answer)
+    return Evidence(one.task, trial, one.passed, "it works, and must go on working" if one.passed else "")
+
+
+def _check_heads(before: Program, after: Program) -> None:
+    """Raise MaskViolation where a part comes or goes, or a head differs in a field other than its description."""
+    old, new = before.by_ref, after.by_ref
+    if old.keys() != new.keys():
+        raise MaskViolation("No part may come or go here.", "Change what is there.")
+    for ref in changed_parts(before, after):
+        was, now = (_granting_fields(part) for part in (old[ref], new[ref]))
+        if was != now:
+            names = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
+            raise MaskViolation(f"The head of {ref} may not change: {', '.join(names)}.", "A person changes it.")
+
+
+def _granting_fields(part: ProgramPart) -> Mapping[str, Any]:
+    fields = parse_document(part.main or b"").fields
+    return {name: value for name, value in fields.items() if name not in _FREE_FIELDS}
