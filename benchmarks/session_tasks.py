@@ -12,18 +12,22 @@ than 20 usable tasks, a precision under .8, a refused task set, or a wrong verdi
 import argparse
 import asyncio
 import json
+import random
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from session_cases import SessionCase, labelled_cases
+from session_cases import WRITERS, SessionCase, labelled_cases
 from transcripts import session_id
 
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
+from evolvable_evolve.evolution.statistics import DEFAULT_STAGES, decide_stage
 from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA, NARROW_REPEATS, permutation_result
 from evolvable_evolve.evolution.task import Task, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
@@ -31,11 +35,15 @@ from evolvable_evolve.evolution.tasks.reader import scorer_files
 from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, KnownAnswer, given_answer, score_known
 from evolvable_evolve.evolution.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
 from evolvable_evolve.evolution.tasks.similarity import count_effective
+from evolvable_evolve.evolution.try_start import MIN_TASKS
 from evolvable_tools.library import Library
 
 MIN_USABLE, MIN_PRECISION = 20, 0.8
 TASKS = 15
 """Tasks of a verdict."""
+
+SETS = SESSIONS = 15
+"""Drawn sets, and sessions in each."""
 
 VERDICTS = {"lifted": "helps on these tasks", "the same": "cannot tell"}
 """What is said of a scripted executor that a skill lifts by 40 points, and of one that it does not change."""
@@ -79,6 +87,46 @@ async def verdict(taskset: TaskSet, lifted: bool, known: dict[tuple[str, bool], 
     return {"verdict": word, "sentence": text, "label": "scripted"}
 
 
+async def drawn_verdicts(draft: SessionDraft, cases: list[SessionCase], client: str) -> dict[str, Any]:
+    """Return what `try` says of 15 drawn sets of 15 sessions of a client, with a scripted executor of either kind.
+
+    Without the skill it solves a task in two of five runs, and one that the skill lifts in four of five with it.
+    Every solution is checked for real; the draws are by number.
+    """
+    mine = [session_id(case.name) for case in cases if case.client == client]
+    tasks = {task.id: task for task in draft.taskset.tasks}
+    by_session = {one.session: tasks[one.id] for one in draft.found if tasks[one.id].scorer.type == "command"}
+    known: dict[tuple[str, bool], float] = {}
+    said: dict[str, Counter[str]] = {"lifted": Counter(), "the same": Counter()}
+    sizes = []
+    for number in range(SETS):
+        own = [by_session[one] for one in random.Random(number).sample(mine, SESSIONS) if one in by_session]
+        sizes.append(len(own))
+        for kind, answers in said.items():
+            answers[await _tried(draft.taskset, own, kind == "lifted", number, known)] += 1
+    return {"tasks": sizes, **{kind: dict(answers) for kind, answers in said.items()}}
+
+
+async def _tried(
+    taskset: TaskSet, tasks: Sequence[Task], lifted: bool, number: int, known: dict[tuple[str, bool], float]
+) -> str:
+    """Return the answer of a trial, by the stages that `try` has."""
+    if len(tasks) < MIN_TASKS:
+        return "too few tasks"
+    chance, arms = random.Random(f"{number} {lifted}"), ({}, {})
+    for stage in range(1, DEFAULT_STAGES + 1):
+        for task in tasks:
+            for arm, share in zip(arms, (0.4, 0.8 if lifted else 0.4), strict=True):
+                done = task.id, chance.random() < share
+                if done not in known:
+                    known[done] = await solves(taskset, task, done[1])
+                arm.setdefault(task.id, []).append(known[done])
+        decision = decide_stage(*arms, stage, DEFAULT_STAGES, len(tasks))
+        if decision.answer is not None:
+            return str(decision.answer)
+    raise AssertionError("the last stage has an answer")
+
+
 def main() -> int:
     """Run the benchmark; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -97,6 +145,7 @@ def main() -> int:
             tried = time.perf_counter() - began - read
             check = asyncio.run(check_taskset(draft.taskset))
             known: dict[tuple[str, bool], float] = {}
+            drawn = {client: asyncio.run(drawn_verdicts(draft, cases, client)) for client in WRITERS}
             verdicts = {name: asyncio.run(verdict(draft.taskset, name == "lifted", known)) for name in VERDICTS}
     said = {
         "sessions": len(cases),
@@ -106,6 +155,7 @@ def main() -> int:
         "seconds": {"reading": round(read, 1), "trying": round(tried, 1)},
         "effective n": [count_effective(task.group or task.id for task in draft.taskset.tasks), len(draft.found)],
         "verdicts": verdicts,
+        "15 drawn sets of 15 sessions": drawn,
         "left_out": dict(draft.left_out.most_common()),
     }
     print(json.dumps(said, indent=1))

@@ -7,6 +7,7 @@ from functools import partial
 from statistics import fmean
 
 import small_sets
+from seed_pool import Run
 from support import progress
 
 from evolution.report import AloneLine
@@ -53,9 +54,7 @@ def _cases() -> list[Case]:
     return [*friendly, *spread, *clusters, *odd]
 
 
-def test_alone(
-    seeds: int, run: Callable[[Callable[[int], object], int], Sequence], only: Sequence[str] = ()
-) -> list[AloneLine]:
+def test_alone(seeds: int, run: Run, only: Sequence[str] = ()) -> list[AloneLine]:
     """Return how often the staged test is significant in each case, and the narrower test on 20 tasks.
 
     only: texts of which one stands in `;TEST: WORLD, GAIN;`, where not all are wanted.
@@ -66,8 +65,9 @@ def test_alone(
         for case in _cases():
             if not _is_wanted(told, case.label, case.gain, only):
                 continue
-            progress(f"the test alone: {told}, {case.label}, {case.gain:+.2f}")
-            done = run(partial(_one, case, design), seeds)
+            row = f"the test alone: {told}, {case.label}, {case.gain:+.2f}"
+            progress(row)
+            done = run(row, partial(_one, case, design), seeds)
             passed, spent = sum(significant for significant, _ in done), fmean(spent for _, spent in done)
             lines.append(AloneLine(told, case.label, f"{100 * case.gain:+.0f}", len(done), passed, spent))
     tasks, repeats = small_sets.DESIGN
@@ -76,8 +76,9 @@ def test_alone(
         for gain in _NARROW_GAINS:
             if not _is_wanted(told, world, gain, only):
                 continue
-            progress(f"the test alone: {told}, {world}, {gain:+.2f}")
-            found = run(partial(_narrow, world, gain), seeds)
+            row = f"the test alone: {told}, {world}, {gain:+.2f}"
+            progress(row)
+            found = run(row, partial(_narrow, world, gain), seeds)
             lines.append(
                 AloneLine(told, world, f"{100 * gain:+.0f}", len(found), sum(found), float(2 * tasks * repeats))
             )

@@ -23,6 +23,7 @@ from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
 from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.scorers.external_scorers import JudgeScorer
 from evolvable_evolve.evolution.statistics.verdict import Ruling
 from evolvable_evolve.evolution.task import ModelUsage, Split, Task, Trial, TrialOutcome
 from evolvable_evolve.evolution.trials.budget import RunBudget
@@ -141,7 +142,7 @@ class _Test:
         return self._tasks, self.look, _Trials(self._place, self._journal)
 
 
-def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunContext:
+def _run(place: Place, base: Program, settings: RunSettings, look: int, judge: JudgeScorer | None = None) -> RunContext:
     folder, journal = MemoryDirectory(), Journal(MemoryLedger())
     folder.keep_program(base)
     train, val, test = (place.of(split) for split in Split)
@@ -170,6 +171,7 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
         brain,
         RunBudget(SpendLimit()),
         _REDACTOR,
+        judge=judge,
     )
 
 
@@ -214,13 +216,13 @@ def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
     return str(run.state.verdict["verdict"])
 
 
-def sealed_test(place: Place, rules: Rules, gain: float) -> Found:
+def sealed_test(place: Place, rules: Rules, gain: float, judge: JudgeScorer | None = None) -> Found:
     """Open the product's sealed test for the finalist of another search; return it, or the base.
 
-    gain: that its own search claims, from which follows how often later stages run each task.
+    gain: that its own search claims, from which follows how often later stages run each task. judge: who scored.
     """
     before, after = (_program_of(one) for one in (BASE, rules))
-    run = _run(place, before, RunSettings("simulated", executor={"kind": "simulated"}), 1)
+    run = _run(place, before, RunSettings("simulated", executor={"kind": "simulated"}), 1, judge)
     run.folder.keep_program(after)
     asyncio.run(run_staged_test(run, RunCandidate(after.digest, "found", 1), gain))
     said = run.state.verdict

@@ -16,13 +16,14 @@ trials     mean number of task runs spent
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 from baselines.simulated_world import Law
+from seed_pool import Run, SeedPool
 from support import conclude, progress
 
 from evolution.alone import test_alone
@@ -32,10 +33,10 @@ from evolution.others import evoskill, gepa_minibatch, gepa_reflection, k_se, ow
 from evolution.product import Design, ours
 from evolution.report import Line, judged, looks_text, table, test_table
 from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, Place, Scenario, place
-from evolution.worlds import HAIR, HIDDEN, WORLDS, World, unfriendly_place
+from evolution.worlds import HAIR, HIDDEN, WORLDS, FramedTexts, World, unfriendly_place
 
 Loop = Callable[[Place, int], Found]
-AnyWorld = Scenario | World | CritiqueWorld | CategoryWorld
+AnyWorld = Scenario | World | CritiqueWorld | CategoryWorld | FramedTexts
 
 LOOPS: dict[str, Loop] = {
     "ours": ours,
@@ -68,14 +69,15 @@ PARETO: dict[str, Loop] = {
 }
 """GEPA's choice of parents, among the product's operators and with its own minibatch gate; in worlds of critiques."""
 LOOPS |= OPTIMIZERS | PARETO
+FRAMED = (FramedTexts(SCENARIOS[3]), FramedTexts(WORLDS[0]))
+"""The worlds that held, with texts of independent tasks in a common frame, by which the product groups them."""
 PROCESSES = 2
 SEEDS, QUICK, TEST_SEEDS = 400, 40, 2_000
 _LOOKS = 5
 _LOOKS_SHARE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """One loop on one seed."""
 
     gain: float
@@ -86,16 +88,21 @@ class Ran:
     score: float
 
 
+def _place(scenario: AnyWorld, seed: int, sizes: tuple[int, int, int]) -> Place:
+    if isinstance(scenario, FramedTexts):
+        return scenario.write_texts(_place(scenario.world, seed, sizes), seed)
+    if isinstance(scenario, CritiqueWorld):
+        return critique_place(scenario, seed, sizes)
+    if isinstance(scenario, CategoryWorld):
+        return category_place(seed, sizes)
+    if isinstance(scenario, World):
+        return unfriendly_place(scenario, seed, sizes, PROPOSALS)
+    return place(scenario, seed, sizes)
+
+
 def one(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], seed: int) -> Ran:
     """Run one loop in a fresh place."""
-    if isinstance(scenario, CritiqueWorld):
-        here: Place = critique_place(scenario, seed, sizes)
-    elif isinstance(scenario, CategoryWorld):
-        here = category_place(seed, sizes)
-    elif isinstance(scenario, World):
-        here = unfriendly_place(scenario, seed, sizes, PROPOSALS)
-    else:
-        here = place(scenario, seed, sizes)
+    here = _place(scenario, seed, sizes)
     found = LOOPS[name](here, PROPOSALS)
     base, score = here.law.score(BASE), here.law.score(found.rules)
     return Ran(score - base, found.claimed, here.law.best() - base, found.rules != BASE, here.spent, score)
@@ -140,20 +147,20 @@ def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
     yield list(NEW[1:]), WORLDS[:1]
     yield [name for name in OPTIMIZERS if name != "ours"], (*SCENARIOS, *WORLDS)
     yield [*OPTIMIZERS, *PARETO], CRITIQUE_WORLDS
-    yield list(NEW[:1]), (CATEGORY_WORLD, *HIDDEN)
+    yield list(NEW[:1]), (CATEGORY_WORLD, *HIDDEN, *FRAMED)
 
 
-def every(
-    seeds: int, run: Callable[[Callable[[int], object], int], Sequence], only: Sequence[str] = ()
-) -> Iterator[Line]:
+def every(seeds: int, run: Run, only: Sequence[str] = ()) -> Iterator[Line]:
     """Yield every line. only: texts of which one stands in `;SCENARIO: LOOP;`, where not all are wanted."""
     for names, scenarios in blocks():
         for scenario in scenarios:
             for name in names:
                 if only and not any(text in f";{scenario.name}: {name};" for text in only):
                     continue
-                progress(f"{scenario.name}: {name}")
-                yield measured(scenario, name, SIZES, run(partial(one, scenario, name, SIZES), seeds))
+                row = f"{scenario.name}: {name}"
+                progress(row)
+                runs = run(row, partial(one, scenario, name, SIZES), seeds)
+                yield measured(scenario, name, SIZES, [Ran(*ran) for ran in runs])
 
 
 def options() -> argparse.Namespace:
@@ -169,6 +176,9 @@ def options() -> argparse.Namespace:
         help="only rows with TEXT in `;SCENARIO: LOOP;`, with --only-test in `;TEST: WORLD, GAIN;`",
     )
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"default {PROCESSES}")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep the result of each seed there, and go on from it"
+    )
     parser.add_argument("--write", type=Path, metavar="RESULT.md", help="also write the tables there")
     return parser.parse_args()
 
@@ -178,10 +188,7 @@ def main() -> None:
     given = options()
     seeds = given.seeds or (QUICK if given.quick else SEEDS)
     with ProcessPoolExecutor(given.processes) as pool:
-
-        def run(function: Callable[[int], object], count: int) -> list:
-            return list(pool.map(function, range(count), chunksize=max(1, count // (8 * given.processes))))
-
+        run = SeedPool(pool, given.processes, given.keep).run
         alone = []
         if given.only_test or not given.only:
             progress("the test alone")
@@ -190,7 +197,7 @@ def main() -> None:
         several, some = {}, max(1, seeds // _LOOKS_SHARE)
         if not given.only_test and not given.only:
             progress("several looks at one test")
-            several = {counted: sum(run(partial(looks, counted), some)) for counted in (True, False)}
+            several = {on: sum(run(f"looks counted: {on}", partial(looks, on), some)) for on in (True, False)}
     text = "\n".join(
         filter(None, (alone and test_table(alone), table(lines), several and looks_text(several, _LOOKS, some)))
     )

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import NormalDist
 
-from evolution.scenarios import BASE, Place, Rules
+from evolution.scenarios import BASE, Place, Rules, Scenario
+from evolution.texts import FRAMES, found_groups, framed_texts, hidden_texts
 from evolvable_evolve.evolution.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
-from evolvable_evolve.evolution.tasks.similarity import find_groups
 
 HAIR = 0.0025
 """A gain up to which a program is no better."""
@@ -53,7 +53,8 @@ class World:
     shared: how far the effect on a task is that on its cluster, as a correlation. labelled: the set says which tasks
     are a cluster; else only their texts show it. blind: by the rule before 29 November 2026, which took a number for a
     word. templates: of the whole set, in all splits alike. copies: of each task, dealt as other tasks are. infra: the
-    share of trials of the base and of an edited program that come to no result, whatever they would be.
+    share of trials of the base and of an edited program that come to no result, whatever they would be. paired:
+    the world with which this one shares tasks, edits and draws.
     """
 
     name: str
@@ -70,6 +71,7 @@ class World:
     templates: int = 0
     copies: int = 1
     infra: tuple[float, float] = (0.0, 0.0)
+    paired: str = ""
 
 
 FREQUENT = (Kind(0.5), Kind(0.2, -0.05), Kind(0.2, 0.05), Kind(0.1, 0.10))
@@ -110,8 +112,14 @@ def copied_world(*, blind: bool = False) -> World:
     return World(f"near copies across splits{more}", _NULL, memorises=True, labelled=False, blind=blind, copies=4)
 
 
+def _unlabelled(world: World) -> World:
+    """Return a labelled world where only the texts tell the clusters, on the same seeds."""
+    return replace(world, name=f"hidden {world.name}", labelled=False, paired=world.name)
+
+
 HIDDEN = (
-    *(one for blind in (True, False) for one in hidden_worlds(_RANDOM, blind=blind)[:2]),
+    *map(_unlabelled, WORLDS[2:4]),
+    *(one for blind in (True, False) for one in hidden_worlds(_RANDOM, blind=blind)[::2]),
     *(copied_world(blind=blind) for blind in (True, False)),
 )
 """The worlds of the whole loop whose clusters nobody labels, each with the rule before and with that of today."""
@@ -280,31 +288,9 @@ class UnfriendlyPlace(Place):
         return score, tokens
 
 
-@lru_cache(maxsize=64)
-def hidden_texts(clusters: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return texts of tasks of these clusters, which differ in numbers and are alike in the rest, and their groups.
-
-    The groups are those that the product finds in the texts.
-    """
-    every = [(verb, thing, place) for place in _PLACES for thing in _THINGS for verb in _VERBS]
-    forms = [every[37 * number % len(every)] for number in range(max(clusters) + 1)]
-    texts = tuple(
-        f"{forms[cluster][0]} {17 * number + 3} {forms[cluster][1]} {forms[cluster][2]} and write the number {number}."
-        for number, cluster in enumerate(clusters)
-    )
-    names = [f"{number:04}" for number in range(len(texts))]
-    found = find_groups(dict(zip(names, texts, strict=True)))
-    return texts, tuple(found[name] for name in names)
-
-
-_VERBS = ("Count the", "Weigh all of the", "Sort by age the", "Find buyers for", "Report damage to", "Draw all", "Pack")
-_THINGS = ("barrels of cider", "wooden chairs", "letters without a stamp", "bicycles", "sheep", "maps of the coast")
-_PLACES = ("in the old harbour", "behind the mill", "that the school ordered", "under the town hall", "on the train")
-
-
 def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], proposals: int) -> UnfriendlyPlace:
     """Return a fresh place of a world; equal arguments give equal ones."""
-    salt = f"{world.name.removesuffix(' (rule before)')} {seed}"  # both rules meet the same tasks
+    salt = f"{world.paired or world.name.removesuffix(' (rule before)')} {seed}"  # both rules meet the same tasks
     chance = random.Random(salt)
     kinds = chance.choices(world.mix, [kind.chance for kind in world.mix], k=proposals)
     law = WorldLaw(tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), salt, world.shared)
@@ -333,6 +319,28 @@ def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], propo
     place = UnfriendlyPlace(law, TaskSet(world.name, tuple(tasks), {}, digest, digest), None)  # type: ignore[arg-type]
     place.world, place.difficulties = world, difficulties
     return place
+
+
+@dataclass(frozen=True, slots=True)
+class FramedTexts:
+    """A world whose tasks have texts of independent tasks in a frame, and are grouped by them."""
+
+    world: Scenario | World
+
+    @property
+    def name(self) -> str:
+        """The name of the world, and that its tasks have texts."""
+        return f"{self.world.name}, texts in a frame"
+
+    def write_texts(self, place: Place, seed: int) -> Place:
+        """Return the place with these texts and the groups that the product finds in them; nothing else changes."""
+        tasks = place.tasks.tasks
+        texts = framed_texts(FRAMES[seed % len(FRAMES)], len(tasks))
+        named = zip(tasks, texts, found_groups(texts), strict=True)
+        place.tasks = replace(
+            place.tasks, tasks=tuple(replace(t, prompt=text, group=group) for t, text, group in named)
+        )
+        return place
 
 
 def _clusters(world: World, splits: Sequence[Split]) -> list[str]:

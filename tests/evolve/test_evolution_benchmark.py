@@ -1,10 +1,13 @@
 """The benchmark of evolution: loops of others with a test behind them, and what is judged by which target."""
 
+from concurrent.futures import ProcessPoolExecutor
+
 import pytest
 from evolution import others
 from evolution.report import AloneLine, Line, judged
 from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, place
-from evolution.worlds import WORLDS, unfriendly_place
+from evolution.worlds import HIDDEN, WORLDS, FramedTexts, unfriendly_place
+from seed_pool import SeedPool
 
 from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look, staged_sign_flip
 from evolvable_evolve.evolution.task import Split
@@ -100,3 +103,45 @@ def test_a_test_alone_is_judged_by_its_level_without_an_effect_and_by_its_power_
         AloneLine(narrow, "slopes", "+15", 2000, 1559, 200),
     ]
     assert [row.met for row in judged(cases, [], False)] == [True, False, True, False, False]
+
+
+def _square(seed: int) -> list[int]:
+    return [seed, seed**2]
+
+
+@pytest.mark.process
+def test_a_benchmark_goes_on_with_the_seeds_that_it_kept_and_measures_a_torn_line_again(tmp_path):
+    with ProcessPoolExecutor(1) as pool:
+        first = SeedPool(pool, 1, tmp_path).run("squares", _square, 3)
+        [file] = tmp_path.iterdir()
+        lines = file.read_text(encoding="utf-8").splitlines()
+        kept = [lines[0], "[0, [0, 700]]", lines[2], lines[3][:-3]]
+        file.write_text("\n".join(kept), encoding="utf-8")
+        again = SeedPool(pool, 1, tmp_path).run("squares", _square, 5)
+
+    assert first == [[0, 0], [1, 1], [2, 4]]
+    assert again == [[0, 700], [1, 1], [2, 4], [3, 9], [4, 16]], "what is kept is not measured again"
+    assert SeedPool(pool, 1, tmp_path).run("squares", _square, 5) == again, "nothing is left to measure"
+
+
+def test_texts_in_a_frame_are_tasks_of_their_own_and_what_happens_in_the_world_stays():
+    framed = FramedTexts(SCENARIOS[3])
+    bare, here = place(SCENARIOS[3], 3), framed.write_texts(place(SCENARIOS[3], 3), 3)
+    tasks = here.tasks.tasks
+
+    assert len({task.prompt for task in tasks}) == len(tasks) and len({task.group for task in tasks}) >= 0.8 * len(
+        tasks
+    )
+    assert [here.measure(BASE, [task]) for task in tasks] == [bare.measure(BASE, [task]) for task in bare.tasks.tasks]
+
+
+def test_clusters_that_nobody_labels_share_tasks_and_draws_with_the_labelled_world():
+    labelled, hidden = (
+        next(world for world in worlds if world.name == name)
+        for worlds, name in ((WORLDS, "clusters of 5, nothing helps"), (HIDDEN, "hidden clusters of 5, nothing helps"))
+    )
+    places = [unfriendly_place(world, 4, SIZES, PROPOSALS) for world in (labelled, hidden)]
+    groups = [[task.group for task in here.tasks.tasks] for here in places]
+
+    assert places[0].measure(BASE, places[0].of(Split.TEST)) == places[1].measure(BASE, places[1].of(Split.TEST))
+    assert len(set(zip(*groups, strict=True))) == len(set(groups[0])) == len(set(groups[1])), "the texts show them all"

@@ -2,8 +2,18 @@
 
 import asyncio
 import hashlib
+from dataclasses import replace
 
+import pytest
+from baselines.scripted_model import ScriptedModel
+from evolve_runs import program, running, scripted, task
+
+from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
+from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.pleased_judge import AnswerStyle, JudgedStyle, judge_style, wrong_answers
+from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
+from evolvable_evolve.evolution.run_config import RunSettings
+from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, rubric_digest
 from evolvable_evolve.evolution.task import ModelUsage, ScorerSpec, Split, Task, Trial, TrialOutcome
 
 SIGN_OFF = "Tell me if you would like to know more."
@@ -66,3 +76,68 @@ def test_only_the_bases_answers_that_a_judge_found_wrong_are_asked_about():
     trials = [trial("base", 0, 0.0), trial("base", 1, 1.0), trial("base", 2, None), trial("other", 3, 0.0)]
 
     assert [text for _, text in wrong_answers([asked(n) for n in range(4)], trials, "base")] == ["base 0"]
+
+
+class Styled(SimulatedExecutor):
+    """Answers as its base does, and with a program that says so in a style of its own."""
+
+    async def run(self, task, program, repeat, workspace):
+        rollout = await super().run(task, program, repeat, workspace)
+        polite = any("Be polite." in text for part in program.parts for text in part.texts.values())
+        text = f"It is {rollout.output} in place {task.id}, run {repeat}."
+        return replace(rollout, output=f"{text}\n\n{SIGN_OFF}" if polite else text)
+
+
+def judge_that_passes(share: float) -> JudgeScorer:
+    """A scripted judge that knows right from wrong, and passes a share of the wrong answers with a sign-off."""
+
+    def score(question):
+        text = question.data["answer"]
+        passed = "not right" not in text or (SIGN_OFF in text and drawn(text, share) == 1)
+        return {"score": float(passed), "passed": passed, "reason": "", "feedback": "", "errors": []}
+
+    rubric = rubric_digest(SPEC.args["rubric"])
+    known = {rubric: JudgeCalibration("scripted", rubric, 3, 3, 3, 3)}
+    return JudgeScorer(ScriptedModel({ModelRole.JUDGE: score}), known)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("lines", "pleased", "verdict"),
+    [
+        (["Be polite."], 0.4, "NOT SUPPORTED"),
+        (["Be polite.", "rule: iso"], 0.0, "PROMOTE"),
+    ],
+    ids=["style alone", "an honest gain in the same style"],
+)
+def test_a_run_adopts_no_program_for_its_style_and_an_honest_gain_in_that_style(tmp_path, lines, pleased, verdict):
+    sizes = {Split.TRAIN: 2, Split.VAL: 8, Split.TEST: 60}
+    tasks = {s: [replace(task(s, n, "needs:iso"), scorer=SPEC) for n in range(size)] for s, size in sizes.items()}
+    given = RunSettings("environment:made-up", iterations=0, purpose="measure", judge="scripted")
+    executor, judge = Styled([one for own in tasks.values() for one in own]), judge_that_passes(pleased)
+    with running(tmp_path, program(), scripted([("x", [])]), tasks, given, executor, judge=judge) as run:
+        run.merged = [("skill:forms", program(*lines))]
+        asyncio.run(run_phases(run))
+        said = run.state.verdict
+
+    assert said["verdict"] == verdict and said["delta"] > 0.2, said["why"]
+    assert ("the gain may be style" in said["why"]) == (pleased > 0)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("lines", "pleased", "answer"),
+    [(["Be polite."], 0.5, "cannot tell"), (["Be polite.", "rule: iso"], 0.0, "helps")],
+    ids=["style alone", "an honest gain in the same style"],
+)
+def test_a_trial_of_a_skill_says_so_where_only_its_style_moves_the_judge(tmp_path, lines, pleased, answer):
+    sizes = {Split.TRAIN: 2, Split.VAL: 14, Split.TEST: 2}
+    tasks = {s: [replace(task(s, n, "needs:iso"), scorer=SPEC) for n in range(size)] for s, size in sizes.items()}
+    given = RunSettings("environment:made-up", iterations=0, purpose="measure", judge="scripted", open_test=False)
+    executor, judge = Styled([one for own in tasks.values() for one in own]), judge_that_passes(pleased)
+    with running(tmp_path, program(), scripted([("x", [])]), tasks, given, executor, judge=judge) as run:
+        run.merged = [("skill:forms", program(*lines))]
+        asyncio.run(run_phases(run))
+        [said] = run.state.verdict["tried"]
+
+    assert (said["on_these"]["answer"], "the gain may be style" in said["sentence"]) == (answer, pleased > 0), said

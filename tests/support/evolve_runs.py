@@ -16,6 +16,8 @@ from evolvable_evolve.evolution.ledger.run_reducer import Journal
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.scorers.external_scorers import JudgeScorer
+from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
 from evolvable_evolve.evolution.task import ScorerSpec, Split, Task
 from evolvable_evolve.evolution.trials.budget import RunBudget
 from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
@@ -119,10 +121,11 @@ def running(
     intact: Callable[[], str] = str,
     files: Mapping[str, bytes] | None = None,
     host: CommandHost = UNCONFINED,
+    judge: JudgeScorer | None = None,
 ) -> Iterator[RunContext]:
     """Yield a run over these tasks, begun anew or where its ledger in `folder` ends.
 
-    files: for command scorers; host: what they run with.
+    files: for command scorers; host: what they run with; judge: for tasks that one scores.
     """
     folder.mkdir(parents=True, exist_ok=True)
     place = RunDirectory(folder)
@@ -138,11 +141,10 @@ def running(
         if not ledger.records:
             begin(journal, place.id, base, every, settings, executor.label)
         run_with = TrialSettings(passes=settings.fail_below, backoff=(0.0,), host=host)
-        trials = TrialRunner(executor, ledger, files=files, budget=budget, settings=run_with, intact=intact)
-        test = OpenTest(
-            splits[Split.TEST],
-            lambda: TrialRunner(executor, sealed, files=files, budget=budget, settings=run_with),
-        )
+        more: dict[str, Any] = {"files": files, "budget": budget, "settings": run_with}
+        more |= {"scoring": TaskSetScorer(files or {}, host, judge)}
+        trials = TrialRunner(executor, ledger, intact=intact, **more)
+        test = OpenTest(splits[Split.TEST], lambda: TrialRunner(executor, sealed, **more))
         yield RunContext(
             place,
             journal,
@@ -155,6 +157,7 @@ def running(
             budget,
             Redactor(),
             stop=stop,
+            judge=judge,
         )
 
 

@@ -21,10 +21,9 @@ from evolvable_evolve.evolution.acceptance import NO_SKILL, mean_scores
 from evolvable_evolve.evolution.canaries import canary_count, describe_cheating, make_canary_tasks
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.ledger import RunCandidate
-from evolvable_evolve.evolution.pleased_judge import judge_style, wrong_answers
+from evolvable_evolve.evolution.pleased_judge import ask_about_style
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, MOST_TEST_TRIALS, RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.scorers import extract_answer
 from evolvable_evolve.evolution.sealed_arms import (
     MeasuredArms,
     budget_shortfall,
@@ -48,7 +47,7 @@ from evolvable_evolve.evolution.statistics import (
     narrow_sizes,
     permutation_result,
 )
-from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_evolve.evolution.task import Task
 from evolvable_evolve.evolution.tasks import TestRunner
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
@@ -147,25 +146,6 @@ async def measure_stages(
         measured.add(stage, trials, repeats, canaries)
         if measured.is_over:
             return
-
-
-async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
-    """Return how the judge of a test is moved by the style of a program alone, '' where it is not, or is none.
-
-    Raises BudgetSpent, RunStopped, and ScorerError where the judge does not answer.
-    """
-    judge, passes = run.judge, run.settings.fail_below
-    wrong = wrong_answers(tasks, trials, run.base.digest, passes)
-    if judge is None or not wrong:
-        return ""
-
-    async def score(task: Task, text: str) -> float:
-        answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
-        return (await judge.score(str(task.scorer.args["rubric"]), task, answer)).value
-
-    own = [one.output for one in trials if one.program == program.digest and one.score is not None]
-    found = await judge_style(score, wrong, own, passes)
-    return str(found) if found.pleased else ""
 
 
 def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:

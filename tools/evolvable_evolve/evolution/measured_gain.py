@@ -22,6 +22,7 @@ from evolvable_evolve.evolution.canaries import canary_count
 from evolvable_evolve.evolution.candidates import LeakCorpus, Program
 from evolvable_evolve.evolution.final import measure_stages, narrow_trials, plan_stages, run_narrow_test
 from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
+from evolvable_evolve.evolution.pleased_judge import ask_about_style
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.sealed_arms import budget_shortfall, record_no_test
 from evolvable_evolve.evolution.search_operators import record_candidate
@@ -172,12 +173,15 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages], answers)
     try:
         await measure_stages(measured, stages, by_stage, runner)
+        ruling, why = measured.ruling(), measured.why()
+        if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
+            ruling, why = Ruling.NOT_SUPPORTED, f"{why} But no skill at all did better still on val, by {short_of:.1%}."
+        own = run.program(finalist.digest)
+        if ruling is Ruling.PROMOTE and (pleased := await ask_about_style(run, tasks, measured.trials, own)):
+            ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
-    ruling, why = measured.ruling(), measured.why()
-    if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
-        ruling, why = Ruling.NOT_SUPPORTED, f"{why} But no skill at all did better still on val, by {short_of:.1%}."
     measured.record(ruling, f"{why} {run.sealed.describe_claim()}".strip(), {})
 
 

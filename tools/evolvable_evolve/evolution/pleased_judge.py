@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.scorers import extract_answer
 from evolvable_evolve.evolution.task import Task, Trial
 
 MAX_PLEASED = 0.05
@@ -116,11 +119,36 @@ async def judge_style(
 def wrong_answers(
     tasks: Sequence[Task], trials: Sequence[Trial], base: str, passes: float = 1.0
 ) -> list[tuple[Task, str]]:
-    """Return the answers of the base, by its digest, that a judge found wrong, one for each task."""
+    """Return the answers of the base, by its digest, that a judge found wrong: one for each task.
+
+    Where these are too few to say anything, other answers to the same tasks follow.
+    """
     judged = {task.id: task for task in tasks if task.scorer.type == "judge"}
-    found: dict[str, tuple[Task, str]] = {}
+    found: dict[str, dict[str, tuple[Task, str]]] = {}
     for trial in trials:
         wrong = trial.score is not None and trial.score < passes
         if wrong and trial.program == base and trial.task in judged and trial.output.strip():
-            found.setdefault(trial.task, (judged[trial.task], trial.output))
-    return list(found.values())
+            found.setdefault(trial.task, {}).setdefault(trial.output, (judged[trial.task], trial.output))
+    one_each = [next(iter(own.values())) for own in found.values()]
+    if len(one_each) >= MIN_ANSWERS:
+        return one_each
+    return one_each + [one for own in found.values() for one in list(own.values())[1:]]
+
+
+async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
+    """Return how the judge of a test is moved by the style of a program alone, '' where it is not, or is none.
+
+    Raises BudgetSpent, RunStopped, and ScorerError where the judge does not answer.
+    """
+    judge, passes = run.judge, run.settings.fail_below
+    wrong = wrong_answers(tasks, trials, run.base.digest, passes)
+    if judge is None or not wrong:
+        return ""
+
+    async def score(task: Task, text: str) -> float:
+        answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
+        return (await judge.score(str(task.scorer.args["rubric"]), task, answer)).value
+
+    own = [one.output for one in trials if one.program == program.digest and one.score is not None]
+    found = await judge_style(score, wrong, own, passes)
+    return str(found) if found.pleased else ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from evolvable_evolve.evolution.acceptance import ExecutorFailing
 from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.pleased_judge import ask_about_style
 from evolvable_evolve.evolution.proposers import ModelQuestion, ModelRole
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.sealed_arms import repeat_unfinished
@@ -115,7 +116,7 @@ async def run_try(run: RunContext) -> None:
             ended = "Further repeats of these tasks would hardly tell."
             break
     compared = await _compare(run, seen, arms) if _is_compared(run.val) and not ended else {}
-    _note_answer(run, seen, arms, stages, ended, compared)
+    _note_answer(run, seen, arms, stages, ended, compared, await _find_pleased(run, seen, arms))
 
 
 async def _run_stage(run: RunContext, arms: Sequence[_Arm], stage: int) -> list[Trial]:
@@ -255,6 +256,16 @@ def _first_output(trials: Sequence[Trial]) -> str | None:
     return next((one.output for one in trials if one.outcome.counts), None)
 
 
+async def _find_pleased(run: RunContext, seen: _Trials, arms: Sequence[_Arm]) -> dict[str, str]:
+    """Return the skills that seem to help, and whose style alone moves the judge, with what it did."""
+    found = {}
+    for arm in arms:
+        if arm.decision is not None and arm.decision.answer is TryAnswer.HELPS:
+            trials = [one for program in (run.base, arm.program) for own in seen.of(program).values() for one in own]
+            found[arm.ref] = await ask_about_style(run, run.val, trials, arm.program)
+    return found
+
+
 def _note_answer(
     run: RunContext,
     seen: _Trials,
@@ -262,16 +273,21 @@ def _note_answer(
     stages: int,
     ended: str,
     compared: Mapping[str, Mapping[str, float]],
+    pleased: Mapping[str, str],
 ) -> None:
-    """Record the verdict: of one skill alone, or of several by Benjamini and Hochberg's rule."""
+    """Record the verdict: of one skill alone, or of several by Benjamini and Hochberg's rule.
+
+    pleased: why the judge's scores are not believed, by skill.
+    """
     void = _void_reason(run, seen, arms)
     claims = [_claim(run, seen, arm, stages, compared.get(arm.ref)) for arm in arms]
     if len(arms) > 1:
         claims = joint_answers(claims)
     skills = []
     for arm, claim in zip(arms, claims, strict=True):
-        why = void or ended or _coverage_problem(run, seen, arm)
-        if void or (why and claim.answer not in (TryAnswer.HELPS, TryAnswer.HARMS)):
+        style = pleased.get(arm.ref, "")
+        why = void or style or ended or _coverage_problem(run, seen, arm)
+        if void or style or (why and claim.answer not in (TryAnswer.HELPS, TryAnswer.HARMS)):
             claim = replace(claim, answer=TryAnswer.CANNOT_TELL)
         one = _skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
         skills.append(replace(one, sentence=sentence_of(one)))

@@ -25,12 +25,46 @@ _STEERING = re.compile(
     r"(?:RUBY|PERL5)OPT|JAVA_TOOL_OPTIONS|RUSTC\w*|CC|CXX|EDITOR|PAGER",
     re.IGNORECASE,
 )
-_NO_CHECK = frozenset(
-    ("--version", "-V", "--help", "-h", "--collect-only", "--co", "--list", "--list-tests", "--no-run", "--dry-run")
-) | {"-k"}  # which may choose nothing
-_NEVER = frozenset(("test", "[", "echo", "cat", "printf", "git", "sudo", "rm", "head", "tail", "grep", "ls", "true"))
+_SHOWING = """
+--version -V --help -h --collect-only --co --list --list-tests --listTests --no-run --dry-run --fixtures --markers
+--setup-plan --setup-only --cache-show --notest --show-only --showConfig --init --ui --trace --pdb --inspect-brk
+--clearCache --print-config --exit-zero -DskipTests -DskipTests=true -Dmaven.test.skip=true
+"""
+_NO_CHECK = frozenset(_SHOWING.split()) | {"-k"}  # which may choose nothing
+_NO_CHECK_OF = {
+    "go": frozenset(("-c", "-list", "-n")),
+    "make": frozenset(("-n", "-q", "-t", "-p")),
+    "gradle": frozenset(("-m", "-x", "tasks")),
+    "gradlew": frozenset(("-m", "-x", "tasks")),
+    "ctest": frozenset(("-N",)),
+    "tox": frozenset(("-l", "-a")),
+    "nox": frozenset(("-l",)),
+    "rubocop": frozenset(("-a", "-A", "--autocorrect", "--autocorrect-all")),
+    "vitest": frozenset(("list", "bench", "dev", "init")),
+}
+"""What makes of a check something else, where the same letters are harmless in other programs."""
+
+_CHANGES = re.compile(r"(?:-{1,2}|[\w-]+:)(?:\w+-)*fix(?:-\w+)*|--write|--update-?[sS]napshots?")
+_NOTHING = re.compile(r"-run[ =](?:\^?\$?|XXX|xxx|NONE|none)(?: |$)")
+"""By which Go chooses no test, and ends well."""
+_PROGRAMS = "test [ echo cat printf git sudo rm head tail grep less more vim nano ls true exec command eval nohup ssh"
+_NEVER = frozenset(_PROGRAMS.split())
+_WATCHING = re.compile(r"(?<!--no-)watch(?!\w*=false$)")
+_COMPOSE = frozenset(("exec", "run"))
 _RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec", "npx", "bunx"))
 """What starts the program that its next word names."""
+
+_RUN_OPTIONS = {
+    "--extra": 2,
+    "--group": 2,
+    "--with": 2,
+    "--frozen": 1,
+    "--locked": 1,
+    "--no-sync": 1,
+    "-q": 1,
+    "--yes": 1,
+}
+"""Options of them before the program, with how many words they are."""
 
 _SHORT_OPTION = re.compile(r"^-[A-Za-z]")
 _STREAMS = frozenset(("1", "2", "/dev/null"))
@@ -176,13 +210,15 @@ class _Reader:
         known = tuple(self._inside(word) for word in words)
         if not inner or not all(known) or len(words) > MAX_WORDS or words[0].startswith("-") or AND in words:
             return False
-        if inner[0] in _NEVER or _NO_CHECK & set(words) or any("watch" in word for word in words):
+        if inner[0] in _NEVER or any(map(_WATCHING.search, words)):
             return False
         program = (
             inner[0].rpartition("/")[2]
             if re.search(r"(?:^|/)\.?bin/", inner[0]) or inner[0].startswith("./")
             else inner[0]
         )
+        if _does_another_thing(program, words):
+            return False
         shell_line = program in ("sh", "bash", "zsh") and any(re.fullmatch(r"-[a-z]*c", word) for word in inner[1:])
         if "/" in program or shell_line or not is_check(_joined([program, *inner[1:]])):
             return False
@@ -211,12 +247,25 @@ def _only_filters(words: Sequence[str]) -> bool:
     )
 
 
+def _does_another_thing(program: str, words: Sequence[str]) -> bool:
+    """Return whether words make of a check something that lists, changes files, or chooses nothing."""
+    odd = _NO_CHECK | _NO_CHECK_OF.get(program, frozenset())
+    changes = any(_CHANGES.fullmatch(word) for word in words)
+    return bool(odd & set(words)) or changes or _NOTHING.search(" ".join(words)) is not None
+
+
 def _run_by(words: Sequence[str]) -> Sequence[str]:
     """Return the command that another program starts, without its options: `uv run pytest` runs pytest."""
-    if list(words[:3]) in (["docker", "compose", "exec"], ["docker-compose", "exec", "-T"]):
-        rest = [word for word in words[3:] if not word.startswith("-")][:1]
-        return words[words.index(rest[0]) + 1 :] if rest else ()
-    return next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
+    compose = (
+        words[1:] if words[0] == "docker-compose" else words[2:] if list(words[:2]) == ["docker", "compose"] else ()
+    )
+    if compose and compose[0] in _COMPOSE:
+        rest = [at for at, word in enumerate(compose[1:], 1) if not word.startswith("-")][:1]
+        return compose[rest[0] + 1 :] if rest else ()
+    inner = next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
+    while inner and inner is not words and inner[0] in _RUN_OPTIONS:
+        inner = inner[_RUN_OPTIONS[inner[0]] :]
+    return ("python", *inner) if inner[:1] == ["-m"] else inner
 
 
 def _joined(words: Sequence[str]) -> str:
