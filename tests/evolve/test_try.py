@@ -313,14 +313,14 @@ def test_agents_try_within_the_budget_of_a_day_and_with_the_executors_that_it_na
     def begin(calls: int, **more: bool) -> str:
         return start_try(place.library, agent, place.means, [HOUSE], tasks, spec, {"calls": calls}, **more).run
 
-    assert within_budget(config, ["local", ""], {"cost": 1.0}) == {"cost": 1.0, "calls": 100}
+    assert within_budget(config, "local", "", {"cost": 1.0}) == {"cost": 1.0, "calls": 100}
     with pytest.raises(Refused, match="is not allowed to callers"):
-        within_budget(config, ["other"], {})
+        within_budget(config, "other", "", {})
     assert read_try(home, begin(60, waits=True)).state == "waiting"
-    assert within_budget(config, ["local"], {}) == {"calls": 40}, "what one under way may spend is spent"
+    assert within_budget(config, "local", "", {}) == {"calls": 40}, "what one under way may spend is spent"
     begin(40)
     with pytest.raises(Refused, match="for a day is spent"):
-        within_budget(config, ["local"], {})
+        within_budget(config, "local", "", {})
 
 
 @pytest.mark.process

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         make_part,
         make_program,
     )
+    from evolvable_evolve.evolution.day_budget import Allowance, add_spending, budget_turn, is_of_today, no_spending
     from evolvable_evolve.evolution.deploy import (
         Adoption,
         MonitoredAdoption,
@@ -269,12 +270,14 @@ else:
             ),
             "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
             "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",
+            "day_budget": "Allowance add_spending budget_turn is_of_today no_spending",
         },
     )
 
 __all__ = [
     "Adoption",
     "Alike",
+    "Allowance",
     "AsyncioBackend",
     "Bill",
     "BudgetSpent",
@@ -357,10 +360,12 @@ __all__ = [
     "TryPlan",
     "TryResult",
     "TryTaskList",
+    "add_spending",
     "adopt",
     "alpha_of_look",
     "approve",
     "asks_about_templates",
+    "budget_turn",
     "changed_test_tasks",
     "check_answer",
     "check_named_executor",
@@ -382,8 +387,8 @@ __all__ = [
     "executor_kind",
     "find_opportunities",
     "find_run",
-    "find_task_templates",
     "find_searched",
+    "find_task_templates",
     "finish_removals",
     "fold_records",
     "format_mean",
@@ -391,6 +396,7 @@ __all__ = [
     "get_held_candidate",
     "get_status",
     "is_approved",
+    "is_of_today",
     "iter_run_states",
     "iter_runs",
     "list_commands",
@@ -410,6 +416,7 @@ __all__ = [
     "named_model",
     "named_scorers",
     "needs_commands",
+    "no_spending",
     "parse_executor_spec",
     "parse_price",
     "parse_strict_json",
