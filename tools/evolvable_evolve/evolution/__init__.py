@@ -160,6 +160,7 @@ if TYPE_CHECKING:
         count_by_split,
         draft_from_sessions,
         find_task_templates,
+        linked_folders,
         look_at,
         propose_session_tasks,
         read_table,
@@ -207,6 +208,7 @@ if TYPE_CHECKING:
     )
     from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
     from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, find_searched, plan_try, read_try, start_try
+    from evolvable_evolve.evolution.try_verdict import joint_results
 else:
     __getattr__ = late_names(
         __name__,
@@ -255,8 +257,8 @@ else:
             "tasks": (
                 "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
                 "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
-                "find_task_templates look_at propose_session_tasks read_table record_shown_test redact_file "
-                "tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
+                "find_task_templates linked_folders look_at propose_session_tasks read_table record_shown_test "
+                "redact_file tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
@@ -271,6 +273,7 @@ else:
             "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
             "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",
             "day_budget": "Allowance add_spending budget_turn is_of_today no_spending",
+            "try_verdict": "joint_results",
         },
     )
 
@@ -399,6 +402,8 @@ __all__ = [
     "is_of_today",
     "iter_run_states",
     "iter_runs",
+    "joint_results",
+    "linked_folders",
     "list_commands",
     "list_pending",
     "list_statuses",

@@ -15,11 +15,13 @@ from evolvable_evolve.evolution.statistics import (
     step_up,
 )
 from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_evolve.evolution.tasks import MARK
 from evolvable_evolve.evolution.try_answer import (
     MAX_SHOWN_TEXT,
     ClaimOnTasks,
     SkillTrial,
     TaskAnswers,
+    TryResult,
     sentence_of,
     skills_to_json,
 )
@@ -27,7 +29,6 @@ from evolvable_evolve.evolution.try_comparison import compared_claim
 from evolvable_evolve.evolution.try_trials import TryArm, TryTrials, first_output
 
 _MIN_SHARE = 0.9  # of the trials of each arm that have to count
-_MARK = 40  # characters from which on a line of a skill is taken for its own
 
 
 def record_answer(
@@ -108,6 +109,19 @@ def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
     return joint
 
 
+def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
+    """Return one trial under several executors with the answers that stand of all of them together."""
+    places = [(at, place) for at, result in enumerate(results) for place in range(len(result.skills))]
+    claims = joint_answers([results[at].skills[place].on_these for at, place in places])
+    skills = [list(result.skills) for result in results]
+    for (at, place), claim in zip(places, claims, strict=True):
+        one = skills[at][place]
+        if not (one.why and one.on_these.answer is TryAnswer.CANNOT_TELL):
+            one = replace(one, on_these=claim)
+            skills[at][place] = replace(one, sentence=sentence_of(one))
+    return [replace(result, skills=own) for result, own in zip(results, skills, strict=True)]
+
+
 def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
     planned = arm.repeats * len(run.val)
     counts = [sum(map(len, seen.scores(one, arm.repeats).values())) for one in (run.base, arm.program)]
@@ -127,10 +141,10 @@ def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> st
         for part in arm.program.parts
         for text in part.texts.values()
         for line in text.splitlines()
-        if len(line.strip()) >= _MARK
+        if len(line.strip()) >= MARK
     }
     own = "\n".join(task.prompt for task in run.val)
-    marks = {mark for mark in marks if mark not in own}
+    marks = {mark for mark in (*marks, *run.state.about.get("exposed", ())) if mark not in own}
     trials = [one for its in seen.of(run.base).values() for one in its]
     read = sum(bool(refs.intersection(one.read)) or any(mark in one.trace for mark in marks) for one in trials)
     return f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials." if read else ""
