@@ -338,7 +338,7 @@ async def test_a_trial_over_mcp_that_nobody_can_be_asked_about_waits_and_runs_no
     machine.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
     monkeypatch.setattr(Place, "environment", {**machine.environment, "EVOLVABLE_TOOLSETS": "evolve"})
     given = {"skill": "skill:pdf", "executor": "mine", "prompts": list(QUESTIONS), "expected": ["1"] * len(QUESTIONS)}
-    async with machine.client("handshake") as client:
+    async with machine.client("handshake", within=120) as client:
         begun = await client.call_tool("try_skill", given)
         assert not begun.is_error, begun.content[0].text
         assert begun.structured_content["waits"] and "waits in the inbox" in begun.structured_content["warnings"][-1]
@@ -385,7 +385,7 @@ def test_a_table_may_have_the_command_that_checks_each_task_and_rows_with_an_ans
     assert "9 tasks from t.csv" in planned.out and f"{there} a.txt && {there} a.txt" in planned.out.replace("\n", " ")
     assert "no answer and no check" in planned.out + planned.err
     ran = machine("try", "house", "--from", path, "--max-calls", 200, stdin="y\n" * 3)
-    assert "With house 9 of 9, without 6 of 9, 3 of 3 times each: it helps on these tasks" in ran.out, ran.out
+    assert "With house 9 of 9, without 5 of 9, 2 of 2 times each: it helps on these tasks" in ran.out, ran.out
     path.write_text("prompt,check\nA,rm x | tee y\nB,true\n", encoding="utf-8")
     assert "has the sign | of a shell" in machine("try", "house", "--from", path, "--plan", code=2).err
 
@@ -427,7 +427,7 @@ def test_a_trial_in_the_sandbox_sees_the_dependencies_of_its_project_and_changes
 def test_a_task_whose_files_hold_the_skill_as_rules_is_left_out_also_in_a_packed_project(place):
     body = f"{RULE}\nNever round down what a customer pays in cash.\nA receipt names the amount before and after it."
     place.save("house", body)
-    with zipfile.ZipFile(packed := io.BytesIO(), "w") as archive:
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("docs/CLAUDE.md", f"# Rules of the project\n\n{body}\n")
         archive.writestr("tests/test_a.py", "assert True\n")
     files = {"ENVIRONMENT.md": ABOUT, "work/a/project.zip": packed.getvalue(), "work/b/AGENTS.md": RULE.encode()}
