@@ -181,6 +181,11 @@ class Site:
         self.files = {name: f"/static/{name}?v={sha256(data).hexdigest()[:12]}" for name, data in self._content.items()}
 
     @property
+    def config(self) -> Config:
+        """The configuration of the person."""
+        return self.services.config
+
+    @property
     def library(self) -> Library:
         """The library that the page shows."""
         return self.services.library

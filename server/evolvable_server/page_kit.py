@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from evolvable_server.config import Config
 from evolvable_store import Identity
 from evolvable_tools import Caller, Library
 
@@ -27,6 +28,10 @@ class PageForm(Protocol):
 
 class PageSite(Protocol):
     """The page that is served."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the person."""
 
     @property
     def library(self) -> Library:

@@ -84,6 +84,21 @@ class SetupOffer:
     obstacle: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """Work that an agent asked for and only a person begins. Nothing of it ran.
+
+    text: what it is, who does it and what it may spend, as lines. command: what begins it. begin: begins it in a
+    process of its own, and returns lines that say so. remove: removes it. Both raise EvolvableError.
+    """
+
+    run: str
+    text: str
+    command: str
+    begin: "Callable[[Config], Sequence[str]]"
+    remove: Callable[[], Sequence[str]]
+
+
 class ArchivePart(Protocol):
     """What a part adds to backups, archives and remotes: lines of JSON that travel with resources."""
 
@@ -167,6 +182,11 @@ class Hooks:
     @hookspec(firstresult=True)
     def served_environment(self, path: str, files: Mapping[str, bytes]) -> bytes | None:
         """Return a file of an environment as an agent is shown it: without what is sealed."""
+
+    @hookspec
+    def waiting_runs(self, library: "Library") -> "Sequence[WaitingRun]":
+        """Return the runs that wait for a person in the inbox, the oldest first."""
+        raise NotImplementedError
 
     @hookspec
     def scorers(self) -> "Mapping[str, PluginScorer]":
@@ -314,6 +334,11 @@ def trial_arms() -> "TrialArms | None":
     """Return what says which version a session gets while versions are on trial, None without such a part."""
     found: TrialArms | None = hooks().trial_arms()
     return found
+
+
+def waiting_runs(library: "Library") -> "Sequence[WaitingRun]":
+    """Return the runs of all parts of the program that wait for a person."""
+    return [one for found in hooks().waiting_runs(library=library) for one in found]
 
 
 def archive_parts() -> Sequence[ArchivePart]:

@@ -25,9 +25,10 @@ from evolvable_evolve.ags.control import ags_status, answer_ags, stop_ags, write
 from evolvable_evolve.ags.plan import ItemState, PlanChange, PlanItem, PlanRules, parse_plan, render_plan
 from evolvable_evolve.ags.planner import SCHEMA
 from evolvable_evolve.ags.round_source import AgsSource
-from evolvable_evolve.ags.start import AgsRequest, Allowance, start_ags
+from evolvable_evolve.ags.start import AgsRequest, start_ags
 from evolvable_evolve.ags.worker_files import collect_files
 from evolvable_evolve.ags.workers import worker_tools
+from evolvable_evolve.evolution.day_budget import Allowance
 from evolvable_evolve.evolution.run_config import SpendLimit
 from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score
 from evolvable_evolve.evolution.trials.trial import TrialAttempt
@@ -333,9 +334,9 @@ def test_what_has_no_price_does_not_pass_a_budget_in_money_by_many_starts(own):
 def test_a_budget_that_is_no_number_is_refused_and_not_taken_for_none():
     for table in ({"executors": ["x"]}, {"executors": "x", "calls": 1}, {"calls": "many"}, {"calls": -1}, {"call": 1}):
         with pytest.raises(InvalidArgument, match=r"budgets\.ags"):
-            Allowance.from_config({"executors": ["x"], **table} if "executors" not in table else table)
-    assert Allowance.from_config(None) is None
-    assert Allowance.from_config({"executors": ["x"], "minutes": 2}).day == SpendLimit(wall=120)
+            Allowance.from_config({"executors": ["x"], **table} if "executors" not in table else table, "ags")
+    assert Allowance.from_config(None, "ags") is None
+    assert Allowance.from_config({"executors": ["x"], "minutes": 2}, "ags").day == SpendLimit(wall=120)
 
 
 def test_a_caller_does_not_answer_for_the_person_in_a_run_that_a_person_began(own):

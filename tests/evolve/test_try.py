@@ -1,10 +1,12 @@
 """`try`: does this skill help me? Tasks from a table, prompts and sessions; a scripted model behind HTTP."""
 
 import asyncio
+import io
 import json
 import os
 import re
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +18,12 @@ from model_api import Asked, ModelApi, Reply, chats
 from session_cases import FUNCTIONS, labelled_cases
 
 from evolvable_evolve.evolution import (
+    CommandHost,
     HostContext,
     TryResult,
     drive_run,
     find_run,
+    linked_folders,
     parse_executor_spec,
     plan_try,
     read_try,
@@ -28,7 +32,10 @@ from evolvable_evolve.evolution import (
     tasks_of_set,
     tasks_of_table,
 )
+from evolvable_evolve.evolution.executors.base import PYTHON_PLACEHOLDER
+from evolvable_evolve.evolution.tasks.dependency_folders import find_dependencies
 from evolvable_evolve.evolution.tasks.reader import read_taskset
+from evolvable_evolve.sandbox import SandboxChoice, sandbox_of
 from evolvable_evolve.try_budget import within_budget
 from evolvable_server.config import Config
 from evolvable_server.person_config import PersonConfig
@@ -313,28 +320,172 @@ def test_agents_try_within_the_budget_of_a_day_and_with_the_executors_that_it_na
     def begin(calls: int, **more: bool) -> str:
         return start_try(place.library, agent, place.means, [HOUSE], tasks, spec, {"calls": calls}, **more).run
 
-    assert within_budget(config, ["local", ""], {"cost": 1.0}) == {"cost": 1.0, "calls": 100}
+    assert within_budget(config, "local", "", {"cost": 1.0}) == {"cost": 1.0, "calls": 100}
     with pytest.raises(Refused, match="is not allowed to callers"):
-        within_budget(config, ["other"], {})
+        within_budget(config, "other", "", {})
     assert read_try(home, begin(60, waits=True)).state == "waiting"
-    assert within_budget(config, ["local"], {}) == {"calls": 40}, "what one under way may spend is spent"
+    assert within_budget(config, "local", "", {}) == {"calls": 40}, "what one under way may spend is spent"
     begin(40)
     with pytest.raises(Refused, match="for a day is spent"):
-        within_budget(config, ["local"], {})
+        within_budget(config, "local", "", {})
 
 
 @pytest.mark.process
 @pytest.mark.anyio
 async def test_a_trial_over_mcp_that_nobody_can_be_asked_about_waits_and_runs_nothing(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
     machine, owned = Place(tmp_path), tmp_path / "owned"
     machine.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
     monkeypatch.setattr(Place, "environment", {**machine.environment, "EVOLVABLE_TOOLSETS": "evolve"})
     given = {"skill": "skill:pdf", "executor": "mine", "prompts": list(QUESTIONS), "expected": ["1"] * len(QUESTIONS)}
-    async with machine.client("handshake") as client:
+    async with machine.client("handshake", within=120) as client:
         begun = await client.call_tool("try_skill", given)
         assert not begun.is_error, begun.content[0].text
         assert begun.structured_content["waits"] and "waits in the inbox" in begun.structured_content["warnings"][-1]
         status = await client.call_tool("evolve_status", {"run": begun.structured_content["run"]})
         assert status.structured_content["state"] == "waiting"
         assert (await client.call_tool("evolve_continue", {})).is_error, "a person begins it"
+        inbox = await client.call_tool("review_inbox", {})
+        [waiting] = inbox.structured_content["runs"]
+        assert waiting["run"] == begun.structured_content["run"] and "evolve_continue" in waiting["begin"]
     assert not owned.exists()
+    run = waiting["run"]
+    there = CommandLine(tmp_path / "there")
+    there.home = machine.home
+    listed = there("inbox", "list").out
+    assert f"Run {run} waits for your yes" in listed and "15 tasks from prompts" in listed and str(owned) in listed
+    assert there("inbox", "list", "--json").json["runs"][0]["run"] == run
+    there.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
+    talk = there.talk("inbox", "decide")
+    talk.until("Begin it [y,n,s]?")
+    talk.type("n\n")
+    assert f"Run {run} is removed" in talk.end() and not owned.exists()
+    assert not there("inbox", "list", "--json").json["runs"]
+
+
+@pytest.mark.process
+def test_a_table_may_have_the_command_that_checks_each_task_and_rows_with_an_answer(tmp_path):
+    machine = CommandLine(tmp_path)
+    script = tmp_path / "write.py"
+    script.write_text(
+        "import json, pathlib, sys\ngiven = json.load(sys.stdin)\nhas = bool(given['program']['resources'])\n"
+        "name = given['prompt'].split()[-1]\n"
+        "if has or name > 'd':\n    pathlib.Path(given['workspace'], name + '.txt').write_text('x')\n"
+        "print(json.dumps({'output': '7', 'read': ['skill:house'] if has else []}))\n",
+        encoding="utf-8",
+    )
+    machine.configure(f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n")
+    machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
+    there = "python3 -c 'import sys; open(sys.argv[1])'"
+    rows = [f'Write the file {name},,"{there} {name}.txt && {there} {name}.txt"' for name in "abcdefgh"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["prompt,expected,check", *rows, "Say seven,7,", "Say nothing,,"]), encoding="utf-8")
+
+    planned = machine("try", "house", "--from", path, "--plan")
+    assert "9 tasks from t.csv" in planned.out and f"{there} a.txt && {there} a.txt" in planned.out.replace("\n", " ")
+    assert "no answer and no check" in planned.out + planned.err
+    ran = machine("try", "house", "--from", path, "--max-calls", 200, stdin="y\n" * 3)
+    assert "With house 9 of 9, without 5 of 9, 2 of 2 times each: it helps on these tasks" in ran.out, ran.out
+    path.write_text("prompt,check\nA,rm x | tee y\nB,true\n", encoding="utf-8")
+    assert "has the sign | of a shell" in machine("try", "house", "--from", path, "--plan", code=2).err
+
+
+def test_folders_of_dependencies_are_found_and_links_and_folders_of_the_commit_are_not(tmp_path):
+    for folder in ("node_modules/left", "packages/app/node_modules", "vendor", "web", ".venv", "venv/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
+    (tmp_path / "web" / "node_modules").symlink_to(Path.home())
+    held = {"packages/app/package.json": b"", "vendor/kept.go": b"", "web/index.js": b""}
+    found = find_dependencies(tmp_path, held)
+    assert sorted(found) == ["node_modules", "packages/app/node_modules", "venv"]
+    assert found["venv"] == str(tmp_path / "venv")
+
+
+@pytest.mark.process
+def test_a_trial_in_the_sandbox_sees_the_dependencies_of_its_project_and_changes_nothing_of_them(tmp_path):
+    if (sandbox := sandbox_of(SandboxChoice()).sandbox) is None:
+        pytest.skip("no sandbox works here")
+    (dependency := tmp_path / "project" / "app" / "node_modules").mkdir(parents=True)
+    (dependency / "left.txt").write_text("left", encoding="utf-8")
+    work = tmp_path / "trial" / "work"
+    (work / "app").mkdir(parents=True)
+    (work / "app" / "own.txt").write_text("own", encoding="utf-8")
+    code = (
+        "import pathlib; here = pathlib.Path('app'); print(here.joinpath('node_modules/left.txt').read_text())\n"
+        "try: here.joinpath('node_modules/new.txt').write_text('x')\nexcept OSError: print('read only')\n"
+        "here.joinpath('made.txt').write_text('y')\n"
+    )
+    host = CommandHost(sandbox=sandbox, links={"one": linked_folders({"app/node_modules": str(dependency)})})
+    ran = asyncio.run(host.run((PYTHON_PLACEHOLDER, "-c", code), work, 30.0, task="one"))
+    assert ran.out.decode().split("\n")[:2] == ["left", "read only"], ran.err
+    assert sorted(path.name for path in (work / "app").iterdir()) == ["made.txt", "own.txt"], "no copy came back"
+    assert [path.name for path in dependency.iterdir()] == ["left.txt"]
+    other = asyncio.run(host.run((PYTHON_PLACEHOLDER, "-c", code), work, 30.0, task="two"))
+    assert other.code == 1, "another task sees nothing of it"
+
+
+def test_a_task_whose_files_hold_the_skill_as_rules_is_left_out_also_in_a_packed_project(place):
+    body = f"{RULE}\nNever round down what a customer pays in cash.\nA receipt names the amount before and after it."
+    place.save("house", body)
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("docs/CLAUDE.md", f"# Rules of the project\n\n{body}\n")
+        archive.writestr("tests/test_a.py", "assert True\n")
+    files = {"ENVIRONMENT.md": ABOUT, "work/a/project.zip": packed.getvalue(), "work/b/AGENTS.md": RULE.encode()}
+    files["work/c/.codex/skills/house/SKILL.md"] = b"Another text under its name."
+    lines = [{"id": one, "prompt": f"{one}?", "expected": "1", "split": "val", "files": f"work/{one}"} for one in "abc"]
+    lines += [{"id": one, "prompt": f"{one}?", "expected": "1", "split": "val"} for one in "de"]
+    files["tasks.jsonl"] = "\n".join(map(json.dumps, lines)).encode()
+    listed = tasks_of_set(read_taskset("forms", files))
+    plan, left = plan_try(place.library, PERSON, [HOUSE], listed, {"kind": "simulated"})
+    assert plan.left_out == {
+        "a": "its files hold the skill: docs/CLAUDE.md",
+        "c": "its files hold the skill: .codex/skills/house/SKILL.md",
+    }
+    assert [one.id for one in left.tasks] == ["b", "d", "e"], "one line in common is no copy"
+
+
+@pytest.mark.process
+def test_without_a_sandbox_copies_of_the_skill_in_the_home_are_told_and_a_run_that_reads_one_is_void(place):
+    copy = place.root / "user" / ".claude" / "skills" / "house" / "SKILL.md"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("An older text.", encoding="utf-8")
+    script = place.root / "do.py"
+    script.write_text(
+        f"import json\nprint(json.dumps({{'output': '1', 'trace': 'tool Bash: cat {copy}'}}))\n", encoding="utf-8"
+    )
+    spec = parse_executor_spec(f"{sys.executable} -I -S {script}")
+    nothing = SandboxChoice(path=str(place.root))
+    host = HostContext({**os.environ, "HOME": str(place.root / "user")}, sandbox=nothing)
+    assert host.working_sandbox is None
+    begun = start_try(place.library, PERSON, host, [HOUSE], tasks_of_table(table(place.root)), spec, {})
+    assert f"could read it in {copy.parent}" in " ".join(begun.warnings)
+    asyncio.run(drive_run(place.library, PERSON, find_run(place.library.store.home, begun.run), host))
+    [one] = read_try(place.library.store.home, begun.run).skills
+    assert "The run is void: the arm without it read the skill in" in one.sentence
+
+
+@pytest.mark.process
+def test_under_several_executors_the_answers_stand_side_by_side_by_executor(tmp_path):
+    machine = CommandLine(tmp_path)
+    scripts = {"own": SCRIPT, "idle": SCRIPT.replace("right = has or number", "right = number")}
+    lines = []
+    for name, text in scripts.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        command = json.dumps([sys.executable, "-I", "-S", str(tmp_path / f"{name}.py")])
+        lines.append(f"[executors.{name}]\ncommand = {command}\n")
+    machine.configure("".join(lines))
+    machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "prompt,expected\n" + "".join(f"{q} Form {at},{at}\n" for at, q in enumerate(QUESTIONS[:8])), encoding="utf-8"
+    )
+    words = ("try", "house", "--from", path, "--executor", "own", "--executor", "idle", "--max-calls", 80)
+    shown = machine(*words).out
+    assert "own:\n  With house 8 of 8, without 3 of 8" in shown and "idle:\n  With house 3 of 8" in shown
+    assert "own (0.00 without, 1.00 with): [-nothing-] {+" in shown
+    assert "idle (0.00 without, 0.00 with): nothing" in shown
+    answers = {
+        name: one["skills"][0]["on_these"]["answer"]
+        for name, one in machine(*words, "--json").json["by_executor"].items()
+    }
+    assert answers["own"] == "helps" and answers["idle"] != "helps"

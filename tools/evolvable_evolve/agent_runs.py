@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_evolve.ags import AGS_DIR, AgsRequest, AgsStatus, Allowance, ags_status, start_ags, stop_ags
-from evolvable_evolve.evolution import find_run, parse_executor_spec
+from evolvable_evolve.ags import AGS_DIR, AgsRequest, AgsStatus, ags_status, start_ags, stop_ags
+from evolvable_evolve.evolution import Allowance, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server import Config
 from evolvable_store.errors import InvalidArgument
@@ -18,10 +18,7 @@ _POLL = 0.2
 
 def ags_allowance(config: Config) -> Allowance | None:
     """Return what callers that are no person may start of agents, None for nothing. Raise InvalidArgument."""
-    account, *others = (Allowance.from_config(one.budgets.get(AGS_DIR)) for one in config.person.parts)
-    for other in filter(None, others if account is not None else ()):
-        account = account.stricter(other) if account is not None else None
-    return account
+    return Allowance.strictest((one.budgets.get(AGS_DIR) for one in config.person.parts), AGS_DIR)
 
 
 @dataclass(frozen=True, slots=True)

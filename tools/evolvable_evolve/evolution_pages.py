@@ -31,6 +31,7 @@ from evolvable_evolve.evolution import (
 )
 from evolvable_evolve.learning_overview import draw_learning
 from evolvable_evolve.promoted_runs import draw_promoted
+from evolvable_evolve.waiting_tries import find_waiting_try
 from evolvable_server.page_kit import PageForm, PageKit, PageParts, PageSite
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.redaction import Redactor
@@ -60,7 +61,11 @@ class EvolutionPages:
             page.PageView("/evolution/{run}/adopt", self._adoption),
             page.PageView("/agents/{run}", partial(draw_agents_run, page)),
         )
-        actions = (page.PageAction("evolve adopt", self._adopt), page.PageAction("evolve stop", self._stop))
+        actions = (
+            page.PageAction("evolve adopt", self._adopt),
+            page.PageAction("evolve stop", self._stop),
+            page.PageAction("evolve continue", self._begin),
+        )
         section = ("evolution", "/evolution", "Evolution")
         return PageParts(views, actions, section, partial(draw_promoted, page), partial(draw_learning, page))
 
@@ -225,6 +230,10 @@ class EvolutionPages:
 
     def _controls(self, site: PageSite, asked: PageForm, status: RunStatus) -> Any:
         csrf, fields = asked.session.csrf, {"run": status.run}
+        if waiting := find_waiting_try(site.library, status.run):
+            begin = h.button(".good", type="submit")["Begin this trial"]
+            lines = [h.p[self._page.make_visible(line)] for line in waiting.text.splitlines()]
+            return [lines, self._page.form(csrf, self._page.action_path("evolve continue"), begin, fields=fields)]
         if status.state in ("running", "waiting"):
             stop = h.button(type="submit")["Stop this run"]
             return self._page.form(csrf, self._page.action_path("evolve stop"), stop, fields=fields)
@@ -277,6 +286,14 @@ class EvolutionPages:
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
         adopted = evolution.adopt(site.library, site.decider(asked), run, asked.get("reason"))
         return f"/evolution/{run}?operation={adopted.operation}"
+
+    def _begin(self, site: PageSite, asked: PageForm) -> str:
+        """Begin a trial that waits. Raise InvalidArgument for any other run: what it may spend was not shown."""
+        if (waiting := find_waiting_try(site.library, asked.get("run"))) is None:
+            raise InvalidArgument("This run does not wait to be begun.", "Look at it again.")
+        site.decider(asked)
+        waiting.begin(site.config)
+        return f"/evolution/{waiting.run}"
 
     def _stop(self, site: PageSite, asked: PageForm) -> str:
         return f"/evolution/{stop_run(site.library.store.home, asked.get('run')).run}"

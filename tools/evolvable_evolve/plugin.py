@@ -1,6 +1,6 @@
 """What the annex of evolution adds to the core: runs, rounds, agents that plan, the sandbox."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.call import CallSessions
     from evolvable_server.mcp.server import LibraryServer
     from evolvable_server.page_kit import PageKit, PageParts
+    from evolvable_server.plugins import WaitingRun
     from evolvable_tools import Caller, HealthProblem, Library
 
 # Start time: every process that runs a command imports this module, and few need what its functions import.
@@ -126,6 +127,16 @@ def remove_old_runs(library: "Library", before: str, dry_run: bool) -> tuple[lis
         evolution.finish_removals(library.store.home)
     runs = evolution.remove_old_runs(library, before, dry_run=dry_run)
     return runs.removed, runs.kept
+
+
+@hookimpl
+def waiting_runs(library: "Library") -> "Sequence[WaitingRun]":
+    """Return the trials of skills that an agent asked for, where nobody could be asked."""
+    if not (library.store.home / RUNS).is_dir():
+        return []
+    from evolvable_evolve.waiting_tries import list_waiting_tries
+
+    return list_waiting_tries(library)
 
 
 @hookimpl

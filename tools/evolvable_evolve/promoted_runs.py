@@ -7,6 +7,7 @@ import htpy as h
 from htpy import Node
 
 from evolvable_evolve.evolution import iter_run_states, iter_runs
+from evolvable_evolve.waiting_tries import list_waiting_tries
 from evolvable_server.page_kit import PageKit, PageSite
 
 MAX_RUNS = 20
@@ -55,14 +56,13 @@ def _waiting_trials(page: PageKit, site: PageSite) -> Node:
     """Return the trials of skills that an agent asked for and only a person begins."""
     rows = [
         h.li[
-            h.a(href=f"/evolution/{folder.id}")[f"Run {folder.id}"],
+            h.a(href=f"/evolution/{one.run}")[f"Run {one.run}"],
             " ",
-            page.tag(state.label),
+            page.make_visible(one.text.splitlines()[0]),
             " ",
-            page.with_code(f"`evolvable evolve continue {folder.id}` begins it."),
+            page.with_code(f"Begin it on its page, or by `{one.command}`."),
         ]
-        for folder, state in iter_run_states(site.library.store.home)
-        if state.about.get("waits") and not state.preflight
+        for one in list_waiting_tries(site.library)
     ]
     return [h.h2["Trials of skills that wait"], h.ul[rows]] if rows else None
 

@@ -1,6 +1,6 @@
 """The commands inbox, which decides about proposals, and publish and channel, which decide what hosts see."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
 from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more
 from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal, show_unseen
+from evolvable_server.cli.run_review import ask_about_runs, describe_run, show_runs
 from evolvable_server.cli.terminal import (
     ask_yes,
     count,
@@ -23,6 +24,7 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
+from evolvable_server.plugins import WaitingRun, waiting_runs
 from evolvable_store import Actor, Principal
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
@@ -71,7 +73,8 @@ def inbox_command(
     """Decide on proposed changes.
 
     At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and asks. `list` lists
-    those that wait, and what agents changed or created since you last looked: `evolvable approve REF` ends that. The
+    those that wait, and what agents changed or created since you last looked: `evolvable approve REF` ends that. Trials
+    of skills that an agent asked for wait here too; at your terminal a yes begins one. The
     other actions show, approve, edit or reject those with the numbers PROPOSAL. Several that are approved together are
     one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you save. `take`
     approves a proposal with its own lines where the resource changed since in the same place. `reopen` takes a
@@ -82,6 +85,8 @@ def inbox_command(
             state.require_person("Deciding one by one")
             if proposals:
                 raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
+            if session is None and about is None:
+                ask_about_runs(library, state.config())
             review_inbox(library, caller, _picked(library, caller, session, about))
             show_unseen(_unseen(library, caller, about))
             return None
@@ -90,7 +95,8 @@ def inbox_command(
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
             unseen = _unseen(library, caller, about) if session is None and page == 1 else []
-            return _list(library, caller, _picked(library, caller, session, about), limit, page, unseen)
+            runs = [] if session or about or page > 1 else waiting_runs(library)
+            return _list(library, caller, _picked(library, caller, session, about), limit, page, unseen, runs)
         if not ids:
             say("Nothing waits for a decision.")
             return None
@@ -147,11 +153,13 @@ def _list(
     limit: int,
     page: int,
     unseen: list[UnseenChange],
+    runs: Sequence[WaitingRun],
 ) -> Output[Any]:
-    """List a page of the proposals that wait, and what nobody looked at."""
+    """List a page of the proposals that wait, what nobody looked at, and the runs that nobody began."""
     found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
     listed, more = as_read(found[:limit], caller.actor), len(found) > limit
-    return Output({"proposals": listed, "changed": unseen}, lambda _: _show_inbox(listed, page, more, unseen))
+    result = {"proposals": listed, "changed": unseen, "runs": [describe_run(one) for one in runs]}
+    return Output(result, lambda _: _show_inbox(listed, page, more, unseen, runs))
 
 
 def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
@@ -224,12 +232,15 @@ def _unseen(library: Library, caller: Caller, about: Ref | None) -> list[UnseenC
     return found if about is None else [one for one in found if head is not None and one.ref == str(head.ref)]
 
 
-def _show_inbox(proposals: list[WaitingProposal], page: int, more: bool, unseen: list[UnseenChange]) -> None:
+def _show_inbox(
+    proposals: list[WaitingProposal], page: int, more: bool, unseen: list[UnseenChange], runs: Sequence[WaitingRun]
+) -> None:
     if proposals:
         _show_waiting(proposals, page, more)
-    else:
+    elif not runs:
         say("Nothing waits for a decision." if page == 1 else f"There is no page {page}.")
     show_unseen(unseen)
+    show_runs(runs)
 
 
 def _show_waiting(proposals: list[WaitingProposal], page: int, more: bool) -> None:

@@ -19,6 +19,7 @@ from evolvable_server.mcp.elicitation import DECIDING, asked_about
 from evolvable_server.mcp.resources import redact_proposals
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.mcp.tools import Number, one_of
+from evolvable_server.plugins import waiting_runs
 from evolvable_store import Actor
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools import Caller, Library, answer_size, review, verbs
@@ -61,11 +62,24 @@ SettingsFactory = Callable[[], "ReviewSettings"]
 
 
 @dataclass(frozen=True)
+class WaitingRunAnswer:
+    """A run that waits for a person."""
+
+    run: str
+    text: str
+    begin: str
+
+
+@dataclass(frozen=True)
 class InboxAnswer:
-    """What review_inbox did: the proposals that were asked for, or what became of those decided on."""
+    """What review_inbox did: the proposals that were asked for, or what became of those decided on.
+
+    runs: with list, those that an agent asked for and a person begins; what begins one asks the person first.
+    """
 
     proposals: list[WaitingProposal] = field(default_factory=list)
     decided: list[verbs.Decided] = field(default_factory=list)
+    runs: list[WaitingRunAnswer] = field(default_factory=list)
 
 
 def _seen() -> dict[int, int | None] | None:
@@ -131,7 +145,11 @@ class ReviewTools:
         at the client first; decide nothing yourself."""
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
-            return InboxAnswer(self._list_waiting())
+            runs = [
+                WaitingRunAnswer(one.run, one.text, f"evolve_continue, or the person: {one.command}")
+                for one in waiting_runs(self._library)
+            ]
+            return InboxAnswer(self._list_waiting(), runs=runs)
         if action not in ACTIONS:
             raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
         if not ids:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from evolvable_evolve.ags.driver import AGS_DIR, drive_ags
     from evolvable_evolve.ags.round_source import AgsSource, WholeSource
-    from evolvable_evolve.ags.start import MAX_CONCURRENT, AgsRequest, Allowance, StartedAgs, start_ags
+    from evolvable_evolve.ags.start import MAX_CONCURRENT, AgsRequest, StartedAgs, start_ags
 else:
     __getattr__ = late_names(
         __name__,
@@ -29,7 +29,7 @@ else:
             "control": "AgsControl AgsStatus WrittenFiles ags_status answer_ags resume_ags stop_ags write_files",
             "driver": "AGS_DIR drive_ags",
             "round_source": "AgsSource WholeSource",
-            "start": "AgsRequest Allowance MAX_CONCURRENT StartedAgs start_ags",
+            "start": "AgsRequest MAX_CONCURRENT StartedAgs start_ags",
         },
     )
 
@@ -39,7 +39,6 @@ __all__ = [
     "AgsRequest",
     "AgsSource",
     "AgsStatus",
-    "Allowance",
     "MAX_CONCURRENT",
     "StartedAgs",
     "WholeSource",

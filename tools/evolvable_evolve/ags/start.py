@@ -1,13 +1,9 @@
 """Begin a run of agents: which executor and agents it may use, and what it may spend."""
 
-import contextlib
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 from evolvable_evolve.ags.bus import fold_bus, spending_records
 from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_model, open_planner, plan_ref
@@ -15,13 +11,18 @@ from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
 from evolvable_evolve.evolution import (
+    Allowance,
     HostContext,
     Ledger,
     RunBudget,
     SpendLimit,
+    add_spending,
+    budget_turn,
     create_run,
+    is_of_today,
     iter_runs,
     named_scorers,
+    no_spending,
     read_ledger,
 )
 from evolvable_store import Principal
@@ -37,71 +38,6 @@ MAX_AGENTS = 40
 
 MAX_CONCURRENT = 4
 """Items of one run that are worked on at a time."""
-
-_LOCK_TIMEOUT = 15.0  # seconds for another start to end
-_DAY = 24 * 3600.0
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """What a person allows callers that are no person to start: executors, a planner, and what a day may cost.
-
-    executors: by the texts that name them; the first is the default. day: of all such runs of 24 hours together.
-    """
-
-    executors: tuple[str, ...] = ()
-    planner: str = "handoff"
-    day: SpendLimit = SpendLimit()
-
-    @classmethod
-    def from_config(cls, table: object, name: str = AGS_DIR) -> "Allowance | None":
-        """Return the allowance of a table of `budgets` in the person's configuration, None where there is none.
-
-        Raises InvalidArgument for a table that is none.
-        """
-        if table is None:
-            return None
-        hint = 'Write executors = ["NAME"], and cost, tokens, calls or minutes of a day, each a number.'
-        wrong = f"budgets.{name} of the person's configuration is not valid."
-        if not isinstance(table, Mapping) or not set(table) <= {"executors", "planner", *_LIMITS}:
-            raise InvalidArgument(wrong, hint)
-        executors, planner = table.get("executors", []), table.get("planner", "handoff")
-        limits: dict[str, Any] = {name: table[name] for name in _LIMITS if table.get(name) is not None}
-        numbers = all(
-            isinstance(one, int | float) and not isinstance(one, bool) and one >= 0 for one in limits.values()
-        )
-        texts = isinstance(executors, list) and all(isinstance(one, str) for one in [*executors, planner])
-        if not numbers or not texts or not limits:
-            raise InvalidArgument(wrong, hint)
-        if "minutes" in limits:
-            limits["wall"] = limits.pop("minutes") * 60
-        return cls(tuple(executors), planner, SpendLimit(**limits))
-
-    def stricter(self, other: "Allowance") -> "Allowance":
-        """Return what both allow: the executors of both, the lower limits, and a planner only where they agree."""
-        pairs = {one.name: (getattr(self.day, one.name), getattr(other.day, one.name)) for one in fields(SpendLimit)}
-        limits = {name: min((one for one in pair if one is not None), default=None) for name, pair in pairs.items()}
-        common = tuple(one for one in self.executors if one in other.executors)
-        return Allowance(common, self.planner if self.planner == other.planner else "handoff", SpendLimit(**limits))
-
-    def rest(self, wanted: SpendLimit, spent: Mapping[str, float], name: str = AGS_DIR) -> SpendLimit:
-        """Return what one more run may spend. spent: in the last day, also what had no price. Raises Refused."""
-        if spent["unpriced"] and self.day == SpendLimit(cost=self.day.cost):
-            hint = f"The person adds tokens, calls or minutes to budgets.{name}."
-            raise Refused("The budget is in money alone, and runs of this day used what has no price.", hint)
-        given = {one: value for one, value in asdict(wanted).items() if value is not None}
-        for limit, most in asdict(self.day).items():
-            if most is None:
-                continue
-            left = most - spent[limit]
-            if left <= 0:
-                hint = "Runs of 24 hours count, with all that those under way may spend. Wait, or ask the person."
-                raise Refused(f"The budget that the person set for a day is spent ({limit}).", hint)
-            given[limit] = min(left, given.get(limit, left))
-        return SpendLimit(**given)
-
-
-_LIMITS = ("cost", "tokens", "calls", "minutes")
 
 
 @dataclass(frozen=True)
@@ -168,7 +104,7 @@ def start_ags(
         _check_improver(asked)
         open_model(asked.improver, named, host, library.store.home)
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
-    with _turn(library.store.home):
+    with budget_turn(library.store.home, AGS_DIR):
         limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
         folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
         label = str(asked.executor.get("name") or asked.executor.get("model") or asked.executor["kind"])
@@ -227,56 +163,34 @@ def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[
     return list(dict.fromkeys(found)), warnings
 
 
-@contextlib.contextmanager
-def _turn(home: Path) -> Iterator[None]:
-    """Let one start at a time read what the day has spent."""
-    (home / AGS_DIR).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(home / AGS_DIR / "start.lock", timeout=_LOCK_TIMEOUT):
-        yield
-
-
 def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> SpendLimit:
     """Return what a run of a caller that is no person may spend. Raises Refused."""
     if allowance is None:
         hint = "A person writes executors and a budget into budgets.ags of their configuration; see docs/ags.md."
         raise Refused("Only a person starts agents here: no budget is set for other callers.", hint)
     name = executor_text(asked.executor)
-    if name not in allowance.executors:
-        listed = ", ".join(allowance.executors) or "none"
-        raise Refused(f"The executor {ascii(name[:80])} is not allowed to callers.", f"Allowed: {listed}.")
+    allowance.require_executor(name, f"budgets.{AGS_DIR}")
     if asked.planner not in ("handoff", NO_PLANNER, allowance.planner):
         hint = "handoff: you plan; none: one agent does the task."
         raise Refused(f"The planner {ascii(asked.planner[:80])} is not allowed to callers.", hint)
     if asked.improver not in ("", allowance.planner):
         raise Refused(f"The improver {ascii(asked.improver[:80])} is not allowed to callers.", "Leave it out.")
-    return allowance.rest(asked.limit, _day_spent(home))
+    return allowance.rest(asked.limit, _day_spent(home), AGS_DIR)
 
 
 def _day_spent(home: Path) -> dict[str, float]:
     """Return what runs of callers that are no person spent in the last day, or may still spend."""
-    total = dict.fromkeys(("cost", "tokens", "calls", "wall", "unpriced"), 0.0)
+    day = no_spending()
     for folder in iter_runs(home, AGS_DIR):
         records = read_ledger(folder.ledger)
-        if time.time() - folder.ledger.stat().st_ctime > _DAY:
-            continue
         state = fold_bus(records)
-        if state.settings["principal"] == Principal.PERSON:
+        if not is_of_today(folder.ledger) or state.settings["principal"] == Principal.PERSON:
             continue
         budget = RunBudget()
         budget.replay(spending_records(records))
-        bill = budget.bill + budget.interrupted
-        used = {
-            "cost": bill.cost,
-            "tokens": bill.tokens,
-            "calls": bill.calls,
-            "wall": budget.elapsed,
-            "unpriced": bill.unpriced,
-        }
-        limit = state.settings["limit"]
-        for name in total:
-            reserved = limit.get(name) if not state.ended else None
-            total[name] += max(used[name], reserved or 0.0)
-    return total
+        reserved = {} if state.ended else state.settings["limit"]
+        add_spending(day, budget.bill + budget.interrupted, budget.elapsed, reserved)
+    return day
 
 
 def executor_text(spec: Mapping[str, Any]) -> str:

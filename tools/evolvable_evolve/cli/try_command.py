@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from evolvable_evolve.evolution import (
     CommandHost,
     HostContext,
     SkillTrial,
+    StartedTry,
     TaskAnswers,
     TaskSetScorer,
     TryPlan,
     TryResult,
     TryTaskList,
+    joint_results,
     parse_executor_spec,
     plan_try,
     read_try,
@@ -56,7 +58,12 @@ _LIMITS = ("cost", "tokens", "calls")
     help="sessions, FILE.csv (.tsv, .jsonl), environment:NAME, or -: prompts by stdin.",
 )
 @click.option("--prompt", "prompts", multiple=True, help="A task without an expected answer; repeatable.")
-@click.option("--executor", default="", help="Who does the tasks: claude:MODEL, codex:MODEL, ..., or a name.")
+@click.option(
+    "--executor",
+    "executors",
+    multiple=True,
+    help="Who does the tasks: claude:MODEL, codex:MODEL, ..., or a name; repeatable: one trial under each.",
+)
 @click.option("--judge", default="", help="Who compares answers that nothing checks.")
 @click.option("--leave-out", default="", metavar="N,N", help="Tasks to leave out, by their numbers in the list.")
 @click.option("--repeats", type=click.IntRange(1, 20), default=5, show_default=True, help="Of each task, at most.")
@@ -82,27 +89,63 @@ def try_command(
     options = {"test_repeats": given["repeats"], "concurrency": given["concurrency"], "judge": given["judge"], **limits}
     with state.library() as (library, caller):
         refs = [_known(library, caller, skill)] if skill is not None else _own_skills(library, caller)
-        spec = _executor(given["executor"], means)
+        specs = [_executor(name, means) for name in dict.fromkeys(given["executors"] or ("",))]
         judge = given["judge"] or next(iter(means.answering("judge")), "")
         listed = _gather(state, library, caller, refs, source, prompts, judge)
         listed = _approve_part(state, listed, _leave_out(listed, given["leave_out"]))
-        plan, left = plan_try(library, caller, refs, listed, spec, given["repeats"])
+        plan, left = plan_try(library, caller, refs, listed, specs[0], given["repeats"])
         listed = _approve_part(state, listed, left)
         if given["only_plan"]:
             return Output(plan, show_plan)
         if not state.json:
             show_plan(plan)
-            say(f"The tasks are done by {_executor_name(spec)}.")
+            who = ", then by ".join(map(_executor_name, specs))
+            say(f"The tasks are done by {who}{': so many trials under each' if len(specs) > 1 else ''}.")
         if is_person() and not limits:
             listed = _approve_part(state, listed, _choose(listed))
         ask_about_commands(state, listed.taskset)
         if not limits:
             confirm("Begin?")
-        begun = start_try(library, caller, means, refs, listed, spec, options)
-    warn(*begun.warnings)
-    drive_here(state, begun.run)
-    result = read_try(state.config().home, begun.run)
-    return Output(result, show_try)
+        runs = [start_try(library, caller, means, refs, listed, spec, options) for spec in specs]
+    return _drive_runs(state, runs, list(map(_executor_name, specs)))
+
+
+def _drive_runs(state: CommandContext, begun: Sequence[StartedTry], names: Sequence[str]) -> Output[Any]:
+    """Drive the runs of a trial, one for each executor, and return its answer."""
+    warn(*dict.fromkeys(text for one in begun for text in one.warnings))
+    results = []
+    for one in begun:
+        drive_here(state, one.run)
+        if (result := read_try(state.config().home, one.run)) is not None:
+            results.append(result)
+    if len(results) == 1:
+        return Output(results[0], show_try)
+    results = joint_results(results)
+    by_model = dict(zip(names, results, strict=True))
+    return Output({"by_executor": by_model}, lambda _: _show_by_model(by_model))
+
+
+def _show_by_model(results: Mapping[str, TryResult]) -> None:
+    """Show the answer under each executor, then the answers to each task side by side, by executor."""
+    for name, result in results.items():
+        say(f"{name}:")
+        for one in result.skills:
+            say(f"  {one.sentence}")
+        money = "an unknown price" if result.cost is None else f"${result.cost:.2f}"
+        say(f"  {result.trials} trials, {result.tokens:,} tokens, {money} [{result.label}].")
+        if not result.skills:
+            say(f"  No answer yet: {result.why or result.state}.")
+    rows: dict[str, list[tuple[str, TaskAnswers]]] = {}
+    for name, result in results.items():
+        for one in result.skills if len(result.skills) == 1 else ():
+            for its in one.answers:
+                rows.setdefault(its.task, []).append((name, its))
+    changed = [own for own in rows.values() if any(_change(its) for _, its in own)]
+    for own in sorted(changed, key=lambda own: -max(abs(_change(its)) for _, its in own))[:_SHOWN_ANSWERS]:
+        say(f"{own[0][1].task}: {own[0][1].prompt[:80]}")
+        for name, its in own:
+            scores = " without, ".join(f"{score:.2f}" for score in (its.score_without or 0.0, its.score_with or 0.0))
+            say(f"  {name} ({scores} with): {_word_difference(its.without, its.with_skill)[:200]}")
 
 
 def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) -> TryTaskList:
@@ -181,7 +224,8 @@ def _gather(
         ask_about_commands(state, draft.taskset)
     if draft.found and evolution.is_approved(state.config().home, draft.taskset):
         sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
-        host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
+        links = {task: evolution.linked_folders(one) for task, one in draft.links.items()}
+        host = CommandHost(sandbox=sandbox, hidden=(state.config().home,), links=links)
         asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
         if draft.found:  # a part of what was approved
             approved = evolution.tasks_of_draft(draft, judged=bool(judge))

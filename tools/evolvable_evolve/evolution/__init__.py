@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ProgramImprovement,
         improve_program,
     )
+    from evolvable_evolve.evolution.day_budget import Allowance, add_spending, budget_turn, is_of_today, no_spending
     from evolvable_evolve.evolution.deploy import (
         Adoption,
         MonitoredAdoption,
@@ -182,6 +183,7 @@ if TYPE_CHECKING:
         count_by_split,
         draft_from_sessions,
         find_task_templates,
+        linked_folders,
         look_at,
         propose_session_tasks,
         read_table,
@@ -229,6 +231,7 @@ if TYPE_CHECKING:
     )
     from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
     from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, find_searched, plan_try, read_try, start_try
+    from evolvable_evolve.evolution.try_verdict import joint_results
 else:
     __getattr__ = late_names(
         __name__,
@@ -285,8 +288,8 @@ else:
             "tasks": (
                 "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
                 "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
-                "find_task_templates look_at propose_session_tasks read_table record_shown_test redact_file "
-                "tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
+                "find_task_templates linked_folders look_at propose_session_tasks read_table record_shown_test "
+                "redact_file tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
@@ -300,6 +303,8 @@ else:
             ),
             "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
             "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",
+            "day_budget": "Allowance add_spending budget_turn is_of_today no_spending",
+            "try_verdict": "joint_results",
         },
     )
 
@@ -308,6 +313,7 @@ __all__ = [
     "AgentCard",
     "AgentTrace",
     "Alike",
+    "Allowance",
     "AsyncioBackend",
     "Bill",
     "BudgetSpent",
@@ -402,10 +408,12 @@ __all__ = [
     "TryPlan",
     "TryResult",
     "TryTaskList",
+    "add_spending",
     "adopt",
     "alpha_of_look",
     "approve",
     "asks_about_templates",
+    "budget_turn",
     "changed_test_tasks",
     "check_answer",
     "check_named_executor",
@@ -438,8 +446,11 @@ __all__ = [
     "get_status",
     "improve_program",
     "is_approved",
+    "is_of_today",
     "iter_run_states",
     "iter_runs",
+    "joint_results",
+    "linked_folders",
     "list_commands",
     "list_pending",
     "list_statuses",
@@ -458,6 +469,7 @@ __all__ = [
     "named_scorers",
     "needs_commands",
     "new_agent",
+    "no_spending",
     "parse_executor_spec",
     "parse_price",
     "parse_strict_json",

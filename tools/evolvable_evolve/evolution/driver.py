@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 
 from filelock import Timeout
@@ -26,7 +27,7 @@ from evolvable_evolve.evolution.proposers import ModelSpec, NeedsAnswer
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import ModelUsage
-from evolvable_evolve.evolution.tasks import HeldOutTest, OpenedTaskLog, TestAccessLog, hold_out_test
+from evolvable_evolve.evolution.tasks import HeldOutTest, OpenedTaskLog, TestAccessLog, hold_out_test, linked_folders
 from evolvable_evolve.evolution.tasks.reader import scorer_files
 from evolvable_evolve.evolution.trials import (
     BACKOFF,
@@ -129,6 +130,8 @@ async def _open_run(
         journal = Journal(ledger)
         if journal.state.stopped:
             journal.note("continued")
+        links = journal.state.about.get("links", {})
+        host = replace(host, links={task: linked_folders(one) for task, one in links.items()})
         try:
             parts = run_context.make_run_parts(library, caller, folder, host, journal.state)
         except EvolvableError as error:

@@ -15,8 +15,8 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_evolve.evolution.tasks import find_exposed, find_taught, look_at
 from evolvable_evolve.evolution.tasks.locate import load_taskset
 from evolvable_evolve.evolution.try_answer import ClaimOnTasks, SkillTrial, skills_from_json
-from evolvable_evolve.evolution.try_run import joint_answers
 from evolvable_evolve.evolution.try_start import MIN_TASKS, find_searched
+from evolvable_evolve.evolution.try_verdict import joint_answers
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library

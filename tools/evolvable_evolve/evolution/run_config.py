@@ -252,7 +252,7 @@ class HostContext:
     sandboxes. hidden: directories that no trial may read, such as the library. commands: commands that the person
     named, by role (executors, proposers, judges, scorers); no other command runs. None: the caller names commands.
     models: the models that the person named, and who answers in which role. cluster: the Ray cluster that the person
-    configured, None without one.
+    configured, None without one. links: by task of this run, folders of dependencies that its workspaces show.
     """
 
     environment: Mapping[str, str]
@@ -266,6 +266,7 @@ class HostContext:
     proxy: str | None = None
     models: NamedModels | None = field(default=None, repr=False)
     cluster: RayCluster | None = None
+    links: Mapping[str, tuple[tuple[str, Path], ...]] = field(default_factory=dict)
 
     def answering(self, role: str) -> tuple[str, ...]:
         """Return the names of those who answer in a role, as the person said, in order."""

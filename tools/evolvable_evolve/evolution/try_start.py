@@ -16,7 +16,7 @@ from evolvable_evolve.evolution.run_control import run_condition
 from evolvable_evolve.evolution.run_file import make_settings
 from evolvable_evolve.evolution.start import add_helpers, write_first_record
 from evolvable_evolve.evolution.statistics import DEFAULT_STAGES, FOUND_GAIN, carried_difference, forecast_found
-from evolvable_evolve.evolution.tasks import COMPARED, TryTask, TryTaskList, find_exposed, find_taught
+from evolvable_evolve.evolution.tasks import COMPARED, TryTask, TryTaskList, find_copies, find_exposed, find_taught
 from evolvable_evolve.evolution.tasks.locate import refuse_unapproved, registered_scorers
 from evolvable_evolve.evolution.try_answer import TryResult, skills_from_json
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -28,6 +28,8 @@ MIN_TASKS = 2
 
 _TASK_SET = "environment:tried"
 _LEFT_OUT = "left_out"
+_RUNS_COMMANDS = ("command", "claude", "codex")  # executors that read more than the workspace where no sandbox is
+_EXPOSED = "exposed"
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,10 @@ def start_try(
             "caller": str(caller.identity.principal),
         }
         about |= {"waits": True} if waits else {}
+        exposed = _readable_copies(host, executor, arms)
+        warnings = [*warnings, *_exposure_warnings(exposed)]
+        about |= {_EXPOSED: exposed} if exposed else {}
+        about |= {"links": listed.links} if listed.links else {}
         label = write_first_record(
             folder, settings, taskset, Program(), host, finalists, exploratory=False, about=about
         )
@@ -209,6 +215,22 @@ def start_try(
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     return StartedTry(folder.id, label, plan, list(warnings))
+
+
+def _readable_copies(host: HostContext, executor: Mapping[str, Any], arms: Sequence[Program]) -> list[str]:
+    """Return where the arm without the skills could read them: in a sandbox nowhere, else in folders of clients."""
+    home = host.environment.get("HOME") or host.environment.get("USERPROFILE")
+    if host.working_sandbox is not None or executor.get("kind") not in _RUNS_COMMANDS or not home:
+        return []
+    return list(dict.fromkeys(path for program in arms for path in find_copies(program, Path(home))))
+
+
+def _exposure_warnings(exposed: Sequence[str]) -> list[str]:
+    if not exposed:
+        return []
+    more = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
+    text = f"No sandbox works here, and the arm without the skill could read it in {exposed[0]}{more}."
+    return [f"{text} If it does, the run is void. `evolvable doctor` says what a sandbox takes."]
 
 
 def _judge_of(listed: TryTaskList, host: HostContext, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from pydantic import Field
 from evolvable_evolve import evolution
 from evolvable_evolve.ags import WholeSource
 from evolvable_evolve.evolution import (
+    EVOLVE_DIR,
     MODES,
     Adoption,
     HostContext,
@@ -24,6 +25,7 @@ from evolvable_evolve.evolution import (
     StartedTry,
     TryTaskList,
     adopt,
+    budget_turn,
     check_runnable,
     find_opportunities,
     find_run,
@@ -248,10 +250,11 @@ class EvolveTools:
         self._check_commands(ctx, [executor], *([judge] if judge else []))
         means, [spec] = self._executors([executor])
         limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
-        limits = within_budget(self._config, [executor, judge], limits)
         listed = self._try_tasks(prompts, expected, judged=bool(judge))
-        given, waits = {"judge": judge, **limits}, waits_for_person.get()
-        begun = start_try(self._library, self._who(ctx), means, [Ref.parse(skill)], listed, spec, given, waits=waits)
+        who, refs, waits = self._who(ctx), [Ref.parse(skill)], waits_for_person.get()
+        with budget_turn(self._config.home, EVOLVE_DIR):
+            given = {"judge": judge, **within_budget(self._config, executor, judge, limits)}
+            begun = start_try(self._library, who, means, refs, listed, spec, given, waits=waits)
         if waits:
             note = f"It waits in the inbox as run {begun.run}: a person begins it. Nothing was run."
             return replace(begun, warnings=[*begun.warnings, note], waits=True)

@@ -175,7 +175,7 @@ def copy(source: str, target: str) -> None:
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), there)
         elif entry.is_dir():
-            os.mkdir(there)
+            os.makedirs(there, exist_ok=True)  # what is linked into it is there already
             copy(entry.path, there)
             os.chmod(there, entry.stat().st_mode & 0o777 | 0o700)
         elif entry.is_file():
@@ -188,9 +188,9 @@ def copy(source: str, target: str) -> None:
 def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
     """Write a folder to one file: for each entry a line, and after it the bytes of a file.
 
-    A line has a letter, two numbers, and paths in hexadecimal digits.
+    A line has a letter, two numbers, and paths in hexadecimal digits. What is linked into the folder is left out.
     """
-    count = 0
+    count, device = 0, os.stat(folder).st_dev
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -207,7 +207,7 @@ def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
             path = os.path.join(below, entry.name)
             if entry.is_symlink():
                 line(file, "l", 0, 0, path, os.readlink(entry.path))
-            elif entry.is_dir():
+            elif entry.is_dir() and entry.stat().st_dev == device:
                 line(file, "d", entry.stat().st_mode & 0o777, 0, path)
                 waiting.append(path)
             elif entry.is_file():

@@ -50,7 +50,8 @@ class Confinement:
     workspace: the folder it runs in. It gets a copy of limited size; what it leaves there comes back where `returns`.
     writable: further folders of which it gets copies; nothing of them comes back. readable: files and folders that it
     sees at their own paths, read-only. hidden: folders that it must not see although one of the others holds them.
-    environment: all of it. model_socket: the socket of a relay outside, answered at MODEL_PORT inside.
+    environment: all of it. model_socket: the socket of a relay outside, answered at MODEL_PORT inside. linked: folders
+    that it sees read-only at these places of its workspace, and at their own paths; nothing of them comes back.
     """
 
     command: tuple[str, ...]
@@ -63,6 +64,12 @@ class Confinement:
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     model_socket: Path | None = None
     returns: bool = True
+    linked: tuple[tuple[str, Path], ...] = ()
+
+    @property
+    def given(self) -> tuple[Path, ...]:
+        """Return the files and folders that are shown at their own paths because the command is given them."""
+        return (*self.readable, *(path for _, path in self.linked))
 
 
 class Sandbox(Protocol):
@@ -140,11 +147,11 @@ def shown_folders(what: Confinement) -> list[Path]:
     A folder below another that is shown is left out.
     """
     path = what.environment.get("PATH")
-    wanted = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.readable if p.exists())]
+    wanted = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.given if p.exists())]
     barred = [*homes(), *what.hidden, what.workspace, *what.writable]
     found: list[Path] = []
     for one in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
-        given = one in what.readable
+        given = one in what.given
         above = any(home.is_relative_to(one) for home in barred)
         system = any(one.is_relative_to(place) for place in SYSTEM_FOLDERS)
         if not system and (given or not above) and not any(one.is_relative_to(other) for other in found):
@@ -260,6 +267,8 @@ class Bubblewrap:
         for path in readable:
             if any(path.is_relative_to(one) for one in covers):
                 words += ["--ro-bind", str(path), str(path)]
+        for name, path in what.linked:
+            words += ["--ro-bind", str(path), str(what.workspace / name)]
         for path, place, read_only in _given(what, back):
             words += ["--ro-bind" if read_only else "--bind", str(path), place]
         for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
@@ -319,10 +328,11 @@ class Container:
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
-        mounts = [f"--volume={path}:{path}:ro" for path in what.readable if path.exists()]
+        mounts = [f"--volume={path}:{path}:ro" for path in what.given if path.exists()]
         for folder, seed in _seeds(what).items():
             mounts.append(f"--volume={folder}:{seed}:ro")
             mounts.append(f"--mount=type=tmpfs,destination={folder},tmpfs-size={what.limits.size}")
+        mounts += [f"--volume={path}:{what.workspace / name}:ro" for name, path in what.linked]
         for path, place, read_only in _given(what, back):
             mounts.append(f"--volume={path}:{place}" + (":ro" if read_only else ""))
         mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]

@@ -60,7 +60,7 @@ class ClientSettings:
     lines of its configuration, for a client that has a file of it. price: of a million tokens, where the client does
     not tell what it cost. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own
     secrets. sandbox: what each run is kept in; there it reaches the model through a relay outside, which holds the key.
-    hidden: folders that it may not see.
+    hidden: folders that it may not see. links: by task, folders of dependencies that it sees in its workspace.
     """
 
     binary: str
@@ -76,6 +76,7 @@ class ClientSettings:
     patterns: Mapping[str, str] = field(default_factory=dict)
     sandbox: Sandbox | None = None
     hidden: tuple[Path, ...] = ()
+    links: Mapping[str, tuple[tuple[str, Path], ...]] = field(default_factory=dict)
 
     @classmethod
     def from_spec(cls, name: str, spec: Mapping[str, Any], host: HostContext) -> Self:
@@ -95,6 +96,7 @@ class ClientSettings:
             scripted=bool(spec.get("scripted")),
             sandbox=host.working_sandbox,
             hidden=host.hidden,
+            links=host.links,
         )
 
     @property
@@ -317,6 +319,7 @@ async def _run_command(
             writable=(place.root,),
             hidden=settings.hidden,
             model_socket=socket,
+            linked=settings.links.get(task.id, ()),
         )
         prompt = build_prompt(task).encode("utf-8", "replace")
         outside = build_environment(settings, place, call.environment)

@@ -171,17 +171,18 @@ class CommandHost:
     """What commands run with.
 
     environment: all of it, by default ours. sandbox: what they run in; None: they run with our rights. hidden: folders
-    that they do not see in a sandbox.
+    that they do not see in a sandbox. links: by task, folders of dependencies that a sandbox shows in its workspace.
     """
 
     environment: Mapping[str, str] | None = None
     sandbox: Sandbox | None = None
     hidden: tuple[Path, ...] = ()
+    links: Mapping[str, tuple[tuple[str, Path], ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, host: "HostContext") -> Self:
         """Return what commands of a task set or of an executor run with on this host."""
-        return cls(host.environment, host.working_sandbox, host.hidden)
+        return cls(host.environment, host.working_sandbox, host.hidden, host.links)
 
     async def run(
         self,
@@ -192,8 +193,12 @@ class CommandHost:
         *,
         readable: Iterable[Path] = (),
         returns: bool = True,
+        task: str = "",
     ) -> ProcessResult:
-        """Run a command in its workspace and return how it ended; see Confinement and run_confined."""
+        """Run a command in its workspace and return how it ended; see Confinement and run_confined.
+
+        task: the id of the task whose dependencies it sees.
+        """
         what = Confinement(
             tuple(command),
             workspace,
@@ -202,6 +207,7 @@ class CommandHost:
             readable=tuple(readable),
             hidden=self.hidden,
             returns=returns,
+            linked=self.links.get(task, ()),
         )
         return await run_confined(what, self.sandbox, given, outside=self.environment)
 
@@ -262,7 +268,7 @@ async def _run_setup(task: Task, command: Sequence[str], work: Path, host: Comma
     named = {path: path.resolve() for path in named_files(command)}
     shown = [path for path, real in named.items() if not any(real.is_relative_to(one) for one in host.hidden)]
     try:
-        ran = await host.run(command, work, _SETUP_S, readable=shown)
+        ran = await host.run(command, work, _SETUP_S, readable=shown, task=task.id)
     except (OSError, SandboxOutputError) as error:
         why = start_problem(error).rstrip(".")
         raise WorkspaceError(f"The setup of task {task.id} could not start {word}: {why}.") from None

@@ -98,7 +98,7 @@ class CommandExecutor:
         unknown = ModelUsage(calls=1, cost=0.0 if self._free else None)
         shown = (folder, *self._shown)
         try:
-            ran = await self._host.run(self.command, workspace, task.timeout_s, given, readable=shown)
+            ran = await self._host.run(self.command, workspace, task.timeout_s, given, readable=shown, task=task.id)
         except SandboxOutputError as error:
             return Rollout("", usage=unknown, outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
         except OSError as error:

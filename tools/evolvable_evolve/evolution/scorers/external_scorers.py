@@ -61,7 +61,8 @@ async def command_score(
         shown = (place / "taskset", place / "transcript.txt", *named_files(command))
         given = _scorer_input(task, rollout, place)
         try:
-            ran = await host.run(command, place / "workspace", seconds, given, readable=shown, returns=False)
+            work = place / "workspace"
+            ran = await host.run(command, work, seconds, given, readable=shown, returns=False, task=task.id)
         except (OSError, ValueError) as error:
             raise ScorerError(
                 f"The scorer of task {task.id} cannot be started: {printable_line(executors.start_problem(error))}.",

@@ -9,6 +9,7 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
+    from evolvable_evolve.evolution.tasks.dependency_folders import linked_folders
     from evolvable_evolve.evolution.tasks.diagnostics import (
         MIN_TASKS,
         TaskSetCheck,
@@ -50,12 +51,11 @@ if TYPE_CHECKING:
         sketch_set,
     )
     from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
+    from evolvable_evolve.evolution.tasks.taught_tasks import MARK, find_copies, find_exposed, find_taught
     from evolvable_evolve.evolution.tasks.try_tasks import (
         COMPARED,
         TryTask,
         TryTaskList,
-        find_exposed,
-        find_taught,
         tasks_of_answers,
         tasks_of_draft,
         tasks_of_prompts,
@@ -82,9 +82,11 @@ else:
             ),
             "table_import": "ImportedTable TableColumns read_table",
             "try_tasks": (
-                "COMPARED TryTask TryTaskList find_exposed find_taught tasks_of_answers tasks_of_draft "
+                "COMPARED TryTask TryTaskList tasks_of_answers tasks_of_draft "
                 "tasks_of_prompts tasks_of_set tasks_of_table"
             ),
+            "dependency_folders": "linked_folders",
+            "taught_tasks": "MARK find_copies find_exposed find_taught",
         },
     )
 
@@ -95,6 +97,7 @@ __all__ = [
     "ImportedTable",
     "IssueLevel",
     "LookTransfer",
+    "MARK",
     "MIN_TASKS",
     "OpenedTaskLog",
     "SessionTaskSet",
@@ -105,9 +108,9 @@ __all__ = [
     "TestAccessLog",
     "TestRunner",
     "TextSketch",
-    "asks_about_templates",
     "TryTask",
     "TryTaskList",
+    "asks_about_templates",
     "check_taskset",
     "count_by_category",
     "count_by_split",
@@ -115,13 +118,15 @@ __all__ = [
     "count_groups",
     "describe_claim",
     "draft_from_sessions",
+    "find_copies",
+    "find_exposed",
     "find_groups",
     "find_kinds",
     "find_task_templates",
-    "find_exposed",
     "find_taught",
     "format_ids",
     "hold_out_test",
+    "linked_folders",
     "look_at",
     "opened_before",
     "propose_session_tasks",

@@ -11,9 +11,11 @@ from evolvable_tools import Library
 CHECK_SCRIPT = "check_exit.py"
 """The program beside the tasks that runs a check."""
 
+ARCHIVE = "project.zip"
+"""The file of a workspace that holds all of a project, where it is large."""
+
 _MAX_PLAIN = 30  # files of a workspace that are kept one by one; more are packed into one archive
-_ARCHIVE = "project.zip"
-_UNPACK = ["python3", "-m", "zipfile", "-e", _ARCHIVE, "."]
+_UNPACK = ["python3", "-m", "zipfile", "-e", ARCHIVE, "."]
 _SECRET_FILES = (".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc")
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 _TEST_WORDS = ("test_", "_test.", ".test.", ".spec.", "_spec.", "conftest.py")
@@ -42,7 +44,7 @@ def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], 
     record: dict[str, Any] = {"scorer": {"type": "command", "args": {"argv": argv}}}
     record["scorer"]["args"]["good"] = [{"output": "", "files": good}]
     if len(start) > _MAX_PLAIN:
-        files[f"work/{task.id}/{_ARCHIVE}"] = _zip(start)
+        files[f"work/{task.id}/{ARCHIVE}"] = _zip(start)
         record["setup"] = [_UNPACK]
     else:
         files |= {f"work/{task.id}/{path}": data for path, data in start.items()}

@@ -11,6 +11,7 @@ from typing import Any
 from evolvable_evolve.evolution.executors import WorkspaceError
 from evolvable_evolve.evolution.scorers import MIN_KNOWN_ANSWERS, TaskSetScorer, sample_list
 from evolvable_evolve.evolution.task import ScorerError, Split, Task, TaskSet
+from evolvable_evolve.evolution.tasks.dependency_folders import find_dependencies
 from evolvable_evolve.evolution.tasks.reader import (
     ENVIRONMENT_FILE,
     LINES,
@@ -95,7 +96,8 @@ class SessionTaskSet:
 class SessionDraft:
     """A task set that is not proposed yet: its files and the outcome of the sessions. base: the version it adds to.
 
-    projects: the name of the project that each new task is from, by its id.
+    projects: the name of the project that each new task is from, by its id. links: by task, the folders of its
+    project's dependencies: the path in the workspace -> the path on this machine.
     """
 
     ref: Ref
@@ -105,6 +107,7 @@ class SessionDraft:
     found: list[FoundSessionTask] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     projects: dict[str, str] = field(default_factory=dict)
+    links: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def taskset(self) -> TaskSet:
@@ -272,6 +275,8 @@ def _add(
     )
     shown = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
     draft.found.append(FoundSessionTask(*shown, split=split.get("split", "auto")))
+    if task.project and (links := find_dependencies(Path(task.project), task.start)):
+        draft.links[task.id] = links
     draft.projects[task.id] = slugify(Path(task.project or "").name)[:60] or OTHER
 
 

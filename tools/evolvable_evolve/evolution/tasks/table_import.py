@@ -57,14 +57,11 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
 
     Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no task.
     """
-    text = _read_text(path)
     called = name or slugify(path.stem) or "tasks"
     if slugify(called) != called:
         raise InvalidArgument(f"{quoted(called)} is no name of an environment.", f"Such as {slugify(called)}.")
     records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
-    for number, row in enumerate(_rows(path, text), 1):
-        if number > MAX_ROWS:
-            raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
+    for row in table_rows(path):
         _check_columns(row, columns)
         question, answer = (_cell(row.get(column)) for column in (columns.question, columns.answer))
         if not question or not answer or (question, answer) in seen:
@@ -83,6 +80,14 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
 def table_header(path: Path) -> list[str]:
     """Return the names of a table's columns. Raises InvalidArgument for a table that cannot be read."""
     return list(next(iter(_rows(path, _read_text(path))), {}))
+
+
+def table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a table by the names of its columns. Raises InvalidArgument for one that cannot be read."""
+    for number, row in enumerate(_rows(path, _read_text(path)), 1):
+        if number > MAX_ROWS:
+            raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
+        yield row
 
 
 def _read_text(path: Path) -> str:

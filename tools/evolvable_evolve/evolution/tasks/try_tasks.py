@@ -6,20 +6,20 @@ says nothing of it and is left out with the reason.
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.candidates import LeakCorpus, Program
-from evolvable_evolve.evolution.task import Split, Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.task import Split, Task, TaskSet
+from evolvable_evolve.evolution.tasks.check_commands import AND
 from evolvable_evolve.evolution.tasks.holdout import hold_out_test
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
-from evolvable_evolve.evolution.tasks.session_import import SESSION_SOURCE, SessionDraft, sessions_behind_proposals
-from evolvable_evolve.evolution.tasks.table_import import TableColumns, read_table, table_header
+from evolvable_evolve.evolution.tasks.session_files import CHECK_SCRIPT
+from evolvable_evolve.evolution.tasks.session_import import SessionDraft
+from evolvable_evolve.evolution.tasks.table_import import TableColumns, read_table, table_header, table_rows
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.resource import Ref
-from evolvable_tools import Library
 
 MAX_PROMPTS = 20
 """Prompts that may be typed or piped."""
@@ -31,7 +31,8 @@ TRY_NAME = "tried"
 _ABOUT = f"---\nname: {TRY_NAME}\ndescription: Tasks of a trial of a skill.\n---\n"
 _QUESTIONS = ("prompt", "question", "task", "input")
 _ANSWERS = ("expected", "answer", "result", "output")
-_MIN_COPY = 60  # bytes from which on equal files are copies
+_CHECK = "check"
+_CHECK_HINT = "A check is a program with its arguments, such as `python3 -m pytest -q`; && joins several."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,15 @@ class TryTask:
 
 @dataclass(frozen=True)
 class TryTaskList:
-    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids, and why."""
+    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids, and why.
+
+    links: by task, the folders of its project's dependencies: the path in the workspace -> the path on this machine.
+    """
 
     source: str
     files: Mapping[str, bytes]
     left_out: dict[str, str] = field(default_factory=dict)
+    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def taskset(self) -> TaskSet:
@@ -77,7 +82,9 @@ def describe_check(task: Task) -> str:
         return "a judge compares both answers"
     argv = task.scorer.args.get("argv")
     if task.scorer.type == "command" and isinstance(argv, list | tuple):
-        return " ".join(map(str, argv))
+        words = list(map(str, argv))
+        own = len(words) > 2 and words[1].endswith(f"/{CHECK_SCRIPT}")
+        return shlex.join(words[words.index("--") + 1 :] if own and "--" in words else words).replace("'&&'", AND)
     if task.scorer.type == "judge":
         return f"a judge, by the correction: {(task.expected or '')[:100]}"
     return f"{task.scorer.type}: {(task.expected or '')[:100]}"
@@ -86,20 +93,61 @@ def describe_check(task: Task) -> str:
 def tasks_of_table(path: Path) -> TryTaskList:
     """Return the tasks of a table. Its columns are found by their names, else the first two are question and answer.
 
-    Raises InvalidArgument, InvalidTaskSet.
+    A column `check` has the command that decides about a task, run in its workspace; a row without one has an expected
+    answer. Raises InvalidArgument, InvalidTaskSet.
     """
     header = table_header(path)
     by_name = {name.strip().casefold(): name for name in header}
+    check = by_name.get(_CHECK, "")
     question = next((by_name[name] for name in _QUESTIONS if name in by_name), header[0] if header else "")
-    rest = [name for name in header if name != question]
-    answer = next((by_name[name] for name in _ANSWERS if name in by_name), rest[0] if rest else "")
-    if not question or not answer:
+    rest = [name for name in header if name not in (question, check)]
+    answer = next((by_name[name] for name in _ANSWERS if name in by_name), "")
+    answer = answer or (rest[0] if rest and not check else "")
+    if not question or not (answer or check):
         raise InvalidArgument(
-            f"{path} has no two columns.", "A table has a question and an expected answer in each row."
+            f"{path} has no two columns.",
+            "A table has in each row a question and an expected answer, or a question and a `check`: a command.",
         )
     category, identity = by_name.get("category", ""), by_name.get("id", "")
+    if check:
+        return _checked_rows(path, TableColumns(question, answer, category, identity), check)
     _, files, _ = read_table(path, TableColumns(question, answer, category, identity, "numeric_strict"), TRY_NAME)
     return _listed(path.name, _with_scorer([json.loads(line) for line in _lines(files)]), files)
+
+
+def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
+    """Return the tasks of a table with a command that checks each. Raises InvalidArgument, InvalidTaskSet."""
+    plain, checked, left_out = list[dict[str, Any]](), list[dict[str, Any]](), dict[str, str]()
+    for number, row in enumerate(table_rows(path), 1):
+        cells = {column: str(row.get(column) or "").strip() for column in (columns.question, columns.answer, check)}
+        prompt, expected, line = cells[columns.question], cells.get(columns.answer, ""), cells[check]
+        own = str(row.get(columns.id) or "") if columns.id else ""
+        about: dict[str, Any] = {"id": own or f"row-{number}", "prompt": prompt}
+        if columns.category and (category := str(row.get(columns.category) or "").strip()):
+            about["category"] = category[:100]
+        if not prompt or not (line or expected):
+            left_out[about["id"]] = "its row has no question" if not prompt else "its row has no answer and no check"
+        elif line:
+            argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, about["id"], "--", *_check_words(line, path, number)]
+            checked.append({**about, "scorer": {"type": "command", "args": {"argv": argv, "timeout_s": 300}}})
+        else:
+            plain.append({**about, "expected": expected, "scorer": "numeric_strict"})
+    files = {CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
+    return replace(_listed(path.name, [*checked, *_with_scorer(plain)], files), left_out=left_out)
+
+
+def _check_words(line: str, path: Path, number: int) -> list[str]:
+    """Return the words of a check. No shell runs it: `&&` joins commands, and other signs of a shell are refused."""
+    try:
+        words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+        plain = shlex.split(line)
+    except ValueError as error:
+        raise InvalidArgument(f"The check of row {number} in {path} cannot be read: {error}.", _CHECK_HINT) from None
+    signs = [word for word in words if word != AND and set(word) <= set("();<>|&")]
+    if signs or AND in (plain[0], plain[-1]):
+        sign = signs[0] if signs else AND
+        raise InvalidArgument(f"The check of row {number} in {path} has the sign {sign} of a shell.", _CHECK_HINT)
+    return plain
 
 
 def tasks_of_answers(prompts: Sequence[str], expected: Sequence[str]) -> TryTaskList:
@@ -144,7 +192,7 @@ def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
     """Return the tasks that were found in sessions. judged: whether there is a judge for those that need one."""
     found = {one.id for one in draft.found}
     records = [one for one in map(json.loads, _lines(draft.files)) if one["id"] in found]
-    listed = _listed("sessions", records, draft.files)
+    listed = replace(_listed("sessions", records, draft.files), links=draft.links)
     needs = [] if judged else [task.id for task in _tasks(listed) if task.scorer.type == "judge"]
     return listed.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))
 
@@ -183,50 +231,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program) -> dict[str, str]:
-    """Return the open tasks that say nothing of the program, with the reason: it was made from them, or repeats them.
-
-    A session that is a fork of one among the evidence has its own prompts alone, and those are no evidence.
-    """
-    learned = {"-".join(one.split()) for one in sessions_behind_proposals(library, refs)}
-    reasons = {}
-    copies = {hashlib.sha256(data).digest() for part in program.parts for data in part.files.values() if _counts(data)}
-    texts = [text for part in program.parts for text in part.texts.values()]
-    for task in taskset.tasks:
-        if task.split is Split.TEST:  # nobody looks into it
-            continue
-        fixtures = task_fixtures(task, taskset.files)
-        if task.source.startswith(SESSION_SOURCE) and task.source.removeprefix(SESSION_SOURCE) in learned:
-            reasons[task.id] = "taught: its session is among the evidence of the skill"
-        elif any(hashlib.sha256(data).digest() in copies for data in fixtures.values() if _counts(data)):
-            reasons[task.id] = "taught: a file of it stands in the skill"
-        elif _repeats(task, texts):
-            reasons[task.id] = "taught: its expected answer stands in the skill"
-    return reasons
-
-
-def _counts(data: bytes) -> bool:
-    return len(data) >= _MIN_COPY
-
-
-def _repeats(task: Task, texts: Sequence[str]) -> bool:
-    """Return whether a text has what is expected of a task. Commands and prompts are no answers."""
-    answers = replace(task, prompt="", scorer=replace(task.scorer, args={}))
-    corpus = LeakCorpus([answers])
-    return any(corpus.leaks(text) for text in texts)
-
-
-def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
-    """Return the tasks whose files hold the skill already, by name or as a copy: both arms would have it."""
-    copies = {hashlib.sha256(data).digest() for part in program.parts for data in part.files.values() if _counts(data)}
-    names = {part.name for part in program.parts}
-    reasons = {}
-    for task in (one for one in taskset.tasks if one.split is not Split.TEST):
-        for path, data in task_fixtures(task, taskset.files).items():
-            folders = Path(path).parts[:-1]
-            named = "skills" in folders and bool(names.intersection(folders))
-            if named or (_counts(data) and hashlib.sha256(data).digest() in copies):
-                reasons[task.id] = f"its files hold the skill: {path}"
-    return reasons

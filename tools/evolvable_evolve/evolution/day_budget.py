@@ -1,0 +1,138 @@
+"""What a person allows callers that are no person to start, and what is left of it on a day."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from filelock import FileLock
+
+from evolvable_evolve.evolution.run_config import SpendLimit
+from evolvable_store.errors import InvalidArgument, Refused
+
+_LIMITS = ("cost", "tokens", "calls", "minutes")
+_LOCK_TIMEOUT = 15.0  # seconds for another start to end
+_DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a person allows callers that are no person to start: executors, a planner, and what a day may cost.
+
+    executors: by the texts that name them; the first is the default. day: of all such runs of 24 hours together.
+    """
+
+    executors: tuple[str, ...] = ()
+    planner: str = "handoff"
+    day: SpendLimit = SpendLimit()
+
+    @classmethod
+    def from_config(cls, table: object, name: str) -> "Allowance | None":
+        """Return the allowance of a table of `budgets` in the person's configuration, None where there is none.
+
+        Raises InvalidArgument for a table that is none.
+        """
+        if table is None:
+            return None
+        hint = 'Write executors = ["NAME"], and cost, tokens, calls or minutes of a day, each a number.'
+        wrong = f"budgets.{name} of the person's configuration is not valid."
+        if not isinstance(table, Mapping) or not set(table) <= {"executors", "planner", *_LIMITS}:
+            raise InvalidArgument(wrong, hint)
+        executors, planner = table.get("executors", []), table.get("planner", "handoff")
+        limits: dict[str, Any] = {name: table[name] for name in _LIMITS if table.get(name) is not None}
+        numbers = all(
+            isinstance(one, int | float) and not isinstance(one, bool) and one >= 0 for one in limits.values()
+        )
+        texts = isinstance(executors, list) and all(isinstance(one, str) for one in [*executors, planner])
+        if not numbers or not texts or not limits:
+            raise InvalidArgument(wrong, hint)
+        if "minutes" in limits:
+            limits["wall"] = limits.pop("minutes") * 60
+        return cls(tuple(executors), planner, SpendLimit(**limits))
+
+    @classmethod
+    def strictest(cls, tables: Iterable[object], name: str) -> "Allowance | None":
+        """Return what all tables allow together, None where the first, the account's, allows nothing.
+
+        Raises InvalidArgument for a table that is none.
+        """
+        account, *others = (cls.from_config(one, name) for one in tables)
+        for other in filter(None, others if account is not None else ()):
+            account = account.stricter(other) if account is not None else None
+        return account
+
+    def require_executor(self, name: str, where: str, role: str = "executor") -> None:
+        """Raise Refused for an executor that is not allowed. where: what allows them, in words."""
+        if name not in self.executors:
+            listed = ", ".join(self.executors) or "none"
+            raise Refused(f"The {role} {ascii(name[:80])} is not allowed to callers.", f"{where} allows: {listed}.")
+
+    def stricter(self, other: "Allowance") -> "Allowance":
+        """Return what both allow: the executors of both, the lower limits, and a planner only where they agree."""
+        pairs = {one.name: (getattr(self.day, one.name), getattr(other.day, one.name)) for one in fields(SpendLimit)}
+        limits = {name: min((one for one in pair if one is not None), default=None) for name, pair in pairs.items()}
+        common = tuple(one for one in self.executors if one in other.executors)
+        return Allowance(common, self.planner if self.planner == other.planner else "handoff", SpendLimit(**limits))
+
+    def rest(self, wanted: SpendLimit, spent: Mapping[str, float], name: str) -> SpendLimit:
+        """Return what one more run may spend. spent: in the last day, also what had no price. Raises Refused."""
+        if spent["unpriced"] and self.day == SpendLimit(cost=self.day.cost):
+            hint = f"The person adds tokens, calls or minutes to budgets.{name}."
+            raise Refused("The budget is in money alone, and runs of this day used what has no price.", hint)
+        given = {one: value for one, value in asdict(wanted).items() if value is not None}
+        for limit, most in asdict(self.day).items():
+            if most is None:
+                continue
+            left = most - spent[limit]
+            if left <= 0:
+                hint = "Runs of 24 hours count, with all that those under way may spend. Wait, or ask the person."
+                raise Refused(f"The budget that the person set for a day is spent ({limit}).", hint)
+            given[limit] = min(left, given.get(limit, left))
+        return SpendLimit(**given)
+
+
+class Spending(Protocol):
+    """What a run spent, as its ledger says it."""
+
+    @property
+    def cost(self) -> float:
+        """US dollars, of what has a price."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in both directions."""
+
+    @property
+    def calls(self) -> int:
+        """Calls of models."""
+
+    @property
+    def unpriced(self) -> int:
+        """How many pieces of work have no price."""
+
+
+def no_spending() -> dict[str, float]:
+    """Return what a day has spent that no run is of."""
+    return dict.fromkeys(("cost", "tokens", "calls", "wall", "unpriced"), 0.0)
+
+
+def add_spending(day: dict[str, float], spent: Spending, wall: float, reserved: Mapping[str, Any]) -> None:
+    """Add a run to what a day has spent. wall: its seconds. reserved: what it may still spend in all; {} once ended."""
+    used = {"cost": spent.cost, "tokens": spent.tokens, "calls": spent.calls, "wall": wall, "unpriced": spent.unpriced}
+    for name, value in used.items():
+        day[name] += max(value, reserved.get(name) or 0.0)
+
+
+def is_of_today(ledger: Path) -> bool:
+    """Return whether a run wrote into its ledger within the last 24 hours."""
+    return time.time() - ledger.stat().st_ctime <= _DAY
+
+
+@contextlib.contextmanager
+def budget_turn(home: Path, area: str) -> Iterator[None]:
+    """Let one start at a time read what the day has spent and begin its run. area: the folder of these runs."""
+    (home / area).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(home / area / "start.lock", timeout=_LOCK_TIMEOUT):
+        yield

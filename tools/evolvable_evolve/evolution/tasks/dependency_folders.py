@@ -1,0 +1,52 @@
+"""The folders of dependencies of a project, which its commits do not hold and its checks need.
+
+They are shown to the trials of its tasks read-only, at the same place in the workspace.
+"""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+_NAMES = frozenset(
+    ("node_modules", "bower_components", ".venv", "venv", "vendor", ".bundle", "Pods", "__pypackages__", "deps")
+)
+_ENVIRONMENTS = frozenset((".venv", "venv"))  # of Python: each has a pyvenv.cfg
+_MAX_DEPTH = 3  # a package of a workspace of packages: packages/app/node_modules
+_MAX_FOLDERS = 20
+_MAX_ENTRIES = 20_000  # entries of folders that are looked at
+
+
+def find_dependencies(project: Path, held: Collection[str]) -> dict[str, str]:
+    """Return the folders of dependencies of a project: the path in it -> the real path on this machine.
+
+    held: the paths of a commit's files; a folder that holds one of them is no dependency. A link counts for nothing,
+    whatever it leads to.
+    """
+    own = {"/".join(path.split("/")[:depth]) for path in held for depth in range(1, path.count("/") + 1)}
+    found: dict[str, str] = {}
+    waiting, seen = [(project, "")], 0
+    while waiting and len(found) < _MAX_FOLDERS:
+        folder, below = waiting.pop(0)
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            continue
+        seen += len(names)
+        for name in names:
+            path = f"{below}{name}"
+            if name in _NAMES and path not in own and _is_dependency(folder / name):
+                found[path] = str(folder / name)
+            elif path in own and path.count("/") + 1 < _MAX_DEPTH and seen < _MAX_ENTRIES:
+                waiting.append((folder / name, f"{path}/"))
+    return dict(list(found.items())[:_MAX_FOLDERS])
+
+
+def _is_dependency(folder: Path) -> bool:
+    return folder.name not in _ENVIRONMENTS or (folder / "pyvenv.cfg").is_file()
+
+
+def linked_folders(links: object) -> tuple[tuple[str, Path], ...]:
+    """Return the folders of dependencies of one task as its run recorded them, without those that are gone."""
+    given = links.items() if isinstance(links, dict) else ()
+    return tuple((name, Path(path)) for name, path in given if Path(path).is_dir() and not Path(path).is_symlink())

@@ -1,0 +1,157 @@
+"""Which tasks say nothing of a program: those it was made from or repeats, and those that show it to both arms."""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evolvable_evolve.evolution.candidates import LeakCorpus, Program
+from evolvable_evolve.evolution.task import Split, Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.tasks.session_files import ARCHIVE
+from evolvable_evolve.evolution.tasks.session_import import SESSION_SOURCE, sessions_behind_proposals
+from evolvable_store import read_regular
+from evolvable_store.resource import Ref
+from evolvable_tools import Library
+
+MARK = 40
+"""Characters from which on a line of a skill is taken for its own."""
+
+_MIN_COPY = 60  # bytes from which on equal files are copies
+_COPIED = 0.5, 2  # of the own lines of a skill, and how many at least, that make a text a copy
+_MAX_UNPACKED = 64 * 2**20
+_MAX_RULES = 2**20  # bytes of a file of rules that is read
+_MAX_FOLDERS = 500
+
+_CLIENT_FOLDERS = (
+    ".claude",
+    ".codex",
+    ".agents",
+    ".copilot",
+    ".gemini",
+    ".qwen",
+    ".factory",
+    ".kimi",
+    ".config/opencode",
+)
+_RULES = ("CLAUDE.md", "AGENTS.md", "GEMINI.md", "QWEN.md")
+
+
+@dataclass(frozen=True)
+class SkillCopies:
+    """What a program's skills are known by, wherever they stand: their names, their files, their own lines."""
+
+    names: frozenset[str]
+    hashes: frozenset[bytes]
+    lines: frozenset[str]
+
+    @classmethod
+    def of(cls, program: Program) -> "SkillCopies":
+        """Return what the parts of a program are known by."""
+        files = [data for part in program.parts for data in part.files.values()]
+        texts = [text for part in program.parts for text in part.texts.values()]
+        return cls(
+            frozenset(part.name for part in program.parts),
+            frozenset(hashlib.sha256(data).digest() for data in files if len(data) >= _MIN_COPY),
+            frozenset(line.strip() for text in texts for line in text.splitlines() if len(line.strip()) >= MARK),
+        )
+
+    def is_file_of(self, data: bytes) -> bool:
+        """Return whether bytes are a file of the program."""
+        return len(data) >= _MIN_COPY and hashlib.sha256(data).digest() in self.hashes
+
+    def is_copy(self, data: bytes) -> bool:
+        """Return whether bytes are a file of the program, or a text with half of its own lines."""
+        if self.is_file_of(data):
+            return True
+        there = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
+        share, least = _COPIED
+        return len(self.lines & there) >= max(least, share * len(self.lines))
+
+
+def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program) -> dict[str, str]:
+    """Return the open tasks that say nothing of the program, with the reason: it was made from them, or repeats them.
+
+    A session that is a fork of one among the evidence has its own prompts alone, and those are no evidence.
+    """
+    learned = {"-".join(one.split()) for one in sessions_behind_proposals(library, refs)}
+    reasons = {}
+    copies = SkillCopies.of(program)
+    texts = [text for part in program.parts for text in part.texts.values()]
+    for task in taskset.tasks:
+        if task.split is Split.TEST:  # nobody looks into it
+            continue
+        if task.source.startswith(SESSION_SOURCE) and task.source.removeprefix(SESSION_SOURCE) in learned:
+            reasons[task.id] = "taught: its session is among the evidence of the skill"
+        elif any(copies.is_file_of(data) for _, data in _workspace(task, taskset)):
+            reasons[task.id] = "taught: a file of it stands in the skill"
+        elif _repeats(task, texts):
+            reasons[task.id] = "taught: its expected answer stands in the skill"
+    return reasons
+
+
+def _repeats(task: Task, texts: Sequence[str]) -> bool:
+    """Return whether a text has what is expected of a task. Commands and prompts are no answers."""
+    answers = replace(task, prompt="", scorer=replace(task.scorer, args={}))
+    corpus = LeakCorpus([answers])
+    return any(corpus.leaks(text) for text in texts)
+
+
+def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
+    """Return the tasks whose files hold the skill already, by name or as a copy: both arms would have it."""
+    copies, reasons = SkillCopies.of(program), dict[str, str]()
+    for task in (one for one in taskset.tasks if one.split is not Split.TEST):
+        for path, data in _workspace(task, taskset):
+            folders = Path(path).parts[:-1]
+            named = "skills" in folders and bool(copies.names.intersection(folders))
+            if named or copies.is_copy(data):
+                reasons[task.id] = f"its files hold the skill: {path}"
+                break
+    return reasons
+
+
+def _workspace(task: Task, taskset: TaskSet) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a task's workspace, those of a packed project too."""
+    for path, data in task_fixtures(task, taskset.files).items():
+        yield path, data
+        if path.rpartition("/")[2] == ARCHIVE:
+            yield from _unpacked(data)
+
+
+def _unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) <= _MAX_UNPACKED:
+                yield from ((entry.filename, archive.read(entry)) for entry in entries if not entry.is_dir())
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError):
+        return
+
+
+def find_copies(program: Program, home: Path) -> list[str]:
+    """Return where the folders of clients below a home hold the program: skills by name or content, and rules.
+
+    Transcripts and other records of clients are not read.
+    """
+    copies, found = SkillCopies.of(program), list[str]()
+    for folder in (home / name for name in _CLIENT_FOLDERS):
+        found += [str(path) for path in (folder / name for name in _RULES) if _holds(copies, path)]
+        for path in _subfolders(folder / "skills"):
+            if path.name in copies.names or _holds(copies, path / "SKILL.md"):
+                found.append(str(path))
+    return found
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())[:_MAX_FOLDERS]
+    except OSError:
+        return []
+
+
+def _holds(copies: SkillCopies, path: Path) -> bool:
+    try:
+        return copies.is_copy(read_regular(path, _MAX_RULES))
+    except OSError:
+        return False

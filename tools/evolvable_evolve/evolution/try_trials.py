@@ -1,0 +1,53 @@
+"""The trials of a run that tries skills, by program and task."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evolvable_evolve.evolution.candidates import Program
+from evolvable_evolve.evolution.statistics import StageDecision
+from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_evolve.evolution.tasks import COMPARED
+
+
+@dataclass
+class TryArm:
+    """One skill under trial: its program, its trials so far by task, and what was decided."""
+
+    ref: str
+    program: Program
+    decision: StageDecision | None = None
+    repeats: int = 0
+
+
+@dataclass
+class TryTrials:
+    """All trials of a run, by program and task."""
+
+    by_arm: dict[str, dict[str, list[Trial]]] = field(default_factory=dict)
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """Add trials, each behind the earlier ones of its task."""
+        for one in trials:
+            self.by_arm.setdefault(one.program, {}).setdefault(one.task, []).append(one)
+
+    def of(self, program: Program) -> Mapping[str, list[Trial]]:
+        """Return the trials under a program, by task."""
+        return self.by_arm.get(program.digest, {})
+
+    def scores(self, program: Program, repeats: int, *, filled: bool = False) -> dict[str, list[float]]:
+        """Return the scores that count by task, of the first repeats. filled: what is missing counts as failed."""
+        found = {}
+        for task, trials in self.of(program).items():
+            values = [float(one.score) for one in trials[:repeats] if one.outcome.counts and one.score is not None]
+            found[task] = values + [0.0] * (repeats - len(values) if filled else 0)
+        return found
+
+
+def is_compared(tasks: Sequence[Task]) -> bool:
+    """Return whether nothing checks these tasks, so that a judge compares the answers of both arms."""
+    return any(COMPARED in task.tags for task in tasks)
+
+
+def first_output(trials: Sequence[Trial]) -> str | None:
+    """Return the answer of the first trial that counts."""
+    return next((one.output for one in trials if one.outcome.counts), None)

@@ -1,0 +1,239 @@
+"""The verdict of a trial of skills: what its trials claim of each skill, and what voids it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from evolvable_evolve.evolution.run_context import RunContext
+from evolvable_evolve.evolution.statistics import (
+    MIN_NET,
+    SIDE_ALPHA,
+    LabelTest,
+    TryAnswer,
+    carried_difference,
+    claim_of_groups,
+    step_up,
+)
+from evolvable_evolve.evolution.task import Task, Trial
+from evolvable_evolve.evolution.tasks import MARK
+from evolvable_evolve.evolution.try_answer import (
+    MAX_SHOWN_TEXT,
+    ClaimOnTasks,
+    SkillTrial,
+    TaskAnswers,
+    TryResult,
+    sentence_of,
+    skills_to_json,
+)
+from evolvable_evolve.evolution.try_comparison import compared_claim
+from evolvable_evolve.evolution.try_trials import TryArm, TryTrials, first_output
+
+_MIN_SHARE = 0.9  # of the trials of each arm that have to count
+
+
+def record_answer(
+    run: RunContext,
+    seen: TryTrials,
+    arms: Sequence[TryArm],
+    stages: int,
+    ended: str,
+    compared: Mapping[str, Mapping[str, float]],
+    pleased: Mapping[str, str],
+) -> None:
+    """Record the verdict: of one skill alone, or of several by Benjamini and Hochberg's rule.
+
+    pleased: why the judge's scores are not believed, by skill.
+    """
+    void = _void_reason(run, seen, arms)
+    claims = [_claim(run, seen, arm, stages, compared.get(arm.ref)) for arm in arms]
+    if len(arms) > 1:
+        claims = joint_answers(claims)
+    skills = []
+    for arm, claim in zip(arms, claims, strict=True):
+        style = pleased.get(arm.ref, "")
+        why = void or style or ended or _coverage_problem(run, seen, arm)
+        if void or style or (why and claim.answer not in (TryAnswer.HELPS, TryAnswer.HARMS)):
+            claim = replace(claim, answer=TryAnswer.CANNOT_TELL)
+        one = _skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
+        skills.append(replace(one, sentence=sentence_of(one)))
+    first = skills[0]
+    run.note(
+        "verdict",
+        verdict=str(first.on_these.answer) if len(skills) == 1 else f"{len(skills)} skills tried",
+        candidate="",
+        why=" ".join(one.sentence for one in skills),
+        look=0,
+        alpha=SIDE_ALPHA,
+        p=first.on_these.p,
+        p_worse=first.on_these.p_worse,
+        delta=(first.on_these.passed_with - first.on_these.passed_without) / max(1, first.on_these.tasks),
+        interval=None,
+        n=first.on_these.tasks,
+        tried=skills_to_json(skills),
+    )
+
+
+def _claim(
+    run: RunContext, seen: TryTrials, arm: TryArm, stages: int, compared: Mapping[str, float] | None
+) -> ClaimOnTasks:
+    if compared is not None:
+        return compared_claim(compared)
+    repeats = arm.repeats
+    before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))
+    both = [task.id for task in run.val if before.get(task.id) and after.get(task.id)]
+    decision = arm.decision
+    test = decision.test if decision is not None else LabelTest(0, 0.0, 1.0, 1.0, False, 0, 0)
+    answer = (decision.answer if decision is not None else None) or TryAnswer.CANNOT_TELL
+    return ClaimOnTasks(
+        answer,
+        len(both),
+        repeats,
+        sum(fmean(after[task]) for task in both),
+        sum(fmean(before[task]) for task in both),
+        test.fixed,
+        test.broken,
+        test.net,
+        decision.p if decision is not None else 1.0,
+        decision.p_worse if decision is not None else 1.0,
+        test.steady,
+        carried_difference(len(run.val), stages),
+    )
+
+
+def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
+    """Return the answers of several comparisons that were made at once; each p-value stays as it was alone."""
+    helps, harms = step_up([one.p for one in claims]), step_up([one.p_worse for one in claims])
+    joint = []
+    for at, one in enumerate(claims):
+        answer: TryAnswer = TryAnswer.CANNOT_TELL if one.answer is not TryAnswer.NO_DIFFERENCE else one.answer
+        if helps[at] and one.net >= MIN_NET:
+            answer = TryAnswer.HELPS
+        elif harms[at] and one.net <= -MIN_NET:
+            answer = TryAnswer.HARMS
+        joint.append(replace(one, answer=answer))
+    return joint
+
+
+def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
+    """Return one trial under several executors with the answers that stand of all of them together."""
+    places = [(at, place) for at, result in enumerate(results) for place in range(len(result.skills))]
+    claims = joint_answers([results[at].skills[place].on_these for at, place in places])
+    skills = [list(result.skills) for result in results]
+    for (at, place), claim in zip(places, claims, strict=True):
+        one = skills[at][place]
+        if not (one.why and one.on_these.answer is TryAnswer.CANNOT_TELL):
+            one = replace(one, on_these=claim)
+            skills[at][place] = replace(one, sentence=sentence_of(one))
+    return [replace(result, skills=own) for result, own in zip(results, skills, strict=True)]
+
+
+def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
+    planned = arm.repeats * len(run.val)
+    counts = [sum(map(len, seen.scores(one, arm.repeats).values())) for one in (run.base, arm.program)]
+    if planned and min(counts) < _MIN_SHARE * planned:
+        return f"Only {counts[0]} of {planned} trials without it and {counts[1]} with it came to a result."
+    return ""
+
+
+def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> str:
+    """Return why the comparison is void, '' where the arm without the skills never read one of them."""
+    if run.base.parts:  # another version of it stands there: both are read
+        return ""
+    refs = {arm.ref for arm in arms}
+    marks = {
+        line.strip()
+        for arm in arms
+        for part in arm.program.parts
+        for text in part.texts.values()
+        for line in text.splitlines()
+        if len(line.strip()) >= MARK
+    }
+    own = "\n".join(task.prompt for task in run.val)
+    marks = {mark for mark in (*marks, *run.state.about.get("exposed", ())) if mark not in own}
+    trials = [one for its in seen.of(run.base).values() for one in its]
+    read = sum(bool(refs.intersection(one.read)) or any(mark in one.trace for mark in marks) for one in trials)
+    return f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials." if read else ""
+
+
+def _skill_trial(
+    run: RunContext,
+    seen: TryTrials,
+    arm: TryArm,
+    claim: ClaimOnTasks,
+    compared: Mapping[str, float] | None,
+    why: str,
+) -> SkillTrial:
+    before, after = (seen.of(program) for program in (run.base, arm.program))
+    means = [_means(seen.scores(program, arm.repeats)) for program in (run.base, arm.program)]
+    gains = (
+        dict(compared)
+        if compared is not None
+        else {task: means[1][task] - means[0][task] for task in means[0].keys() & means[1].keys()}
+    )
+    groups: dict[str, float] = {}
+    for task in run.val:
+        if task.id in gains:
+            groups[task.group or task.id] = groups.get(task.group or task.id, 0.0) + gains[task.id]
+    refs = {arm.ref, *(part.ref for part in arm.program.parts)}
+    read = sum(any(refs.intersection(one.read) for one in after.get(task.id, ())) for task in run.val)
+    tokens, seconds = _cost_change(before, after)
+    return SkillTrial(
+        arm.ref.partition(":")[2] or arm.ref,
+        claim,
+        claim_of_groups(list(groups.values())),
+        read,
+        tokens,
+        seconds,
+        _fallen(run.val, means) if compared is None else {},
+        _answers(run.val, before, after, means),
+        why,
+        against=", ".join(part.ref for part in run.base.parts),
+    )
+
+
+def _means(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {task: fmean(values) for task, values in scores.items() if values}
+
+
+def _cost_change(
+    before: Mapping[str, Sequence[Trial]], after: Mapping[str, Sequence[Trial]]
+) -> tuple[float | None, float | None]:
+    """Return the relative change in tokens and the change in seconds, a trial."""
+    arms = [[one for its in arm.values() for one in its if one.outcome.counts] for arm in (before, after)]
+    if not all(arms):
+        return None, None
+    tokens = [fmean(one.usage.input_tokens + one.usage.output_tokens for one in arm) for arm in arms]
+    walls = [fmean(one.wall for one in arm) for arm in arms]
+    return (tokens[1] / tokens[0] - 1 if tokens[0] and tokens[1] else None), walls[1] - walls[0]
+
+
+def _fallen(tasks: Sequence[Task], means: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+    """Return the categories whose mean fell, where there are several categories."""
+    by_category: dict[str, list[tuple[float, float]]] = {}
+    for task in tasks:
+        if task.id in means[0] and task.id in means[1]:
+            by_category.setdefault(task.category, []).append((means[0][task.id], means[1][task.id]))
+    if len(by_category) < 2:
+        return {}
+    found = {name: (fmean(one for one, _ in its), fmean(two for _, two in its)) for name, its in by_category.items()}
+    return {name: pair for name, pair in sorted(found.items()) if pair[1] < pair[0]}
+
+
+def _answers(
+    tasks: Sequence[Task],
+    before: Mapping[str, Sequence[Trial]],
+    after: Mapping[str, Sequence[Trial]],
+    means: Sequence[Mapping[str, float]],
+) -> list[TaskAnswers]:
+    return [
+        TaskAnswers(
+            task.id,
+            task.category,
+            task.prompt[:MAX_SHOWN_TEXT],
+            means[0].get(task.id),
+            means[1].get(task.id),
+            (first_output(before.get(task.id, ())) or "")[:MAX_SHOWN_TEXT],
+            (first_output(after.get(task.id, ())) or "")[:MAX_SHOWN_TEXT],
+        )
+        for task in tasks
+    ]
