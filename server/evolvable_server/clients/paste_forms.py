@@ -1,15 +1,49 @@
-"""The entry of our server in the forms that clients have in common, for a client that `connect` does not know."""
+"""The entry of our server to paste, for a client that `connect` does not know or whose file it does not edit."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from evolvable_server.clients.client import Start
+from evolvable_server.config import Machine
 
 _FORMS = (
     ("JSON with `mcpServers`, as most clients have it:", "mcpServers"),
     ("JSON with `mcp` and the command as a list, as OpenCode has it:", "mcp"),
     ("YAML with a list, as Continue has it:", "yaml"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PastedClient:
+    """A client whose configuration is YAML with a person's comments, so that the person pastes the entry.
+
+    file: its configuration below the home folder. environment: variables of the entry where none are named.
+    """
+
+    title: str
+    file: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, machine: Machine) -> Path:
+        return machine.user / self.file
+
+    def entry(self, name: str, start: Start) -> str:
+        """Return the entry of this name, below its key."""
+        return _yaml(name, replace(start, env={**self.environment, **start.env}))
+
+
+PASTED = {
+    # Continue CLI sends all tools with each request, and puts nothing before their names.
+    "continue": PastedClient(
+        "Continue CLI",
+        ".continue/config.yaml",
+        {"EVOLVABLE_TOOLSETS": "small", "EVOLVABLE_TOOL_PREFIX": "evolvable_"},
+    ),
+}
+"""Clients by their names in `connect`."""
 
 
 def entry_forms(name: str, start: Start) -> str:
