@@ -14,6 +14,9 @@ from model import Model, Reviewer, Say, Turn, Use
 SEARCHES = ("tool_search", "ToolSearch")
 """The tools with which a model gets tools that its client holds back."""
 
+JUDGES = ["respond_in_schema"]
+"""The tools of a request in which Qwen Code asks its model whether a call may run unasked: the script judges none."""
+
 TRIES = 6
 """How often it searches: the server may be starting."""
 
@@ -44,18 +47,20 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
 
 def _message(model: ChatModel, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    names = [str(tool.get("function", {}).get("name")) for tool in request.get("tools", [])]
+    if names == JUDGES:
+        return {"role": "assistant", "content": "ok"}, "stop"
     said = model.waiting.pop() if model.waiting else model.answer(request, _results(request))
     if isinstance(said, Say):
         return {"role": "assistant", "content": said.text}, "stop"
-    name, values = _call(model, request, said)
+    name, values = _call(model, request, said, names)
     call = {"id": model.name("call"), "type": "function"}
     call["function"] = {"name": name, "arguments": json.dumps(values)}
     return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
 
 
-def _call(model: ChatModel, request: dict[str, Any], said: Use) -> tuple[str, dict[str, Any]]:
+def _call(model: ChatModel, request: dict[str, Any], said: Use, names: list[str]) -> tuple[str, dict[str, Any]]:
     """Return the tool to call and what it is given: the wanted one, or the search for it, after which it waits."""
-    names = [str(tool.get("function", {}).get("name")) for tool in request.get("tools", [])]
     if not said.server:
         return said.tool, said.values
     if (found := next((name for name in names if name.endswith(said.tool)), None)) is not None:

@@ -66,7 +66,7 @@ class Claude:
 
         answer: answers what the client asks on the way. Raises TimeoutError when it does not hold within a minute.
         """
-        self._welcome()
+        self.welcome()
         words = [self._binary, "--allowedTools", f"mcp__{SERVER},mcp__{IN_PLUGIN}", *more]
         terminal = Terminal(words, self._place.environment | self._more, self._place.project)
         try:
@@ -80,7 +80,7 @@ class Claude:
             terminal.close()
         return terminal.screen
 
-    def _welcome(self) -> None:
+    def welcome(self) -> None:
         """Answer what a first start asks: theme, key, trust in the folder."""
         path = self._place.home / ".claude.json"
         settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

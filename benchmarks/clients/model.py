@@ -54,9 +54,9 @@ DATA = ('{"session":', '{"reason":')
 class Model:
     """Serves the APIs on a loopback port; each request of the agent gets what the next turn says.
 
-    A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests.
-    What a review asks goes to the reviewer: `reviewed` keeps what it was shown, `questions` the whole requests. bare:
-    the client was started without tools, and every request is the agent's.
+    A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests and
+    `said` what was answered. What a review asks goes to the reviewer: `reviewed` keeps what it was shown, `questions`
+    the whole requests. bare: the client was started without tools, and every request is the agent's.
     """
 
     def __init__(self, turns: Iterable[Turn], reviewer: Reviewer | None = None, *, bare: bool = False) -> None:
@@ -67,6 +67,7 @@ class Model:
         self._lock = threading.Lock()
         self._numbers = count(1)
         self.asked: list[dict[str, Any]] = []
+        self.said: list[Say | Use] = []
         self.seen = Seen()
         self.failures: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -92,13 +93,22 @@ class Model:
         with self._lock:
             self.asked.append(request)
             self.seen = Seen(results, request)
-            try:
-                return next(self._turns)(self.seen)
-            except StopIteration:
-                return Say("The script has ended.")
-            except Exception as error:
-                self.failures.append(f"{type(error).__name__}: {error}; the last result was {self.seen.last[:300]!r}")
-                return Say("The script failed.")
+            self.said.append(self._next())
+            return self.said[-1]
+
+    def _next(self) -> Say | Use:
+        try:
+            return next(self._turns)(self.seen)
+        except StopIteration:
+            return Say("The script has ended.")
+        except Exception as error:
+            self.failures.append(f"{type(error).__name__}: {error}; the last result was {self.seen.last[:300]!r}")
+            return Say("The script failed.")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the model has ended its turn."""
+        return bool(self.said) and isinstance(self.said[-1], Say)
 
     def chat(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the events of an answer of Chat Completions; one event, the whole answer, where none is streamed."""

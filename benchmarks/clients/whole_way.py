@@ -1,15 +1,18 @@
 """The whole way of one client: connect, find, load, edit, report, a review of that session, undo.
 
 The client is connected by `evolvable connect`, as its user does it, and runs with its default approvals. Where these
-refuse a step while nobody can answer, the session is held once more with the client's own switch for it, and the step
-counts as `asks`. docs/clients.md has the table that `matrix` makes.
+refuse a step while nobody can answer, the whole session is held on a terminal, in the same approvals, and a person
+answers what the client asks; a call about which it asked counts as `asks`. Such a client is tried again with its own
+switch for sessions without a person. docs/clients.md has the table that `matrix` makes.
 """
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from model import Model, Say, Seen, Turn, Use
@@ -23,6 +26,9 @@ PROMPT = "Fill in the PDF form. From now on, always count the pages twice."
 CALLS = ("find", "load", "report", "edit")
 """The calls of the session. The edit is last: a client may end its run where it refuses one."""
 
+TOOLS = {"find": "find_skill", "load": "load_skill", "report": "report_outcome", "edit": "update_resource"}
+"""The tool of each call."""
+
 STEPS = ("connect", *CALLS, "review", "undo")
 EXTRAS = ("hint", "queue")
 """What hooks bring besides: the skill that fits beside the prompt, and the session in the review queue."""
@@ -30,16 +36,17 @@ EXTRAS = ("hint", "queue")
 
 @dataclass
 class WholeWay:
-    """What was seen of one client. steps: `yes`, `asks` where its default refuses it, or `no`."""
+    """What was seen of one client. steps: `yes`, `asks` where it asked the person about it, or `no`.
+
+    refused: the calls that its default refuses where nobody can answer; allows: whether the switch allows all of them.
+    """
 
     title: str
     version: str
     switch: str
     steps: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return all(self.steps.get(step) in ("yes", "asks") for step in STEPS)
+    refused: list[str] = field(default_factory=list)
+    allows: bool = False
 
 
 def turns() -> list[Turn]:
@@ -71,32 +78,66 @@ def steps_of(model: Model, place: Place) -> dict[str, bool]:
 
 
 def walk(driver: Driver, root: Path, way: WholeWay) -> Iterator[Check]:
-    """Yield the checks of one client, and fill in what was seen."""
-    for allowed in (False, True):
-        place = Place(root / ("allowed" if allowed else "default"))
-        with driver.model(turns()) as model:
-            driver.configure(place, model)
-            options = [word for pair in ServerEnvironment(place).pairs for word in ("--env", pair)]
-            connected = place.person("connect", driver.name, *driver.options(allowed), *options)
-            said = driver.ask(place, model, PROMPT, allowed)
-            seen = steps_of(model, place)
-        for step, good in seen.items():
-            before = way.steps.get(step)
-            way.steps[step] = before if before == "yes" else ("asks" if allowed else "yes") if good else "no"
-        queued = [one.get("client") for one in place.queued()]
-        way.steps["hint"] = "yes" if _told(model) else "no"
-        way.steps["queue"] = "yes" if driver.name in queued else "no"
-        if all(seen.values()) or not driver.switch:
-            break
-    way.steps["connect"] = "yes" if connected.returncode == 0 else "no"
-    yield "connect", connected.returncode == 0, connected.stdout + connected.stderr
+    """Yield the checks of one client, and fill in what was seen.
+
+    The session in the default approvals is the one without a person where that does all, else the one on a terminal.
+    """
+    alone = hold(driver, root / "alone", Manner.ALONE)
+    way.refused = [step for step, good in alone.steps.items() if not good]
+    asking = bool(way.refused) and driver.dialogue is not None
+    main = hold(driver, root / "answered", Manner.ANSWERED) if asking else alone
+    for step, good in main.steps.items():
+        way.steps[step] = "no" if not good else "asks" if TOOLS[step] in main.asked else "yes"
+    queued = [one.get("client") for one in main.place.queued()]
+    way.steps["hint"] = "yes" if _told(main.model) else "no"
+    way.steps["queue"] = "yes" if driver.name in queued else "no"
+    way.steps["connect"] = "yes" if main.connected.returncode == 0 else "no"
+    yield "connect", main.connected.returncode == 0, main.connected.stdout + main.connected.stderr
+    told = f"{main.model.seen.results} {main.model.failures} {main.told}"
     for step in CALLS:
-        told = f"{model.seen.results} {model.failures} {said[-1500:]}"
         yield f"{step}: {way.steps[step]}", way.steps[step] != "no", told
     for step, check in (("review", review_check), ("undo", undo_check)):
-        good, instead = check(driver, place)
+        good, instead = check(driver, main.place)
         way.steps[step] = "yes" if good else "no"
         yield step, good, instead
+    if asking:
+        allowed = hold(driver, root / "allowed", Manner.ALLOWED)
+        way.allows = all(allowed.steps.values())
+        yield f"{driver.switch} allows all without a person", way.allows, f"{allowed.steps} {allowed.told}"
+
+
+class Manner(Enum):
+    """Who answers a client: nobody, a person at a terminal, or the client's own switch that allows our tools."""
+
+    ALONE = "alone"
+    ANSWERED = "answered"
+    ALLOWED = "allowed"
+
+
+@dataclass
+class Session:
+    """What came of one session. asked: the tools about which the client asked; told: what it wrote or showed last."""
+
+    place: Place
+    model: Model
+    connected: subprocess.CompletedProcess[str]
+    steps: dict[str, bool]
+    asked: Sequence[str]
+    told: str
+
+
+def hold(driver: Driver, root: Path, manner: Manner) -> Session:
+    """Connect the client in a place of its own, as its user does, and hold the session."""
+    place, allowed = Place(root), manner is Manner.ALLOWED
+    with driver.model(turns()) as model:
+        driver.configure(place, model)
+        options = [word for pair in ServerEnvironment(place).pairs for word in ("--env", pair)]
+        connected = place.person("connect", driver.name, *driver.options(allowed), *options)
+        if manner is Manner.ANSWERED:
+            asked, told = driver.talk(place, model, PROMPT)
+        else:
+            asked, told = [], driver.ask(place, model, PROMPT, allowed)
+    return Session(place, model, connected, steps_of(model, place), asked, told[-3000:])
 
 
 def _told(model: Model) -> bool:
@@ -133,21 +174,27 @@ def undo_check(driver: Driver, place: Place) -> tuple[bool, str]:
 BEGIN, END = "<!-- the whole way: generated -->", "<!-- the whole way: end -->"
 
 
-def matrix(ways: Sequence[WholeWay], day: str) -> str:
-    """Return the table of what was seen of the clients."""
-    columns = (*STEPS, *EXTRAS)
-    lines = [f"| client | {' | '.join(columns)} | what lets it do what asks |", "|---" * (len(columns) + 2) + "|"]
-    for way in ways:
-        cells = [way.steps.get(column, "no") for column in columns]
-        switch = way.switch if "asks" in cells else ""
-        lines.append(f"| {way.title} {way.version} | {' | '.join(cells)} | {switch} |")
-    return "\n".join([f"Seen on {day}, on Linux, with a scripted model:", "", *lines])
+HEAD = f"| client | seen | {' | '.join((*STEPS, *EXTRAS))} | with nobody to answer |"
+
+
+def row(way: WholeWay, day: str) -> str:
+    """Return the row of the table for what was seen of a client."""
+    cells = [way.steps.get(column, "no") for column in (*STEPS, *EXTRAS)]
+    alone = f"refuses {', '.join(way.refused)}" if way.refused else "the same"
+    alone += f"; {way.switch} allows all" if way.allows else ""
+    return f"| {way.title} {way.version} | {day} | {' | '.join(cells)} | {alone} |"
 
 
 def write_matrix(page: Path, ways: Sequence[WholeWay]) -> None:
-    """Write the table between its marks on a page."""
+    """Write the rows of these clients into the table between its marks on a page; the rows of others stay."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    table = matrix(ways, time.strftime("%Y-%m-%d"))
+    table, _, after = rest.partition(END)
+    lines = table.strip().splitlines()
+    rows = lines[2:] if lines[:1] == [HEAD] else []
+    for way in ways:
+        new = row(way, time.strftime("%Y-%m-%d"))
+        at = next((at for at, old in enumerate(rows) if old.startswith(f"| {way.title} ")), len(rows))
+        rows[at : at + 1] = [new]
+    table = "\n".join([HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows])
     page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")

@@ -1,4 +1,7 @@
-"""How each client is configured and started for the whole way: a model on the loopback interface, and a dummy key."""
+"""How each client is configured and started for the whole way: a model on the loopback interface, and a dummy key.
+
+A client whose default refuses a call where nobody can answer also runs on a terminal, where a person answers.
+"""
 
 import json
 import os
@@ -10,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from chat import ChatModel
-from claude import QUIET
+from claude import QUIET, Claude
 from codex import CONFIG
 from model import Model, Turn
 from place import KEY, Place
+from terminal import TURN, Dialogue, Person, Screen
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,11 @@ class Driver:
     def environment(self, model: Model) -> Mapping[str, str]:
         return {}
 
+    @property
+    def dialogue(self) -> Dialogue | None:
+        """How the client is spoken to on a terminal, None where its default refuses nothing without one."""
+        return None
+
     def path(self, place: Place) -> dict[str, str]:
         path = place.environment["PATH"]
         return {"PATH": os.pathsep.join(filter(None, (self.node, path)))}
@@ -71,10 +80,26 @@ class Driver:
         """Hold the session, and return what the client wrote."""
         environment = {**self.path(place), **self.environment(model)}
         try:
-            done = place.run(str(self.binary), *self.command(prompt, allowed), **environment)
+            done = place.run(str(self.binary), *self.command(prompt, allowed), seconds=TURN, **environment)
         except subprocess.TimeoutExpired as error:
             return f"it took too long: {error}"
         return f"{done.returncode} {done.stdout} {done.stderr}"
+
+    def talk(self, place: Place, model: Model, prompt: str) -> tuple[list[str], str]:
+        """Hold the session on a terminal; return the tools about which the client asked, and the screen at the end."""
+        dialogue = self.dialogue
+        assert dialogue is not None
+        environment = {**place.environment, **self.path(place), **self.environment(model), **dialogue.environment}
+        words = [str(self.binary), *dialogue.options]
+        screen = Screen(words, environment, place.project, place.root / "terminal")
+        person = Person(screen, dialogue, model)
+        try:
+            person.converse(prompt)
+        except (TimeoutError, AssertionError) as error:
+            return person.asked, str(error)
+        finally:
+            screen.close()
+        return person.asked, person.last
 
 
 def _write(path: Path, values: Any) -> None:
@@ -93,6 +118,15 @@ class ClaudeCode(Driver):
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
         return ["-p", prompt, *(["--allowedTools", "mcp__evolvable"] if allowed else [])]
+
+    def configure(self, place: Place, model: Model) -> None:
+        Claude(self.binary, place, model).welcome()
+
+    @property
+    def dialogue(self) -> Dialogue:
+        # Its default mode has each call judged by a service of Anthropic's, which no model on this machine has.
+        asides = {r"Enter to stay in auto mode": ("Enter",)}
+        return Dialogue(ready="❯", question="Do you want to proceed\\?", asides=asides)
 
 
 class Codex(Driver):
@@ -123,6 +157,11 @@ class Copilot(Driver):
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
         return ["-p", prompt, *(["--allow-tool", "evolvable"] if allowed else []), "--output-format", "json"]
+
+    @property
+    def dialogue(self) -> Dialogue:
+        asides = {r"Do you trust the files in this folder\?": ("Enter",)}
+        return Dialogue(ready="1 server connected", question=r"Do you want to use this tool\?", asides=asides)
 
 
 class OpenCode(Driver):
@@ -158,6 +197,12 @@ class Qwen(Driver):
     def command(self, prompt: str, allowed: bool) -> list[str]:
         return ["--auth-type", "openai", "-o", "json", prompt]
 
+    @property
+    def dialogue(self) -> Dialogue:
+        # Its default mode has each call judged by the model; the scripted one says nothing, and the person is asked.
+        options, question = ("--auth-type", "openai"), r'Allow execution of MCP tool "\w+"'
+        return Dialogue(ready="Type your message", question=question, options=options, leave="/quit")
+
 
 class Droid(Driver):
     """droid exec."""
@@ -170,6 +215,13 @@ class Droid(Driver):
 
     def environment(self, model: Model) -> Mapping[str, str]:
         return {"FACTORY_API_KEY": "fk-dummy"}
+
+    @property
+    def dialogue(self) -> Dialogue:
+        # Without an account it starts on a terminal in its offline mode alone.
+        offline = {"FACTORY_AIRGAP_ENABLED": "true", "FACTORY_API_KEY": ""}
+        asides = {r"Trust this folder\?": ("Enter",)}
+        return Dialogue(ready=r"Auto \(Off\)", question="MCP tool to approve", asides=asides, environment=offline)
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
         return ["exec", *(["--auto", "high"] if allowed else []), "-m", "custom:stub", "-o", "json", prompt]

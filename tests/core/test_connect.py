@@ -527,6 +527,22 @@ def test_an_unknown_client_gets_the_entry_to_paste_in_three_forms(run: CommandLi
     assert not list(run.user.rglob("*.json"))
 
 
+def test_continue_gets_the_entry_to_paste_with_a_prefix_and_the_small_group(run: CommandLine) -> None:
+    path = run.user / ".continue" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text("name: mine  # my own\nmcpServers:\n  - name: github\n    command: npx\n", encoding="utf-8")
+    before = path.read_bytes()
+
+    shown = run("connect", "continue", code=2)
+    assert "Nothing was written" in shown.err and "config.yaml" in shown.err and path.read_bytes() == before
+
+    key, _, entry = shown.out.partition("\n")
+    (alone,) = load_yaml(shown.out).value["mcpServers"]
+    assert (key, alone["name"], alone["args"][-1]) == ("mcpServers:", "evolvable", "serve")
+    assert alone["env"]["EVOLVABLE_TOOL_PREFIX"] == "evolvable_" and alone["env"]["EVOLVABLE_TOOLSETS"] == "small"
+    assert load_yaml(before.decode() + entry).value["mcpServers"] == [{"name": "github", "command": "npx"}, alone]
+
+
 def test_an_unknown_client_is_refused_in_json_without_a_text_on_the_output(run: CommandLine) -> None:
     shown = run("connect", "zed", "--json", code=2)
     assert '"mcpServers"' in shown.err and '"mcpServers"' not in shown.out

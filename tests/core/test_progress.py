@@ -6,6 +6,7 @@ import io
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,9 +38,9 @@ class Terminal(io.StringIO):
             self._written.notify_all()
             return super().write(text)
 
-    def until(self, text: str) -> None:
+    def until(self, text: str, after: int = 0) -> None:
         with self._written:
-            assert self._written.wait_for(lambda: text in self.getvalue(), timeout=30), self.getvalue()
+            assert self._written.wait_for(lambda: text in self.getvalue()[after:], timeout=30), self.getvalue()
 
 
 @pytest.fixture
@@ -113,6 +114,20 @@ def test_no_line_is_drawn_over_a_question_or_another_program(terminal):
         with announced_progress("Pulling from origin"):
             assert not drawing() and "Pulling from origin ...\n" in terminal.getvalue()
         assert drawing()
+
+
+def test_the_time_in_which_a_person_answers_is_not_counted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = [0.0]
+    now = time.monotonic
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now() + ahead[0])
+    with working(terminal):
+        ahead[0] += 120
+        terminal.until("Working  2:")
+        with paused_progress():
+            ahead[0] += 3600
+        answered = len(terminal.getvalue())
+        terminal.until("Working  2:", after=answered)
+    assert "1:02:" not in terminal.getvalue() and "62:0" not in terminal.getvalue()
 
 
 def test_nothing_is_drawn_while_a_shell_completes(terminal, monkeypatch):

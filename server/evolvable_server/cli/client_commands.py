@@ -1,13 +1,14 @@
 """The commands connect and disconnect."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import say, show_diff, warn
 from evolvable_server.clients import (
+    PASTED,
     ClientConnection,
     ConfigurationEntry,
     all_clients,
@@ -17,7 +18,7 @@ from evolvable_server.clients import (
     entry_forms,
     server_start,
 )
-from evolvable_server.clients.client import SCOPES
+from evolvable_server.clients.client import SCOPES, Start
 from evolvable_server.config import TOOL_PREFIX, read_machine, tool_prefix_of
 from evolvable_store.errors import InvalidArgument
 
@@ -77,6 +78,8 @@ def connect_command(
     if prefix is not None:
         variables[TOOL_PREFIX] = tool_prefix_of(prefix)
     start = server_start(state.config().home, variables)
+    if client in PASTED:
+        _show_pasted(state, client, name, start)
     if client not in all_clients():
         # Not broken into lines for the screen: it is pasted.
         click.echo(f"{entry_forms(name, start)}\n", err=state.json)
@@ -87,6 +90,17 @@ def connect_command(
         )
     result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks)
     return Output(result, lambda _: _show_connection(result, dry_run))
+
+
+def _show_pasted(state: CommandContext, client: str, name: str, start: Start) -> NoReturn:
+    """Show the entry of a client whose file a person edits. Raise UsageError: nothing is connected yet."""
+    pasted = PASTED[client]
+    path = pasted.path(read_machine(state.config().project))
+    click.echo(f"{pasted.entry(name, start)}\n", err=state.json)
+    raise click.UsageError(
+        f"{pasted.title} keeps its servers in YAML, which you edit yourself. Nothing was written; paste the entry into "
+        f"{path}. Where that has `mcpServers` already, paste the lines below that key into its list."
+    )
 
 
 @command("disconnect")

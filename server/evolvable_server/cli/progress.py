@@ -33,6 +33,7 @@ class Meter:
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
         self._begun = time.monotonic()
+        self._paused_at: float | None = None
         self.begin("")
         self._lock = threading.RLock()
         self._drawn, self._line_is_open = False, False
@@ -51,7 +52,10 @@ class Meter:
         self.done, self.total = done, total
 
     def resume(self) -> None:
-        """Draw, after a while."""
+        """Draw, after a while. The time of a pause counts for nothing: a person took it to answer."""
+        if self._paused_at is not None:
+            paused = time.monotonic() - self._paused_at
+            self._begun, self.since, self._paused_at = self._begun + paused, self.since + paused, None
         self._ended, self._line_is_open = threading.Event(), False
         self._thread = threading.Thread(target=self._draw_on, args=(self._ended,), name="progress", daemon=True)
         self._thread.start()
@@ -61,6 +65,7 @@ class Meter:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+        self._paused_at = time.monotonic()
         with self._lock:
             self._erase()
 

@@ -10,7 +10,6 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_server.clients.attendance import why_unattended
-    from evolvable_server.clients.client import entry_forms
     from evolvable_server.clients.config_files import read_configuration
     from evolvable_server.clients.hook_files import has_hooks
     from evolvable_server.clients.memory_files import (
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         is_of_other_client,
         take_out_of_client,
     )
+    from evolvable_server.clients.paste_forms import PASTED, entry_forms
     from evolvable_server.clients.registration import (
         ClientConnection,
         ConfigurationEntry,
@@ -84,7 +84,7 @@ else:
                 "read_enabled_copies refresh_memory_files strip_block"
             ),
             "other_lists": "CutList choose_for_client cut_lists is_of_other_client take_out_of_client",
-            "client": "entry_forms",
+            "paste_forms": "PASTED entry_forms",
             "registration": (
                 "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
                 "entry_home is_ours run_client server_start strict_json_warnings"
@@ -108,6 +108,7 @@ __all__ = [
     "ListChange",
     "MeasuredList",
     "MemoryCopy",
+    "PASTED",
     "SHORTEN",
     "TITLES",
     "VSCODE",

@@ -1,6 +1,5 @@
 """A client as `connect` knows it: its configuration file, and the entry of it that starts our server."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -106,32 +105,3 @@ class Client:
         if env or "env" in there:
             entry["env"] = env
         return {**entry, **{k: v for k, v in {**self.first, **self.usual}.items() if k not in entry}}
-
-
-_FORMS = (
-    ("JSON with `mcpServers`, as most clients have it:", "mcpServers"),
-    ("JSON with `mcp` and the command as a list, as OpenCode has it:", "mcp"),
-    ("YAML with a list, as Continue has it:", "yaml"),
-)
-
-
-def entry_forms(name: str, start: Start) -> str:
-    """Return the entry of this name in each form, with a line above it that says which clients have it so."""
-    return "\n\n".join(f"{about}\n\n{_entry(form, name, start)}" for about, form in _FORMS)
-
-
-def _entry(form: str, name: str, start: Start) -> str:
-    if form == "yaml":
-        return _yaml(name, start)
-    entry: dict[str, Any] = start.entry()
-    if form == "mcp":
-        given = {"environment": dict(start.env)} if start.env else {}
-        entry = {"type": "local", "command": [start.command, *start.args], **given, "enabled": True}
-    return json.dumps({form: {name: entry}}, indent=2, ensure_ascii=False)
-
-
-def _yaml(name: str, start: Start) -> str:
-    """Return the entry as YAML; a value of JSON is one of YAML too, and needs no rules for quotes."""
-    values = {"name": name, "type": "stdio", **start.entry()}
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    return "\n".join(["mcpServers:", f"  - {lines[0]}", *(f"    {line}" for line in lines[1:])])
