@@ -1,9 +1,8 @@
 """The lessons that wait, on Home: one line, and below it each lesson with its difference, decided there."""
 
-import htpy as h
-from htpy import Node
-
+from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
+from evolvable_page.elements import Node
 from evolvable_page.layout import form, passphrase_field, swapping
 from evolvable_page.proposal_view import asks, look_at, seen_fields, shown_hash
 from evolvable_page.site import PageRequest, Site, action_path
