@@ -36,8 +36,7 @@ def _lesson(site: Site, asked: PageRequest, lesson: WaitingLesson) -> Node:
     if asks(shown) or not shown_hash(shown):
         return h.article[link, h.p(".none")["It has a question of its own: decide on it in the inbox."]]
     look_at(asked, shown)
-    evidence = (shown.grounds or {}).get("evidence") or [{}]
-    quote = str(evidence[0].get("quote") or "")
+    quote = next((one.quote for one in shown.grounds.evidence), "") if shown.grounds else ""
     fields, csrf = {"number": lesson.proposal_id, "home": 1}, asked.session.csrf
     keep = [seen_fields([shown]), passphrase_field(site.passphrase_label), h.button(".good", type="submit")["Keep it"]]
     refuse = h.button(".bad", type="submit")["Reject it"]

@@ -15,10 +15,12 @@ import pydantic
 import pytest
 
 from evolvable_server.mcp.fast_start import (
+    DISCOVERY,
     HANDSHAKE,
     VERSIONS,
     FastStart,
     FastStartState,
+    read_discovery,
 )
 from evolvable_server.mcp.sdk_import import (
     defer_modules,
@@ -28,6 +30,12 @@ from evolvable_server.mcp.sdk_import import (
 )
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+DISCOVER = {"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": ENVELOPE}}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
 
 
@@ -80,10 +88,30 @@ def test_a_handshake_and_the_list_of_tools_are_answered_and_handed_on(client: Cl
     assert begun.answered == (1, "two")
 
 
+def test_the_question_for_the_protocol_is_answered_and_the_handshake_may_follow(client: Client) -> None:
+    client.say(line(DISCOVER))
+    discovery = client.answer()
+    client.say(line(initialize()))
+    handshake = client.answer()
+    begun = client.early.end()
+
+    assert discovery == {"jsonrpc": "2.0", "id": "probe", "result": read_discovery()}
+    assert handshake["id"] == 1
+    assert begun.answered == ("probe", 1)
+
+
+def enveloped(**meta: object) -> bytes:
+    return line(DISCOVER | {"params": {"_meta": {**ENVELOPE, **meta}}})
+
+
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(line({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}), id="modern"),
+        pytest.param(line({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}), id="no envelope"),
+        pytest.param(enveloped(**{"io.modelcontextprotocol/protocolVersion": "2027-01-01"}), id="a later version"),
+        pytest.param(enveloped(progressToken=1), id="something else in the envelope"),
+        pytest.param(enveloped(**{"io.modelcontextprotocol/clientInfo": {"name": "test"}}), id="half a name"),
+        pytest.param(line(LIST | {"params": {"_meta": ENVELOPE}}), id="a list of the stateless protocol"),
         pytest.param(line(initialize("2026-07-28")), id="an unknown version"),
         pytest.param(line(initialize(clientInfo="test")), id="wrong parameters"),
         pytest.param(line(LIST), id="a list before the handshake"),
@@ -151,6 +179,47 @@ def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
     assert early[1] == late[1]
     assert early["two"] == early[4]
     assert len(late[4]["tools"]) > len(early[4]["tools"])
+
+
+def asked(home: Path, *said: dict[str, object], options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Returns a server's answers to these requests, each sent after the answer to the one before."""
+    command = [sys.executable, "-m", "evolvable_server", "serve", *options]
+    env, answers = os.environ | {"EVOLVABLE_HOME": str(home)}, list[dict[str, Any]]()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as server:
+        assert server.stdin is not None and server.stdout is not None
+        for frame in said:
+            server.stdin.write(line(frame))
+            server.stdin.flush()
+            answers += [json.loads(server.stdout.readline())] if "id" in frame else []
+        server.stdin.close()
+        assert server.stdout.read() == b""
+    return answers
+
+
+@pytest.mark.process
+def test_the_early_answer_to_the_question_for_the_protocol_is_that_of_the_sdk(tmp_path: Path) -> None:
+    """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
+    (late,) = asked(tmp_path / "late", DISCOVER, options=("--toolsets", "evolve"))
+    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+        own = {key: value for key, value in late["result"].items() if key not in ("instructions", "_meta")}
+        DISCOVERY.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
+
+    early, listed = asked(tmp_path / "early", DISCOVER, LIST | {"params": {"_meta": ENVELOPE}})
+
+    assert early == late
+    assert late["result"] == read_discovery()
+    assert "find_skill" in [tool["name"] for tool in listed["result"]["tools"]]
+
+
+@pytest.mark.process
+def test_a_client_that_had_the_answer_too_late_begins_the_older_handshake(tmp_path: Path) -> None:
+    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "list_resources", "arguments": {}}}
+    discovery, handshake, listed, called = asked(tmp_path, DISCOVER, initialize(), INITIALIZED, LIST, call)
+
+    assert discovery["result"]["supportedVersions"] == ["2026-07-28"]
+    assert handshake["result"]["protocolVersion"] == "2025-06-18"
+    assert listed["result"]["tools"]
+    assert not called["result"].get("isError")
 
 
 @pytest.mark.process

@@ -1,5 +1,6 @@
 """The inbox and Home in a real Chromium: every decision by keys and by mouse, on a wide and on a narrow screen."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -241,7 +242,10 @@ def test_home_calls_changes_fine_one_by_one_takes_one_back_and_calls_all_fine(
 
 def lesson(page: PagePlace, name: str, body: str) -> int:
     """Have a review propose another text of a skill, and return the number."""
-    return propose_text(page.library, name, body, f"The {name} is read twice.", actor=Actor.REVIEW)
+    quote = {"session": "claude:1", "turn": 2, "origin": "person", "quote": f"No, read the {name} once."}
+    grounds = json.dumps({"what": "correction", "evidence": [quote], "near": []})
+    why = f"The {name} is read twice."
+    return propose_text(page.library, name, body, why, actor=Actor.REVIEW, grounds=grounds)
 
 
 @SCREENS
@@ -258,6 +262,7 @@ def test_home_says_which_lessons_wait_in_one_line_and_they_are_decided_there(
     tab = opened(browser, page, screen, "/")
     line = "3 lessons wait: csv (correct: The csv is read twice), pdf (add: The pdf is read twice), md ("
     assert line in tab.inner_text("#lessons h2") and "two twice" in tab.inner_text("#lessons") and fits(tab)
+    assert "No, read the csv once." in tab.inner_text("#lessons")
     assert "It has a question of its own" in tab.inner_text("#lessons")
 
     tab.locator("article[aria-label='Lesson 1'] button:has-text('Keep it')").click()

@@ -144,15 +144,19 @@ def propose_text(
     reason: str = "shorter",
     session: str = "session-1",
     actor: Actor = AGENT.actor,
+    grounds: str | None = None,
 ) -> int:
-    """Have an agent, or a review, propose another text of a skill; return the number."""
+    """Have an agent, or a review, propose another text of a skill; return the number.
+
+    grounds: what a review says for it, as JSON.
+    """
     ref = Ref.parse(name)
     head = library.store.head_or_none(ref)
     base = (head.version if head else None) or 0
     changed = dict(proposal_inbox.files_at(library, ref, base))
     changed["SKILL.md"] = File(skill_text(name, body).encode(), 0o644)
     # Stored as it is: what the scan refuses is shown as well as everything else.
-    draft = Draft(replace(ref, scope="user"), base, changed, reason)
+    draft = Draft(replace(ref, scope="user"), base, changed, reason, grounds=grounds)
     return library.store.backend.proposals.add(library.store.now(), actor, session, draft)
 
 

@@ -87,7 +87,8 @@ def _check(page: PageKit, item: dict[str, Any]) -> Node:
     passed = item.get("passed")
     if passed is None:
         return page.make_visible(f"{name}: not seen")
-    return page.tag(f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad")
+    shown: Node = page.tag(f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad")
+    return shown
 
 
 def _rates(page: PageKit, run: AgsStatus, rates: Sequence[AgentUtility]) -> Node:

@@ -1,8 +1,10 @@
-"""Claim stdin and stdout for the protocol, and answer a client's first two requests before the server exists.
+"""Claim stdin and stdout for the protocol, and answer a client's first requests before the server exists.
 
 Importing the SDK takes most of the time until the first answer, and Codex goes without a server that needs more than a
-second. Both answers are files beside this module, which tests compare with the SDK's. The transport then gets all that
-was read. It hands the SDK everything but the answered list of tools, and drops the SDK's answer to the handshake.
+second. A client that asks which protocol is served, and has no answer in time, begins the older handshake, which the
+SDK refuses once it has read the question. The answers are files beside this module, which tests compare with the SDK's.
+The transport then gets all that was read. It hands the SDK everything but the answered questions and list of tools, and
+drops the SDK's answer to the handshake.
 """
 
 import contextlib
@@ -92,9 +94,14 @@ def _point(fd: int, target: int) -> None:
             rebind_std_handle_to_fd(fd)
 
 
-HANDSHAKE, TOOLS = (Path(__file__).with_name(name) for name in ("handshake.json", "tools.json"))
+HANDSHAKE, DISCOVERY, TOOLS = (
+    Path(__file__).with_name(name) for name in ("handshake.json", "discovery.json", "tools.json")
+)
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Of the protocol; a client that asks for another waits for the SDK."""
+
+_STATELESS = "2026-07-28"
+_ENVELOPE = "io.modelcontextprotocol/"
 
 _MAX_READ = 64 * 1024  # bytes; a client that has said more has to wait
 
@@ -174,9 +181,18 @@ class FastStart:
         if method == "initialize" and not self._greeted and _is_greeting(params):
             self._greeted = True
             return {**json.loads(HANDSHAKE.read_bytes()), "protocolVersion": params["protocolVersion"]}
+        if method == "server/discover" and not self._greeted and _is_enveloped(params):
+            return read_discovery()
         if method == "tools/list" and self._initialized and params.keys() <= {"_meta"}:
             return {"tools": json.loads(TOOLS.read_bytes())}
         return None
+
+
+def read_discovery() -> dict[str, Any]:
+    """Return the answer to `server/discover`."""
+    handshake = json.loads(HANDSHAKE.read_bytes())
+    about = {f"{_ENVELOPE}serverInfo": handshake["serverInfo"]}
+    return {**json.loads(DISCOVERY.read_bytes()), "instructions": handshake["instructions"], "_meta": about}
 
 
 def can_start_fast() -> bool:
@@ -185,9 +201,24 @@ def can_start_fast() -> bool:
 
 
 def _is_greeting(params: dict[str, Any]) -> bool:
-    client, capabilities = params.get("clientInfo"), params.get("capabilities")
+    return _is_client(params, "") and params.get("protocolVersion") in VERSIONS
+
+
+def _is_enveloped(params: dict[str, Any]) -> bool:
+    """Return whether these are the parameters of a question of the stateless protocol, and no others."""
+    meta = params.get("_meta")
+    if params.keys() != {"_meta"} or not isinstance(meta, dict):
+        return False
+    names = {f"{_ENVELOPE}{name}" for name in ("protocolVersion", "clientInfo", "clientCapabilities")}
+    return meta.keys() == names and _is_client(meta, _ENVELOPE) and meta[f"{_ENVELOPE}protocolVersion"] == _STATELESS
+
+
+def _is_client(said: dict[str, Any], prefix: str) -> bool:
+    """Return whether a client names itself and what it can do, under names with this prefix."""
+    client = said.get(f"{prefix}clientInfo")
+    capabilities = said.get(f"{prefix}clientCapabilities" if prefix else "capabilities")
     named = isinstance(client, dict) and isinstance(client.get("name"), str) and isinstance(client.get("version"), str)
-    return named and isinstance(capabilities, dict) and params.get("protocolVersion") in VERSIONS
+    return named and isinstance(capabilities, dict)
 
 
 def _refuse_json_constant(name: str) -> NoReturn:

@@ -314,8 +314,10 @@ class _Client:
     async def _take(self, line: bytes | LongLine) -> None:
         frame = read_frame(line)
         if isinstance(frame, types.JSONRPCRequest):
-            if frame.method == "tools/list" and self._was_answered(frame.id):
-                return  # the SDK's answer would be dropped, and takes it a twentieth of the start
+            # The SDK's list would be dropped, and takes a twentieth of the start. A question for the protocol would
+            # bind the SDK to it, and a client that asked may still begin the older handshake.
+            if frame.method in ("tools/list", "server/discover") and self._was_answered(frame.id):
+                return
             frame = await self._admit(frame)
         if isinstance(frame, JsonRpcRefusal):
             await self._write(frame.reply)
