@@ -27,6 +27,7 @@ import listing
 import planning
 import reviewing
 import rounding
+import trying
 import whole_run
 import whole_way
 import whole_way_clients as ways
@@ -67,6 +68,8 @@ CLAUDE: dict[str, Session] = {
     "claude -p, review by claude -p": reviewing.claude_headless,
     "claude -p, review by a person's own command": reviewing.claude_own_command,
     "claude -p, automatic review": reviewing.claude_automatic,
+    "claude -p, try, table": trying.claude_table,
+    "claude -p, try, sessions": trying.claude_sessions,
 }
 CODEX: dict[str, Session] = {
     "codex exec": codex.by_exec,
@@ -81,6 +84,8 @@ CODEX: dict[str, Session] = {
     "codex exec, review by hand-off": reviewing.codex_hand_off,
     "codex exec, review by codex exec": reviewing.codex_headless,
     "codex exec, automatic review": reviewing.codex_automatic,
+    "codex exec, try, table": trying.codex_table,
+    "codex exec, try, sessions": trying.codex_sessions,
 }
 VSCODE: dict[str, str] = {
     "vscode": "in_the_chat",

@@ -1,5 +1,6 @@
 """Evolution: the runs of the library, and one run live from its ledger; stop it, or adopt what it promoted."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,6 +11,8 @@ from htpy import Node
 from evolvable_evolve import evolution
 from evolvable_evolve.agents_page import draw_agents_run
 from evolvable_evolve.evolution import (
+    AdoptionPreview,
+    BlindPair,
     CandidateFacts,
     MeanInterval,
     RunDirectory,
@@ -17,6 +20,7 @@ from evolvable_evolve.evolution import (
     RunStatus,
     TryResult,
     collect_facts,
+    draw_blind_pairs,
     draw_curve,
     draw_lineage,
     find_run,
@@ -26,6 +30,7 @@ from evolvable_evolve.evolution import (
     read_records,
     read_status,
     read_try,
+    record_preferences,
     stop_run,
     word_changes,
 )
@@ -245,6 +250,8 @@ class EvolutionPages:
         """Show all of what an adoption makes live, before it is asked for."""
         run = str(asked.path["run"])
         shown = evolution.preview_adoption(site.library.store.home, run)
+        if pairs := draw_blind_pairs(site.library, site.caller, run):
+            return self._comparison(asked, shown.run, pairs)
         lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
         button = h.button(".good", type="submit")["Make this live"]
         fields = {"run": shown.run, "candidate": shown.candidate}
@@ -271,6 +278,7 @@ class EvolutionPages:
                 self._page.form(
                     asked.session.csrf,
                     self._page.action_path("evolve adopt"),
+                    self._doubt(shown),
                     h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
                     self._page.passphrase_field(site.passphrase_label),
                     button,
@@ -282,10 +290,67 @@ class EvolutionPages:
 
     def _adopt(self, site: PageSite, asked: PageForm) -> str:
         run = find_run(site.library.store.home, asked.get("run")).id
+        if asked.get("pairs"):
+            return self._compare(site, asked, run)
         if evolution.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
-        adopted = evolution.adopt(site.library, site.decider(asked), run, asked.get("reason"))
+        known = asked.get("base_preferred") == "1"
+        adopted = evolution.adopt(site.library, site.decider(asked), run, asked.get("reason"), base_preferred=known)
         return f"/evolution/{run}?operation={adopted.operation}"
+
+    def _comparison(self, asked: PageForm, run: str, pairs: Sequence[BlindPair]) -> Any:
+        """Return the answers without names, before the difference is shown: that would tell them apart."""
+        shown = [
+            h.fieldset(".part")[
+                h.legend[f"{number} of {len(pairs)}: ", self._page.make_visible(pair.prompt or pair.task)],
+                [
+                    [h.h3[f"Answer {which}"], h.pre[self._page.make_visible(text)]]
+                    for which, text in (("1", pair.first), ("2", pair.second))
+                ],
+                [
+                    h.label[h.input(type="radio", name=f"pair{number}", value=value, required=True), f" {words} "]
+                    for value, words in (("1", "1 is better"), ("2", "2 is better"), ("=", "no difference"))
+                ],
+            ]
+            for number, pair in enumerate(pairs, 1)
+        ]
+        body = [
+            h.h1["Adopt run ", h.code[run]],
+            h.p["A judge scored these answers. Compare them before you see which program gave which."],
+            self._page.form(
+                asked.session.csrf,
+                self._page.action_path("evolve adopt"),
+                shown,
+                h.button(".good", type="submit")["Go on"],
+                fields={"run": run, "pairs": _pairs_digest(pairs)},
+            ),
+        ]
+        return self._page.PageBody(f"Adopt run {run}", body, "evolution")
+
+    def _compare(self, site: PageSite, asked: PageForm, run: str) -> str:
+        """Record what the person preferred, once, and go on to what would be adopted."""
+        pairs = draw_blind_pairs(site.library, site.caller, run)
+        if pairs and _pairs_digest(pairs) != asked.get("pairs"):
+            raise InvalidArgument("The run has other answers than you saw.", "Compare them again.")
+        choices = [asked.get(f"pair{number}") for number in range(1, len(pairs) + 1)]
+        if not all(choice in ("1", "2", "=") for choice in choices):
+            raise InvalidArgument("A pair has no choice.", "Choose one of the three for each pair.")
+        if pairs:
+            record_preferences(site.library, site.caller, run, pairs, choices)
+        return f"/evolution/{run}/adopt"
+
+    def _doubt(self, shown: AdoptionPreview) -> Node:
+        """Return what the person preferred, with a box to tick where that speaks against the adoption."""
+        if shown.preferences is None:
+            return None
+        if not shown.preferences.doubtful:
+            return h.p[f"{shown.preferences}."]
+        return [
+            h.p(".warning")[f"{shown.preferences}: the judge may like what you do not."],
+            h.label[
+                h.input(type="checkbox", name="base_preferred", value="1", required=True), " Make it live all the same"
+            ],
+        ]
 
     def _begin(self, site: PageSite, asked: PageForm) -> str:
         """Begin a trial that waits. Raise InvalidArgument for any other run: what it may spend was not shown."""
@@ -302,6 +367,10 @@ class EvolutionPages:
 def _read(folder: RunDirectory, redactor: Redactor) -> tuple[RunStatus, RunFacts]:
     records = read_records(folder)
     return read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
+
+
+def _pairs_digest(pairs: Sequence[BlindPair]) -> str:
+    return hashlib.sha256(repr(pairs).encode()).hexdigest()
 
 
 def _score(value: float | None) -> str:

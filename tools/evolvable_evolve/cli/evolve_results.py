@@ -1,5 +1,6 @@
 """The commands on the result of a run: evolve report, adopt, allow, watch, opportunities."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,18 @@ from evolvable_evolve import evolution
 from evolvable_evolve.cli.evolve_measure import show_measurement
 from evolvable_evolve.cli.try_command import show_try
 from evolvable_evolve.evolution import (
+    BlindPair,
     RemovedRun,
     changed_test_tasks,
     decide_held_candidate,
+    draw_blind_pairs,
     find_opportunities,
     find_run,
     get_held_candidate,
     load_run,
     read_measurement,
     read_try,
+    record_preferences,
     record_shown_test,
     remove_run,
     write_report,
@@ -26,8 +30,9 @@ from evolvable_evolve.evolution import (
 from evolvable_evolve.run_launcher import start_driver
 from evolvable_server import Redaction, is_person
 from evolvable_server.cli import CommandContext, Output, command
-from evolvable_server.cli.terminal import confirm, count, remark, say, show_table, warn
+from evolvable_server.cli.terminal import ask, confirm, count, remark, say, show_table, warn
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_tools import Caller, Library
 from evolvable_tools.outcomes import verdict_words
 
 
@@ -37,15 +42,45 @@ from evolvable_tools.outcomes import verdict_words
 @click.option("--unproven", is_flag=True, help="Also without PROMOTE; the history says so.")
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 def adopt_command(state: CommandContext, run: str | None, undoing: bool, unproven: bool, reason: str) -> Output[Any]:
-    """Make live what a run promoted, in one operation, when nothing changed since it was measured."""
+    """Make live what a run promoted, in one operation, when nothing changed since it was measured.
+
+    Where a judge scored the answers, you compare up to five pairs first without seeing which program gave them.
+    """
     with state.library() as (library, caller):
         if undoing:
             return Output(evolution.unadopt(library, caller, run, reason), _show_back)
-        if is_person():
-            shown = evolution.preview_adoption(library.store.home, run, unproven=unproven)
-            _show_change(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", shown, state)
-            confirm("Make this live?", err=state.json)
-        return Output(evolution.adopt(library, caller, run, reason, unproven=unproven), _show_adopted)
+        person = is_person()
+        if person:
+            _confirm_adoption(state, library, caller, run, unproven)
+        # The person who preferred the base's answers was asked about it above.
+        options = {"unproven": unproven, "base_preferred": person}
+        return Output(evolution.adopt(library, caller, run, reason, **options), _show_adopted)
+
+
+def _confirm_adoption(state: CommandContext, library: Library, caller: Caller, run: str | None, unproven: bool) -> None:
+    """Show what would be adopted and ask; first the answers without names, for the difference shows the style."""
+    evolution.preview_adoption(library.store.home, run, unproven=unproven)  # there is something to adopt
+    if pairs := draw_blind_pairs(library, caller, run):
+        preferred = record_preferences(library, caller, run, pairs, _compare_pairs(pairs, state))
+        remark(f"{preferred}.")
+    shown = evolution.preview_adoption(library.store.home, run, unproven=unproven)
+    _show_change(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", shown, state)
+    confirm("Make this live?", err=state.json)
+    if shown.preferences is not None and shown.preferences.doubtful:
+        said = f"{shown.preferences}: the judge may like what you do not."
+        confirm(f"{said} Make it live all the same?", err=state.json)
+
+
+def _compare_pairs(pairs: Sequence[BlindPair], state: CommandContext) -> list[str]:
+    """Return what the person prefers of each pair: `1`, `2`, or `=` for no difference."""
+    write, choices = remark if state.json else say, []
+    write("A judge scored these answers. Compare them before you see which program gave which.")
+    for number, pair in enumerate(pairs, 1):
+        write("", f"{number} of {len(pairs)}. Task: {pair.prompt or pair.task}")
+        write("--- answer 1", *pair.first.split("\n"), "--- answer 2", *pair.second.split("\n"))
+        choice = ask("Which is better (= for no difference)", type=click.Choice(["1", "2", "="]), err=state.json)
+        choices.append(choice)
+    return choices
 
 
 @command("remove")

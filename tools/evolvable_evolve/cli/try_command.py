@@ -186,7 +186,8 @@ def _executor(name: str, means: HostContext) -> dict[str, Any]:
     if not name:
         raise InvalidArgument(
             "No client is signed in, and no executor is named.",
-            "Name who does the tasks: --executor claude:MODEL, codex:MODEL, anthropic:MODEL, or a registered name.",
+            "Sign in to Claude Code or Codex, or name who does the tasks: --executor claude:MODEL, codex:MODEL,"
+            " anthropic:MODEL, or a registered name.",
         )
     return parse_executor_spec(name, named, means.models)
 

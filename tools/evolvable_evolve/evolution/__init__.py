@@ -10,6 +10,7 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
+    from evolvable_evolve.evolution.blind_answers import BlindPair, draw_blind_pairs, record_preferences
     from evolvable_evolve.evolution.candidates import (
         AgentCard,
         EditOperation,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.day_budget import Allowance, add_spending, budget_turn, is_of_today, no_spending
     from evolvable_evolve.evolution.deploy import (
         Adoption,
+        AdoptionPreview,
         MonitoredAdoption,
         adopt,
         monitor_adoptions,
@@ -236,12 +238,13 @@ else:
     __getattr__ = late_names(
         __name__,
         {
+            "blind_answers": "BlindPair draw_blind_pairs record_preferences",
             "candidates": (
                 "AgentCard EditOperation LeakCorpus Program ProgramPart load_program make_part make_program new_agent "
                 "with_delegate"
             ),
             "checked_improvement": "CheckedAnswer PairedCheck ProgramImprovement improve_program",
-            "deploy": "Adoption MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
+            "deploy": "Adoption AdoptionPreview MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
             "driver": "drive_run",
             "executors": (
                 "CLIENTS CommandHost Executor ToolSandbox check_named_executor encode_input "
@@ -310,12 +313,14 @@ else:
 
 __all__ = [
     "Adoption",
+    "AdoptionPreview",
     "AgentCard",
     "AgentTrace",
     "Alike",
     "Allowance",
     "AsyncioBackend",
     "Bill",
+    "BlindPair",
     "BudgetSpent",
     "CLIENTS",
     "CandidateFacts",
@@ -429,6 +434,7 @@ __all__ = [
     "describe_evaluations",
     "describe_look",
     "draft_from_sessions",
+    "draw_blind_pairs",
     "draw_curve",
     "draw_lineage",
     "drive_run",
@@ -486,6 +492,7 @@ __all__ = [
     "read_table",
     "read_taskset_path",
     "read_try",
+    "record_preferences",
     "record_shown_test",
     "redact_file",
     "refuse_changed",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from evolvable_evolve.evolution.blind_answers import AnswerPreferences, draw_blind_pairs, read_preferences
 from evolvable_evolve.evolution.candidates import ChangeReview, Program, ProgramPart, changed_parts, review_change
 from evolvable_evolve.evolution.ledger import (
     Ledger,
@@ -28,10 +29,18 @@ class ResourceDrifted(Conflict):
 
 
 _WHY = "`evolvable evolve report` shows why; with --unproven a person adopts what it found all the same."
+_NOT_COMPARED = (
+    "A judge scored the answers, and nobody compared them without names. `evolvable evolve adopt` at a terminal and the"
+    " page show five pairs first."
+)
 
 
 class NotPromoted(Refused):
     """The sealed test does not say that the candidate is better."""
+
+
+class BasePreferred(Refused):
+    """A person who compared answers without names preferred those of the base."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +66,14 @@ class Adoption(ChangeReview):
 
 @dataclass(frozen=True)
 class AdoptionPreview(ChangeReview):
-    """What an adoption would make live, for the person who decides."""
+    """What an adoption would make live, for the person who decides. preferences: None before answers were compared."""
 
     run: str
     verdict: str
     why: str
     label: str
     candidate: str
+    preferences: AnswerPreferences | None = None
 
 
 @dataclass(frozen=True)
@@ -86,14 +96,23 @@ def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> 
     digest, base, finalist = _chosen_change(folder, state, unproven)
     review = review_change(base, finalist)
     said, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
-    return AdoptionPreview(folder.id, said, why, state.label, digest, **asdict(review))
+    return AdoptionPreview(folder.id, said, why, state.label, digest, read_preferences(state), **asdict(review))
 
 
 @translate_damage
-def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *, unproven: bool = False) -> Adoption:
+def adopt(
+    library: Library,
+    caller: Caller,
+    run: str | None,
+    reason: str = "",
+    *,
+    unproven: bool = False,
+    base_preferred: bool = False,
+) -> Adoption:
     """Make the finalist of a run live: one operation by the person who adopts, or nothing.
 
-    unproven: also without PROMOTE, which only a person may want; it is said in the operation. Raises NotPromoted,
+    unproven: also without PROMOTE, which only a person may want; it is said in the operation. base_preferred: also
+    where the person preferred the base's answers, after this was said. Raises NotPromoted, BasePreferred,
     ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person, and InvalidArgument for a run that
     has nothing to adopt.
     """
@@ -104,6 +123,11 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
     digest, base, finalist = _chosen_change(folder, state, unproven)
+    preferences = read_preferences(state)
+    if preferences is not None and preferences.doubtful and not base_preferred:
+        hint = "The person can adopt it all the same, by `evolvable evolve adopt` at a terminal or on the page."
+        raise BasePreferred(f"{preferences}: the judge may like what a person does not.", hint)
+    warnings = [_NOT_COMPARED] if draw_blind_pairs(library, caller, folder.id) else []
     with Ledger.open(folder.ledger) as ledger:
         puts = _plan_puts(library, caller, state, base, finalist)
         adopted = _publish_puts(library, caller, folder, state, digest, puts, reason)
@@ -116,7 +140,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
                 "changes": [[one.ref, one.before, one.after] for one in adopted.changes],
             },
         )
-    return replace(adopted, **asdict(review_change(base, finalist)))
+    return replace(adopted, warnings=[*warnings, *adopted.warnings], **asdict(review_change(base, finalist)))
 
 
 @translate_damage

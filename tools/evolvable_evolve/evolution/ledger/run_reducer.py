@@ -33,6 +33,7 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
     "confirmed": {"confirmed": _WHOLE},
     "look": {"looks": "look"},
     "verdict": {"verdict": _WHOLE, "looks": "look"},
+    "preferred": {"preferred": _WHOLE},
     "adopted": {"adoption": _WHOLE},
     "watched": {"watched": _WHOLE},
     "stopped": {"stopped": "why"},

@@ -156,10 +156,10 @@ class RunState:
     canary has passed. merged: runs whose finalists are tried as one, with
     these. settings: as the run was started with. tasks: id -> (split, category). tests: how many are sealed.
     exploratory: there are too few for a claim. pilots: those of which no trial counted. preflight, calibration,
-    confirmed, verdict, adoption, watched: those records, empty before. step: the records of the iteration that runs.
-    iterations: the record that ended each. frontier: digests, as admitted. history: digests as they were decided on.
-    best: the digest with the best validation score. stalls: iterations without a new best, in a row. spent: by
-    purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
+    confirmed, verdict, preferred, adoption, watched: those records, empty before. step: the records of the iteration
+    that runs. iterations: the record that ended each. frontier: digests, as admitted. history: digests as they were
+    decided on. best: the digest with the best validation score. stalls: iterations without a new best, in a row. spent:
+    by purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
     looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stage_repeats: how
     often each stage of the test runs its tasks, and stage_shares which share of them it has, as drawn up before it was
     opened. stopped: why it stands still. ended:
@@ -197,6 +197,7 @@ class RunState:
     calibration: LedgerRecord = field(default_factory=dict)
     confirmed: LedgerRecord = field(default_factory=dict)
     verdict: LedgerRecord = field(default_factory=dict)
+    preferred: LedgerRecord = field(default_factory=dict)
     adoption: LedgerRecord = field(default_factory=dict)
     watched: LedgerRecord = field(default_factory=dict)
     packets: dict[str, AskedQuestion] = field(default_factory=dict)

@@ -1,0 +1,176 @@
+"""Answers that a judge scored apart, shown to a person before adoption without saying which program gave them.
+
+A judge may prefer what the person does not. The answers are those of train and validation: to see answers of the sealed
+test would be a further look at its tasks.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from evolvable_evolve.evolution.ledger import (
+    Ledger,
+    LedgerRecord,
+    RunState,
+    load_run,
+    read_records,
+    translate_damage,
+)
+from evolvable_evolve.evolution.task import TrialOutcome
+from evolvable_evolve.evolution.tasks import locate
+from evolvable_store.errors import EvolvableError, Refused
+from evolvable_store.resource import Ref
+from evolvable_tools import Caller, Library
+
+MAX_PAIRS = 5
+"""Pairs of answers that a person compares."""
+
+MIN_DOUBT = 4
+"""Preferred answers of the base from which on adoption asks again."""
+
+MAX_SHOWN = 4_000
+"""Characters of an answer that are shown."""
+
+
+class Preference(StrEnum):
+    """Whose answer a person found better."""
+
+    BASE = "base"
+    FINALIST = "finalist"
+    NEITHER = "neither"
+
+
+@dataclass(frozen=True, slots=True)
+class BlindPair:
+    """Two answers to one task. base_first: whether the first is the base's. prompt: '' where the task set is gone."""
+
+    task: str
+    prompt: str
+    first: str
+    second: str
+    base_first: bool
+
+    def preference(self, choice: str) -> Preference:
+        """Return what a choice means: `1`, `2`, or anything else for no difference."""
+        if choice not in ("1", "2"):
+            return Preference.NEITHER
+        return Preference.BASE if (choice == "1") == self.base_first else Preference.FINALIST
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPreferences:
+    """What a person preferred of the pairs of one finalist, by count."""
+
+    shown: int
+    base: int
+    finalist: int
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the person contradicts the judge so clearly that adoption asks again."""
+        return self.base >= MIN_DOUBT
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return (
+            f"Of {self.shown} pairs of answers the base's was preferred in {self.base} and the new one's in"
+            f" {self.finalist}"
+        )
+
+
+@translate_damage
+def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[BlindPair]:
+    """Return the pairs that a person compares before this run's finalist is adopted.
+
+    None where no judge scored, where the person compared them before, and where the judge found no difference. Which
+    tasks, and which answer is the first, is drawn by the seed of the run. Raises NoSuchRun.
+    """
+    folder, state = load_run(library.store.home, run)
+    if not state.settings.get("judge") or read_preferences(state) is not None:
+        return []
+    prompts, passes = _judged_prompts(library, caller, state), float(state.settings.get("fail_below", 1.0))
+    answers = _answers_of(read_records(folder), state, passes)
+    seed, redactor = state.settings.get("seed", 0), library.redactor()
+    pairs = []
+    for task in sorted(answers, key=lambda task: _drawn(seed, "task", task)):
+        differing = None if prompts is not None and task not in prompts else _differing(answers[task])
+        if differing is None:
+            continue
+        shown = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
+        base_first = _drawn(seed, "side", task)[0] % 2 == 0
+        prompt = redactor.redact((prompts or {}).get(task, ""))[0][:MAX_SHOWN]
+        pairs.append(BlindPair(task, prompt, *(shown if base_first else reversed(shown)), base_first))
+        if len(pairs) == MAX_PAIRS:
+            break
+    return pairs
+
+
+@translate_damage
+def record_preferences(
+    library: Library, caller: Caller, run: str | None, pairs: Sequence[BlindPair], choices: Sequence[str]
+) -> AnswerPreferences:
+    """Record what a person preferred of each pair, and return the counts.
+
+    Raises NoSuchRun, LedgerBusy, and Refused for anybody but a person.
+    """
+    if not caller.decides:
+        raise Refused("Only a person compares answers.", "Tell the user that the run waits.")
+    folder, state = load_run(library.store.home, run)
+    answers = [[pair.task, str(pair.preference(choice))] for pair, choice in zip(pairs, choices, strict=True)]
+    counts = Counter(preference for _, preference in answers)
+    with Ledger.open(folder.ledger) as ledger:
+        record = {"candidate": state.finalist, "answers": answers, "shown": len(answers)}
+        ledger.append("preferred", {**record, **{str(one): counts[one] for one in Preference}})
+    return AnswerPreferences(len(answers), counts[Preference.BASE], counts[Preference.FINALIST])
+
+
+def read_preferences(state: RunState) -> AnswerPreferences | None:
+    """Return what a person preferred of the finalist's pairs, None before the person compared them."""
+    record = state.preferred
+    if not record or record["candidate"] != state.finalist:
+        return None
+    return AnswerPreferences(record["shown"], record["base"], record["finalist"])
+
+
+def _drawn(seed: object, what: str, task: str) -> bytes:
+    return hashlib.sha256(f"{seed} blind {what} {task}".encode()).digest()
+
+
+def _judged_prompts(library: Library, caller: Caller, state: RunState) -> Mapping[str, str] | None:
+    """Return the prompts of the tasks that a judge scores, by task; None where the task set is gone."""
+    try:
+        ref = Ref.parse(state.settings["task_set"]).at(state.settings["task_set_version"])
+        taskset, _ = locate.load_taskset(library, caller, ref)
+    except EvolvableError:
+        return None
+    return {task.id: task.prompt for task in taskset.tasks if task.scorer.type == "judge"}
+
+
+_Answers = dict[str, dict[bool, str]]
+"""By arm, `base` or `finalist`: whether an answer passed, and the last one that did or did not."""
+
+
+def _answers_of(records: Iterable[LedgerRecord], state: RunState, passes: float) -> dict[str, _Answers]:
+    """Return the answers of both programs to the tasks that are not of the sealed test, by task."""
+    arms = {state.base: Preference.BASE, state.finalist: Preference.FINALIST}
+    found: dict[str, _Answers] = {}
+    for record in records:
+        trial: Mapping[str, Any] = record["trial"] if record["type"] == "trial" else {}
+        if trial.get("program") not in arms or trial["task"] not in state.tasks or trial["score"] is None:
+            continue
+        if TrialOutcome(trial["outcome"]).counts and trial["output"].strip():
+            own = found.setdefault(trial["task"], {}).setdefault(arms[trial["program"]], {})
+            own[trial["score"] >= passes] = trial["output"]
+    return found
+
+
+def _differing(answers: _Answers) -> tuple[str, str] | None:
+    """Return an answer of the base and one of the finalist of which the judge passed one; None without such."""
+    base, finalist = answers.get(Preference.BASE, {}), answers.get(Preference.FINALIST, {})
+    for passed in (False, True):
+        if passed in base and (not passed) in finalist:
+            return base[passed], finalist[not passed]
+    return None
