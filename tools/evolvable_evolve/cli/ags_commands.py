@@ -125,8 +125,8 @@ def run_command(
     spec = parse_executor_spec(executor, named, means.models, **(more if person else {}))
     limit = SpendLimit(**_limit_of(given))
     refs = [Ref.parse(one, Kind.AGENT) for one in agents], [Ref.parse(one, Kind.MEMORY) for one in memory]
-    models = {"improver": improve or "", "judge": judge or ""}
-    asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"], checks, **models)
+    about = (task, spec, planner, *refs, limit, given["concurrency"], given["seconds"])
+    asked = AgsRequest(*about, checks, improver=improve or "", judge=judge or "")
     with state.library() as (library, caller):
         begun = start_ags(library, caller, means, asked, ags_allowance(config))
     if not wait:

@@ -67,8 +67,8 @@ class AgsTools:
             raise InvalidArgument("No executor is allowed to callers.", "The person sets budgets.ags; see docs/ags.md.")
         limit = SpendLimit(max_cost, *(None if one is None else int(one) for one in (max_tokens, max_calls)))
         spec = parse_executor_spec(name, named, means.models)
-        checked = {"checks": tuple(checks or ()), "judge": judge or ""}
-        asked = AgsRequest(task, spec, planner, tuple(agents or ()), limit=limit, **checked)
+        about = (task, spec, planner, tuple(agents or ()))
+        asked = AgsRequest(*about, limit=limit, checks=tuple(checks or ()), judge=judge or "")
         begun = start_ags(self._library, self._who(ctx), means, asked, allowance)
         self._drive(begun.run)
         return begun
