@@ -13,7 +13,7 @@ from typing import Any
 from baselines.scripted_model import ScriptedModel
 
 from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
-from evolvable_evolve.ags.driver import AGS_DIR, keep_evidence, open_improver, publish_plan
+from evolvable_evolve.ags.driver import AGS_DIR, add_judge, keep_evidence, open_improver, publish_plan
 from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
 from evolvable_evolve.ags.plan import Plan
 from evolvable_evolve.ags.workers import Workers
@@ -64,9 +64,8 @@ def _save(library: Library, caller: Caller, ref: Ref, files: Mapping[str, str]) 
     edit.update_resource(library, caller, ref, "for a run", files=files, expected_version=now, create=there is None)
 
 
-def item(name: str, *needs: str, agent: str = CLERK, subtask: str = "", check: str = "") -> dict[str, Any]:
-    """Return an item as a planner writes it."""
-    checked = {"check": check} if check else {}
+def item(name: str, *needs: str, agent: str = CLERK, subtask: str = "", **checked: Any) -> dict[str, Any]:
+    """Return an item as a planner writes it. checked: its check or its judge."""
     return {"id": name, "subtask": subtask or f"Do {name}.", "agent": agent, "needs": list(needs), **checked}
 
 
@@ -207,10 +206,12 @@ class AgsPlace:
         versions: bool = False,
         evidence: bool = False,
         improver: ProposerModel | None = None,
+        judge: ProposerModel | None = None,
     ) -> AgsState:
         """Drive a run as far as it comes. versions: whether its plans become versions of the library.
 
         evidence: whether its items become evidence. improver: who improves the run's own program.
+        judge: who checks items.
         """
         with ledger.open(folder.ledger, durable=False) as opened:
             bus = Bus(opened)
@@ -239,6 +240,8 @@ class AgsPlace:
                 lambda: folder.is_stop_requested,
                 (lambda item: keep_evidence(self.library, opened.records, item)) if evidence else str,
             )
+            if judge is not None:
+                add_judge(run, judge)
             if improver is not None:
                 run.improver = open_improver(run, improver, opened.records)
             if evidence:

@@ -17,6 +17,7 @@ from evolvable_evolve.ags.improvement import (
     committed_parts,
     take_improvement,
 )
+from evolvable_evolve.ags.judge_check import JudgeAnswers, judging_text
 from evolvable_evolve.ags.plan import ItemState, Plan, PlanChange, PlanItem, with_blocked
 from evolvable_evolve.evolution import Bill, Ledger, LedgerRecord, ModelUsage, to_bill
 from evolvable_tools.llm import ModelAttempt, printable_line
@@ -79,7 +80,7 @@ class AgsState:
     outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by round. request: the
     artefact of the planner's open question. refused: why the last answer of the planner was not taken, '' when it was.
     idle: rounds in a row without progress, before this one. improvements: changes of the run's own program that were
-    tried. ended: '' while it goes on.
+    tried. judging: what the judge answered. ended: '' while it goes on.
     """
 
     run: str = ""
@@ -93,6 +94,7 @@ class AgsState:
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     notes: list[Mapping[str, Any]] = field(default_factory=list)
     improvements: list[Improvement] = field(default_factory=list)
+    judging: JudgeAnswers = field(default_factory=JudgeAnswers)
     past: list[str] = field(default_factory=list)
     request: str = ""
     question: str = ""
@@ -113,6 +115,11 @@ class AgsState:
     def checks(self) -> Mapping[str, Any]:
         """The checks that items may have, by name."""
         return dict(self.settings.get("checks", {}))
+
+    @property
+    def has_judge(self) -> bool:
+        """Whether items may be checked by a judge."""
+        return bool(self.settings.get("judge"))
 
     @property
     def listed(self) -> list[PlanItem]:
@@ -198,7 +205,7 @@ class AgsState:
     def _release(self) -> None:
         """Let items begin again whose worker is gone."""
         for item in self.items.values():
-            if item.state is ItemState.RUNNING:
+            if item.state is ItemState.RUNNING and item.id not in self.judging.waiting:
                 self.items[item.id] = replace(item, state=ItemState.OPEN)
 
     def _take(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
@@ -206,6 +213,9 @@ class AgsState:
             self.bill += to_bill(ModelUsage(**body["usage"]))
         if "improve" in body:
             take_improvement(self.improvements, body, self.round)
+            return
+        if "judge" in body:
+            self.judging.take(body)
             return
         match kind := MessageKind(message["kind"]):
             case MessageKind.DISPATCH if message["to"] == PLANNER:
@@ -228,6 +238,7 @@ class AgsState:
 
     def _end_item(self, ok: bool, body: Mapping[str, Any]) -> None:
         item = self.items[body["item"]]
+        self.judging.waiting.pop(item.id, None)
         if item.ended:
             return  # a worker that was given up answered after all
         if body.get("retry"):
@@ -336,6 +347,8 @@ def message_text(record: LedgerRecord) -> str:
     body = record["body"]
     if "improve" in body:
         return _improvement_text(record["kind"], body)
+    if "judge" in body:
+        return judging_text(body)
     match record["kind"]:
         case MessageKind.DISPATCH if record["to"] == PLANNER:
             return "the planner is asked"

@@ -17,6 +17,7 @@ from evolvable_evolve.ags.bus import (
 )
 from evolvable_evolve.ags.driver import AGS_DIR, plan_ref
 from evolvable_evolve.ags.improvement import Improvement
+from evolvable_evolve.ags.judge_check import JUDGE
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.evolution import (
     Bill,
@@ -144,6 +145,8 @@ def _item(state: AgsState, item: PlanItem) -> dict[str, Any]:
     shown["subtask"] = item.subtask
     if item.check:
         shown["check"] = item.check
+    if item.judge is not None:
+        shown |= {"check": JUDGE, "criterion": item.judge.criterion}
     if (found := state.outcomes.get(item.id)) is not None:
         shown |= {"agent": found.agent, "summary": found.summary, "files": [dict(one) for one in found.files]}
         shown |= {} if found.passed is None else {"passed": found.passed}

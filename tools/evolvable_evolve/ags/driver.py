@@ -1,7 +1,7 @@
 """The parts of a run of agents: its planner, its executor, its budget, and the resource that holds its plan."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -13,11 +13,14 @@ from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
 from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
 from evolvable_evolve.ags.improver import ProgramImprover, improvement_limit
 from evolvable_evolve.ags.item_evidence import record_items
+from evolvable_evolve.ags.item_judge import ItemJudge
 from evolvable_evolve.ags.plan import FILE, Plan, render_plan
 from evolvable_evolve.ags.planner import NO_PLANNER, SingleItemPlan
 from evolvable_evolve.ags.workers import Workers, worker_author
 from evolvable_evolve.contracts import contract_of
 from evolvable_evolve.evolution import (
+    JUDGE_ROLES,
+    PROPOSER_ROLES,
     AsyncioBackend,
     ConcurrencyLimit,
     HandOffModel,
@@ -89,16 +92,23 @@ def open_planner(
     return open_model(who, settings, host, home)
 
 
-def open_model(who: str, settings: Mapping[str, Any], host: HostContext, home: Path) -> ProposerModel:
-    """Return a model that a run asks: its planner or its improver.
+def open_model(
+    who: str, settings: Mapping[str, Any], host: HostContext, home: Path, roles: Sequence[str] = PROPOSER_ROLES
+) -> ProposerModel:
+    """Return a model that a run asks: its planner, its improver or its judge.
 
     Raises InvalidArgument for a hand-off too, Refused for a command that the person did not name.
     """
     (kind, _, model), executor = who.partition(":"), settings["executor"]
-    made = named_model(who, host, home)
+    made = named_model(who, host, home, roles)
     if kind == "anthropic" and not host.key:
         raise InvalidArgument("There is no key for the Anthropic API, which is to answer.", "Set ANTHROPIC_API_KEY.")
     return replace(made, scripted=bool(executor.get("scripted")), price=parse_price(executor) if model else None)
+
+
+def open_judge(who: str, settings: Mapping[str, Any], host: HostContext, home: Path) -> ProposerModel:
+    """Return the judge of a run. Raises as `open_model`."""
+    return open_model(who, settings, host, home, JUDGE_ROLES)
 
 
 async def drive_ags(
@@ -200,9 +210,16 @@ def open_run(
         stop,
         lambda item: keep_evidence(library, ledger.records, item),
     )
+    if who_judges := settings.get("judge"):
+        add_judge(run, open_judge(who_judges, settings, host, library.store.home))
     if model := settings.get("improver"):
         run.improver = open_improver(run, open_model(model, settings, host, library.store.home), ledger.records)
     return run
+
+
+def add_judge(run: AgsRun, model: ProposerModel) -> None:
+    """Give a run the judge of its items."""
+    run.judge = ItemJudge(run.folder, run.bus, model, run.workers, run.budget, run.redactor, run.stop)
 
 
 def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
@@ -210,7 +227,7 @@ def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRec
     share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
     share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))
     parts = (run.folder, run.bus, model, run.workers, run.backend, run.budget, share, run.throttle, run.redactor)
-    return ProgramImprover(*parts, run.stop)
+    return ProgramImprover(*parts, run.stop, run.judge)
 
 
 def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:

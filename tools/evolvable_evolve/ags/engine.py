@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, EndReason, MessageKind, spending_fields
 from evolvable_evolve.ags.improver import ProgramImprover
+from evolvable_evolve.ags.item_judge import ItemJudge
 from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
 from evolvable_evolve.ags.planner import SingleItemPlan, check_plan_answer, plan_question
 from evolvable_evolve.ags.workers import Workers, WorkResult, shorten_bytes
@@ -36,6 +37,7 @@ from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_tools.redaction import Redactor
 
 _NOTHING = ModelUsage()
+_END_KEYS = ("dispatch", "item", "agent", "summary", "outcome", "read", "files", "retry", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class AgsRun:
 
     contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. stop: checked
     before every step. record: keeps an item that ended as evidence, by its id. improver: improves the run's own
-    program between two rounds, None where nobody wants that.
+    program between two rounds, None where nobody wants that. judge: checks the items that name it as their check.
     """
 
     folder: RunDirectory
@@ -72,6 +74,7 @@ class AgsRun:
     stop: Callable[[], bool] = bool
     record: Callable[[str], object] = str
     improver: ProgramImprover | None = None
+    judge: ItemJudge | None = None
 
     @property
     def state(self) -> AgsState:
@@ -88,6 +91,7 @@ class AgsRun:
         with self.budget.running():
             while not self.state.ended:
                 self._check()
+                await self._judge()  # what the process before this one left
                 if self.state.ready:
                     if not await self._work():
                         self._end(EndReason.BUDGET)
@@ -174,6 +178,7 @@ class AgsRun:
                     for ticket, attempt in done:
                         flight = flying.pop(ticket)
                         self._settle(flight, self.workers.read(attempt), attempt.rollout.retry_after)
+                    await self._judge()
                 elif not self.state.ready or math.isinf(pause):
                     return not self.state.ready
                 else:
@@ -238,18 +243,41 @@ class AgsRun:
             "files": list(result.files),
             "retry": retry,
             "lost": result.lost,
-            **self._spent(result, result.wall),
         }
-        kind = MessageKind.RESULT if result.ok else MessageKind.ERROR
-        refs = [file["sha256"] for file in result.files]
-        self.bus.post(kind, f"{kind}/{flight.dispatch}", f"item:{flight.item.id}", PLANNER, body, *refs)
+        spent = self._spent(result, result.wall)
+        waits = self.judge is not None and flight.item.judge is not None and not result.retry
+        if waits:
+            body |= {"judge": flight.item.id, "unjudged": True, **spent}
+            self.bus.post(MessageKind.NOTE, f"unjudged/{flight.dispatch}", f"item:{flight.item.id}", RUN, body)
+        else:
+            self._post_end(body, spent)
         self.budget.settle(flight.reservation, result.usage, lost=result.lost)
         self.budget.learn(result.usage, result.wall)
         self.throttle.ended(flight.began, retry_after)
-        self.record(flight.item.id)
-        if result.ok and (said := self.workers.propose_memory(flight.item.id, result.files)):
-            text = {"text": "; ".join(said), "item": flight.item.id}
-            self.bus.post(MessageKind.NOTE, f"memory/{flight.item.id}", RUN, RUN, text)
+        if not waits:
+            self._keep_end(body)
+
+    async def _judge(self) -> None:
+        """Have the judge check what ended and waits for it. Raises RunStopped."""
+        while self.judge is not None and (waiting := self.state.judging.waiting):
+            name, ended = next(iter(waiting.items()))
+            # What was spent is billed by the message that waits.
+            body = {key: ended[key] for key in _END_KEYS} | await self.judge.check(self.state.items[name], ended)
+            self._post_end(body, {})
+            self._keep_end(body)
+
+    def _post_end(self, body: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
+        kind = MessageKind.ERROR if body["outcome"] else MessageKind.RESULT
+        refs = [file["sha256"] for file in body["files"]]
+        name = f"{kind}/{body['dispatch']}"
+        self.bus.post(kind, name, f"item:{body['item']}", PLANNER, {**body, **spent}, *refs)
+
+    def _keep_end(self, body: Mapping[str, Any]) -> None:
+        """Keep an end as evidence, and propose the lines that its worker left for memories."""
+        name = body["item"]
+        self.record(name)
+        if not body["outcome"] and (said := self.workers.propose_memory(name, body["files"])):
+            self.bus.post(MessageKind.NOTE, f"memory/{name}", RUN, RUN, {"text": "; ".join(said), "item": name})
 
     def _spent(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
         return spending_fields(on.usage, on.attempts, wall, self.budget.elapsed)

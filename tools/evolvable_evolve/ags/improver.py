@@ -15,6 +15,7 @@ from typing import Any
 
 from evolvable_evolve.ags.bus import MAX_ATTEMPTS, RUN, AgsState, Bus, ItemOutcome, MessageKind, spending_fields
 from evolvable_evolve.ags.improvement import IMPROVER, MAX_IMPROVEMENTS, Improvement, ImprovementStep, TrialArm
+from evolvable_evolve.ags.item_judge import ItemJudge
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.ags.workers import Workers
 from evolvable_evolve.evolution import (
@@ -74,7 +75,7 @@ class _Trial:
 class ProgramImprover:
     """The collaborators of improving the program of one run.
 
-    share: what improving may spend, a part of `budget`. stop: checked before every step.
+    share: what improving may spend, a part of `budget`. stop: checked before every step. judge: of the run's items.
     """
 
     folder: RunDirectory
@@ -87,6 +88,7 @@ class ProgramImprover:
     throttle: ConcurrencyLimit
     redactor: Redactor
     stop: Callable[[], bool] = bool
+    judge: ItemJudge | None = None
 
     @property
     def _state(self) -> AgsState:
@@ -241,7 +243,7 @@ class ProgramImprover:
                 elif flying:
                     for ticket, attempt in await self.backend.poll(None if math.isinf(pause) else pause):
                         trial = flying.pop(ticket)
-                        self._take(work, trial, attempt)
+                        await self._take(work, trial, attempt)
                 else:
                     await asyncio.sleep(min(pause, self.budget.seconds_left))
         finally:
@@ -268,11 +270,14 @@ class ProgramImprover:
         self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, program.digest)
         return self.backend.submit(prepared.job), _Trial(item, arm, dispatch, reserved, self.throttle.began())
 
-    def _take(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
+    async def _take(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
         """Record the end of a trial; an item that could not be run says nothing."""
         result = self.workers.read(attempt)
         # The worker's own end counts as it does in the plan: without an answer there is nothing to pass.
         passed = result.passed if result.ok or result.passed is not None else None if result.retry else False
+        if self.judge is not None and trial.item.judge is not None and result.ok:
+            ended = {"summary": result.summary, "files": result.files, "outcome": ""}
+            passed = (await self.judge.check(trial.item, ended)).get("passed")
         body = {"improve": work.number, "step": ImprovementStep.TRIAL, "dispatch": trial.dispatch}
         body |= {"tried": trial.item.id, "arm": trial.arm, "passed": passed, "lost": result.lost}
         body |= {"summary": result.summary}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from evolvable_evolve.ags.bus import AgsState, MessageKind, fold_bus, once
+from evolvable_evolve.ags.judge_check import JUDGE
 from evolvable_evolve.ags.workers import OWN_REFUSAL
 from evolvable_evolve.evolution import LedgerRecord
 from evolvable_store import Actor, Head, Principal
@@ -38,7 +39,8 @@ _BY_AGENTS = f"{ITEM_SESSIONS}agents"
 class EndedItem:
     """One item that ended, as its messages say. agent, skills, read: refs, those of agent and skills with versions.
 
-    outcome: why it failed, '' where it did not. check: its name, '' without one. passed: what it said, None for
+    outcome: why it failed, '' where it did not. check: its name, '' without one or
+    where a judge is none. passed: what it said, None for
     nothing. needed: whether an item that passed its check needed this one, which was done.
     """
 
@@ -100,7 +102,10 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
             continue
         item, own = state.items[body["item"]], skills.get(body["dispatch"], ())
         said = (item.subtask, body["summary"], body["outcome"])
-        check = (item.check, body.get("passed"), item.id in needed and not item.check and not body["outcome"])
+        # A judge that did not tell the known answers apart is no check.
+        name = item.check or (JUDGE if body.get("calibrated") else "")
+        unchecked = not item.check and item.judge is None
+        check = (name, body.get("passed"), item.id in needed and unchecked and not body["outcome"])
         yield EndedItem(item.id, record["at"], body["agent"], *said, own, frozenset(body["read"]), *check)
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from evolvable_evolve.ags.judge_check import JudgeCheck
 from evolvable_evolve.contracts import json_line
 from evolvable_store.errors import InvalidArgument
 
@@ -24,7 +25,7 @@ MAX_SUBTASK = 4_000
 """Characters of one subtask."""
 
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
-_KEYS = ("id", "subtask", "agent", "needs", "check", "state")
+_KEYS = ("id", "subtask", "agent", "needs")
 
 
 class ItemState(StrEnum):
@@ -45,7 +46,8 @@ class ItemState(StrEnum):
 class PlanItem:
     """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items that come first.
 
-    check: the name of the command that says whether its result is right, '' without one.
+    check: the name of the command that says whether its result is right, '' without one. judge: the criterion by which
+    a judge says it instead.
     """
 
     id: str
@@ -54,6 +56,7 @@ class PlanItem:
     needs: tuple[str, ...] = ()
     state: ItemState = ItemState.OPEN
     check: str = ""
+    judge: JudgeCheck | None = None
 
     @property
     def ended(self) -> bool:
@@ -61,8 +64,18 @@ class PlanItem:
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the item as plan.md and the bus have it; `check` only where there is one, as before there were any."""
-        return {key: getattr(self, key) for key in _KEYS if key != "check" or self.check}
+        """Return the item as plan.md and the bus have it; a check only where there is one, as before there were any."""
+        state = {"state": self.state}
+        check = {"check": self.check} if self.check else {}
+        judge = {"judge": self.judge.to_json()} if self.judge is not None else {}
+        return {key: getattr(self, key) for key in _KEYS} | check | judge | state
+
+    @classmethod
+    def parse(cls, said: Mapping[str, Any], state: ItemState = ItemState.OPEN) -> "PlanItem":
+        """Return the item that a plan or an answer of the planner writes."""
+        judge = JudgeCheck.parse(said["judge"]) if "judge" in said else None
+        needs = tuple(said.get("needs", ()))
+        return cls(said["id"], said["subtask"], said["agent"], needs, state, said.get("check", ""), judge)
 
 
 @dataclass(frozen=True)
@@ -146,14 +159,7 @@ def _parsed(found: re.Match[str]) -> Plan:
     return Plan(
         found["run"],
         json.loads(found["task"]),
-        tuple(
-            PlanItem(
-                *(one["id"], one["subtask"], one["agent"], tuple(one["needs"])),
-                ItemState(one["state"]),
-                one.get("check", ""),
-            )
-            for one in items
-        ),
+        tuple(PlanItem.parse(one, ItemState(one["state"])) for one in items),
         history,
         json.loads(found["result"]),
     )
@@ -183,12 +189,7 @@ class PlanChange:
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> "PlanChange":
         """Return the change that an answer says, which fits the schema of the planner's answers."""
-        items = tuple(
-            PlanItem(
-                *(one["id"], one["subtask"], one["agent"], tuple(one.get("needs", ()))), check=one.get("check", "")
-            )
-            for one in answer.get("items", ())
-        )
+        items = tuple(map(PlanItem.parse, answer.get("items", ())))
         texts = {key: str(answer.get(key, "")).strip() for key in ("note", "question", "result")}
         return cls(items, tuple(answer.get("drop", ())), **texts)
 
@@ -200,11 +201,15 @@ class PlanChange:
 
 @dataclass(frozen=True)
 class PlanRules:
-    """What a plan may hold. agents: refs that were offered. checks: names of checks that were offered."""
+    """What a plan may hold. agents: refs that were offered. checks: names of checks that were offered.
+
+    judge: whether there is a judge.
+    """
 
     agents: frozenset[str]
     known: Mapping[str, PlanItem] = field(default_factory=dict)
     checks: frozenset[str] = frozenset()
+    judge: bool = False
 
     def problem(self, change: PlanChange) -> str:
         """Return why a change cannot be taken into the plan, '' when it can."""
@@ -236,12 +241,21 @@ class PlanRules:
             return f"item {name} names the agent {ascii(item.agent[:80])}, which was not offered"
         if item.check and item.check not in self.checks:
             return f"item {name} names the check {ascii(item.check[:80])}, which was not offered"
+        if why := self._judge_problem(item):
+            return f"the judge of item {name} cannot be asked: {why}"
         if not item.subtask.strip() or len(item.subtask) > MAX_SUBTASK:
             return f"the subtask of {name} has {len(item.subtask):,} characters, not 1 to {MAX_SUBTASK:,}"
         if len(set(item.needs)) != len(item.needs):
             return f"item {name} names a need twice"
         unknown = [ascii(one[:40]) for one in item.needs if one not in self.known and one not in new]
         return f"item {name} needs {unknown[0]}, which is no item" if unknown else ""
+
+    def _judge_problem(self, item: PlanItem) -> str:
+        if item.judge is None:
+            return ""
+        if not self.judge:
+            return "none was offered"
+        return "the item has a check already" if item.check else item.judge.problem
 
 
 def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:

@@ -22,7 +22,8 @@ MAX_ANSWER = 8_192
 
 def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
     """Return the question of the next round; equal states give the same question."""
-    checks = {"checks": list(state.checks)} if state.checks else {}
+    checks: dict[str, Any] = {"checks": list(state.checks)} if state.checks else {}
+    checks |= {"judge": True} if state.has_judge else {}
     data = {
         "task": state.task,
         "agents": contracts,
@@ -38,6 +39,7 @@ def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
 
 def _shown(item: PlanItem) -> Mapping[str, Any]:
     check = {"check": item.check} if item.check else {}
+    check |= {"judge": item.judge.criterion} if item.judge is not None else {}
     return {
         "id": item.id,
         "agent": item.agent,
@@ -71,7 +73,8 @@ def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
 def check_plan_answer(state: AgsState, answer: Mapping[str, Any], agents: Sequence[str]) -> tuple[PlanChange, str]:
     """Return the change that an answer says, and why it is refused, '' where it is taken."""
     change = PlanChange.parse(answer)
-    return change, PlanRules(frozenset(agents), state.items, frozenset(state.checks)).problem(change)
+    rules = PlanRules(frozenset(agents), state.items, frozenset(state.checks), state.has_judge)
+    return change, rules.problem(change)
 
 
 NO_PLANNER = "none"

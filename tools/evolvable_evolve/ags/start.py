@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.ags.bus import fold_bus, spending_records
-from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_model, open_planner, plan_ref
+from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_judge, open_model, open_planner, plan_ref
 from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
@@ -14,11 +14,13 @@ from evolvable_evolve.evolution import (
     Allowance,
     HostContext,
     Ledger,
+    ProposerModel,
     RunBudget,
     SpendLimit,
     add_spending,
     budget_turn,
     create_run,
+    family_warning,
     is_of_today,
     iter_runs,
     named_scorers,
@@ -60,7 +62,8 @@ class AgsRequest:
     planner: handoff, none (one agent does the task), anthropic[:MODEL], claude, codex or a name. agents: refs; none for
     all that are trusted. memory: refs that workers read. seconds: for one item. checks: names of registered scorers
     that the planner may give to items; in a run without a planner the one of its item. improver: who improves the
-    program of the run between its rounds: anthropic[:MODEL], claude, codex or a name; '' for nobody.
+    program of the run between its rounds: anthropic[:MODEL], claude, codex or a name; '' for nobody. judge: who checks
+    items by criteria of the plan, of the same.
     """
 
     task: str
@@ -73,6 +76,7 @@ class AgsRequest:
     seconds: float = 600.0
     checks: Sequence[str] = ()
     improver: str = ""
+    judge: str = ""
 
 
 def start_ags(
@@ -103,6 +107,8 @@ def start_ags(
     if asked.improver:
         _check_improver(asked)
         open_model(asked.improver, named, host, library.store.home)
+    if asked.judge:
+        warnings += _judge_warnings(asked, open_judge(asked.judge, named, host, library.store.home))
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
     with budget_turn(library.store.home, AGS_DIR):
         limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
@@ -121,6 +127,7 @@ def start_ags(
             "principal": str(caller.identity.principal),
             **({"checks": {name: one.to_json() for name, one in checks.items()}} if checks else {}),
             **({"improver": asked.improver} if asked.improver else {}),
+            **({"judge": asked.judge} if asked.judge else {}),
         }
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("run", {"run": folder.id, "label": label, "settings": settings})
@@ -130,12 +137,22 @@ def start_ags(
 
 def _check_improver(asked: AgsRequest) -> None:
     """Raise InvalidArgument where improving the program has nothing to go by."""
-    if not asked.checks:
-        hint = "Name a check by --check: the checks of items say whether a change is better."
+    if not asked.checks and not asked.judge:
+        hint = "Name a check by --check, or a judge by --judge: the checks of items say whether a change is better."
         raise InvalidArgument("A run without checks cannot improve its program.", hint)
     if asked.planner == NO_PLANNER:
         hint = "A run without a planner has one item, and ends with it."
         raise InvalidArgument("A run without a planner cannot improve its program.", hint)
+
+
+def _judge_warnings(asked: AgsRequest, judge: ProposerModel) -> list[str]:
+    """Return what is to be said of a judge. Raises InvalidArgument where nobody writes criteria."""
+    if asked.planner == NO_PLANNER:
+        hint = "A planner writes the criteria. Name a check by --check instead."
+        raise InvalidArgument("A run without a planner has nothing to judge by.", hint)
+    label = str(asked.executor.get("name") or asked.executor.get("model") or "")
+    warning = family_warning(asked.executor, judge.name, label)
+    return [warning] if warning else []
 
 
 def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[str], list[str]]:
@@ -175,6 +192,8 @@ def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> Spen
         raise Refused(f"The planner {ascii(asked.planner[:80])} is not allowed to callers.", hint)
     if asked.improver not in ("", allowance.planner):
         raise Refused(f"The improver {ascii(asked.improver[:80])} is not allowed to callers.", "Leave it out.")
+    if asked.judge not in ("", allowance.planner):
+        raise Refused(f"The judge {ascii(asked.judge[:80])} is not allowed to callers.", "Leave it out.")
     return allowance.rest(asked.limit, _day_spent(home), AGS_DIR)
 
 

@@ -57,6 +57,9 @@ from evolvable_tools.verbs import update_resource
 MAX_SUMMARY = 2_000
 """Bytes of what a worker says of an item; the whole answer is a file of the run."""
 
+MAX_JUDGED = 64_000
+"""Characters of one file that a judge may be shown; it reads less of a whole result."""
+
 INPUTS = "inputs"
 """The folder of a workspace with the files of the items that are needed."""
 
@@ -290,6 +293,19 @@ class Workers:
         return WorkResult(
             ok, why, rollout.read, shorten_bytes(said), tuple(files), *spent, retry, rollout.attempts, passed
         )
+
+    def result_text(self, summary: str, files: Sequence[Mapping[str, Any]]) -> str:
+        """Return the result of an item as a judge reads it: what the worker said, and the texts that it left."""
+        parts = [summary]
+        for one in files:
+            if sum(map(len, parts)) > MAX_JUDGED:
+                break
+            try:
+                text = self._folder.kept(one["sha256"]).decode("utf-8")[:MAX_JUDGED]
+            except UnicodeDecodeError:
+                text = f"({one['size']:,} bytes that are no text)"
+            parts.append(f"File {one['path']}:\n{self._library.redacted(text)}")
+        return "\n\n".join(parts)
 
     def propose_memory(self, item: str, files: Sequence[Mapping[str, Any]]) -> list[str]:
         """Propose the lines that a worker left for memories of the run; return what was proposed, a line each.

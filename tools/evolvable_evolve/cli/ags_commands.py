@@ -82,6 +82,11 @@ def _limit_of(given: dict[str, Any]) -> dict[str, Any]:
     "--check", "checks", multiple=True, metavar="NAME", help="A scorer that may check an item's result; repeatable."
 )
 @click.option(
+    "--judge",
+    metavar="WHO",
+    help="Who judges items by the plan's criteria: anthropic[:MODEL], claude, codex or a name.",
+)
+@click.option(
     "--improve", metavar="WHO", help="Who improves the run's own program: anthropic[:MODEL], claude, codex or a name."
 )
 @click.option("--concurrency", type=click.IntRange(1, MAX_CONCURRENT), default=MAX_CONCURRENT, show_default=True)
@@ -99,6 +104,7 @@ def run_command(
     agents: tuple[str, ...],
     memory: tuple[str, ...],
     checks: tuple[str, ...],
+    judge: str | None,
     improve: str | None,
     wait: bool,
     **given: Any,
@@ -119,7 +125,8 @@ def run_command(
     spec = parse_executor_spec(executor, named, means.models, **(more if person else {}))
     limit = SpendLimit(**_limit_of(given))
     refs = [Ref.parse(one, Kind.AGENT) for one in agents], [Ref.parse(one, Kind.MEMORY) for one in memory]
-    asked = AgsRequest(task, spec, planner, *refs, limit, given["concurrency"], given["seconds"], checks, improve or "")
+    about = (task, spec, planner, *refs, limit, given["concurrency"], given["seconds"])
+    asked = AgsRequest(*about, checks, improver=improve or "", judge=judge or "")
     with state.library() as (library, caller):
         begun = start_ags(library, caller, means, asked, ags_allowance(config))
     if not wait:

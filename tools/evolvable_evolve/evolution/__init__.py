@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from evolvable_evolve.evolution.operators import MODES
     from evolvable_evolve.evolution.plan import RunPlan, make_plan
     from evolvable_evolve.evolution.proposers import (
+        JUDGE_ROLES,
+        PROPOSER_ROLES,
         REPAIRS,
         FailureCause,
         HandOffModel,
@@ -143,7 +145,13 @@ if TYPE_CHECKING:
     )
     from evolvable_evolve.evolution.run_file import GIVEN, read_run_file
     from evolvable_evolve.evolution.run_removal import RemovedRun, finish_removals, remove_old_runs, remove_run
-    from evolvable_evolve.evolution.scorers import TaskSetScorer
+    from evolvable_evolve.evolution.scorers import (
+        JudgeSample,
+        TaskSetScorer,
+        family_warning,
+        judge_answer,
+        run_judge_calibration,
+    )
     from evolvable_evolve.evolution.start import Opportunities, StartedRun, find_opportunities, start_run
     from evolvable_evolve.evolution.statistics import alpha_of_look
     from evolvable_evolve.evolution.structure import (
@@ -262,8 +270,9 @@ else:
             "operators": "MODES",
             "plan": "RunPlan make_plan",
             "proposers": (
-                "FailureCause HandOffModel ModelAnswer ModelQuestion ModelRole NeedsAnswer NoAnswer "
-                "PastIteration ProposerModel REPAIRS RepairTag check_answer make_masker named_model shorten"
+                "FailureCause HandOffModel JUDGE_ROLES ModelAnswer ModelQuestion ModelRole NeedsAnswer NoAnswer "
+                "PROPOSER_ROLES PastIteration ProposerModel REPAIRS RepairTag check_answer make_masker named_model "
+                "shorten"
             ),
             "report": (
                 "CandidateFacts MeanInterval RunFacts changed_test_tasks collect_facts draw_curve "
@@ -278,7 +287,7 @@ else:
             ),
             "run_file": "GIVEN read_run_file",
             "run_removal": "RemovedRun finish_removals remove_old_runs remove_run",
-            "scorers": "TaskSetScorer",
+            "scorers": "JudgeSample TaskSetScorer family_warning judge_answer run_judge_calibration",
             "start": "Opportunities StartedRun find_opportunities start_run",
             "statistics": "alpha_of_look",
             "structure": (
@@ -312,6 +321,12 @@ else:
     )
 
 __all__ = [
+    "JUDGE_ROLES",
+    "JudgeSample",
+    "PROPOSER_ROLES",
+    "family_warning",
+    "judge_answer",
+    "run_judge_calibration",
     "Adoption",
     "AdoptionPreview",
     "AgentCard",

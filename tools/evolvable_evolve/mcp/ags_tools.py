@@ -49,6 +49,9 @@ class AgsTools:
         checks: Annotated[
             list[str] | None, Field(description="scorers that the user registered, by which items may be checked")
         ] = None,
+        judge: Annotated[
+            str | None, Field(description="who judges items by a criterion of the plan; the person's planner")
+        ] = None,
         max_cost: Amount = None,
         max_tokens: Amount = None,
         max_calls: Amount = None,
@@ -64,7 +67,8 @@ class AgsTools:
             raise InvalidArgument("No executor is allowed to callers.", "The person sets budgets.ags; see docs/ags.md.")
         limit = SpendLimit(max_cost, *(None if one is None else int(one) for one in (max_tokens, max_calls)))
         spec = parse_executor_spec(name, named, means.models)
-        asked = AgsRequest(task, spec, planner, tuple(agents or ()), limit=limit, checks=tuple(checks or ()))
+        about = (task, spec, planner, tuple(agents or ()))
+        asked = AgsRequest(*about, limit=limit, checks=tuple(checks or ()), judge=judge or "")
         begun = start_ags(self._library, self._who(ctx), means, asked, allowance)
         self._drive(begun.run)
         return begun
@@ -112,7 +116,7 @@ def _marked(status: ags.AgsStatus) -> ags.AgsStatus:
     marks = AnswerMarks(True)
     items = [
         {**one, "subtask": marks.line(one["subtask"])}
-        | ({"summary": marks.line(one["summary"])} if "summary" in one else {})
+        | {name: marks.line(one[name]) for name in ("summary", "criterion") if name in one}
         for one in status.items
     ]
     events = [replace(event, what=marks.line(event.what)) for event in status.events]

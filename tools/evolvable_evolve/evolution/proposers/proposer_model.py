@@ -375,8 +375,8 @@ def find_endpoint(who: str, host: HostContext) -> ModelEndpoint | None:
     return anthropic_endpoint(host.key, model, host.address, host.proxy) if kind == "anthropic" else None
 
 
-def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
-    """Return a model that is asked outside of a run. folder: where a command works.
+def named_model(who: str, host: HostContext, folder: Path, roles: Sequence[str] = PROPOSER_ROLES) -> ModelSpec:
+    """Return a model that is asked outside of a run. folder: where a command works. roles: in which commands are named.
 
     Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
     """
@@ -385,7 +385,7 @@ def named_model(who: str, host: HostContext, folder: Path) -> ModelSpec:
             "A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex, a model or a proposer."
         )
     endpoint = find_endpoint(who, host)
-    words = () if endpoint is not None else command_words(who, PROPOSER_ROLES, host)
+    words = () if endpoint is not None else command_words(who, roles, host)
     environment = tuple(sorted(host.environment.items()))
     return ModelSpec(who, folder, environment, redactor=host.redactor, command=words, endpoint=endpoint)
 

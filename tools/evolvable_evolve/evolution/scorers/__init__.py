@@ -13,11 +13,13 @@ if TYPE_CHECKING:
         MIN_AGREEMENT,
         MIN_KNOWN_ANSWERS,
         JudgeCalibration,
+        JudgeSample,
         JudgeScorer,
         JudgeSetup,
         check_calibration,
         command_score,
         family_warning,
+        judge_answer,
         rubric_digest,
         run_judge_calibration,
         samples_digest,
@@ -36,8 +38,8 @@ else:
         __name__,
         {
             "external_scorers": (
-                "JudgeCalibration JudgeScorer JudgeSetup MAX_KNOWN_ANSWERS MIN_AGREEMENT MIN_KNOWN_ANSWERS "
-                "check_calibration command_score family_warning rubric_digest run_judge_calibration "
+                "JudgeCalibration JudgeSample JudgeScorer JudgeSetup MAX_KNOWN_ANSWERS MIN_AGREEMENT MIN_KNOWN_ANSWERS "
+                "check_calibration command_score family_warning judge_answer rubric_digest run_judge_calibration "
                 "samples_digest special_files"
             ),
             "registry": ("TaskSetScorer argument_problem extract_answer known_samples sample_list"),
@@ -47,6 +49,7 @@ else:
 
 __all__ = [
     "JudgeCalibration",
+    "JudgeSample",
     "JudgeScorer",
     "JudgeSetup",
     "MAX_KNOWN_ANSWERS",
@@ -59,6 +62,7 @@ __all__ = [
     "dimension_names",
     "extract_answer",
     "family_warning",
+    "judge_answer",
     "known_samples",
     "rubric_digest",
     "run_judge_calibration",

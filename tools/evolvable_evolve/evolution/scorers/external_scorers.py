@@ -260,7 +260,7 @@ class JudgeScorer:
                 "Give its task known answers (good and bad in the scorer's args) and calibrate it first.",
             )
         check_calibration(calibration)
-        return await _ask_judge(self.brain, rubric, task, output)
+        return await judge_answer(self.brain, rubric, task, output)
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequ
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        if ((await _ask_judge(brain, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
+        if ((await judge_answer(brain, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
             wrong.append(sample.task.id)
@@ -329,7 +329,8 @@ def _families(name: str) -> set[int]:
     return {at for at, words in enumerate(_FAMILIES) if any(part.startswith(words) for part in parts)}
 
 
-async def _ask_judge(brain: ProposerModel, rubric: str, task: Task, output: str) -> Score:
+async def judge_answer(brain: ProposerModel, rubric: str, task: Task, output: str) -> Score:
+    """Return the score that a judge gives one answer to a task. Raises ScorerError where it gives none."""
     question = judge_question(task.prompt, output[:_MAX_OUTPUT], expected=task.expected, rubric=rubric)
     try:
         answer = await brain.ask(question)

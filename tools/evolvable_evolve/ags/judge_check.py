@@ -1,0 +1,83 @@
+"""A judge as the check of an item: the criterion, the known answers, and what a run's messages say it answered.
+
+The planner writes both sides of the known answers. A judge that does not tell them apart is no check.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+JUDGE = "judge"
+"""The name of the model that judges, as sender and receiver, and the check that items of it name in what is shown."""
+
+MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
+"""Characters of a criterion, known answers of each side, and characters of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCheck:
+    """A question to the judge about the result of an item. good, bad: answers of which the planner knows the end."""
+
+    criterion: str
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, said: Mapping[str, Any]) -> "JudgeCheck":
+        """Return the check that an item of a plan writes, which fits the schema of the planner's answers."""
+        return cls(said["criterion"], tuple(said["good"]), tuple(said["bad"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as plan.md and the bus have it."""
+        return {"criterion": self.criterion, "good": list(self.good), "bad": list(self.bad)}
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be judged by it, '' where something can."""
+        if not self.criterion.strip() or len(self.criterion) > MAX_CRITERION:
+            return f"its criterion has {len(self.criterion):,} characters, not 1 to {MAX_CRITERION:,}"
+        for side, known in (("good", self.good), ("bad", self.bad)):
+            if not 1 <= len(known) <= MAX_KNOWN:
+                return f"it has {len(known)} known {side} answers, not 1 to {MAX_KNOWN}"
+            if any(len(one) > MAX_KNOWN_ANSWER for one in known):
+                return f"a known {side} answer has more than {MAX_KNOWN_ANSWER:,} characters"
+        if not all(one.strip() for one in self.good):
+            return "a known good answer is empty"
+        both = {" ".join(one.split()) for one in self.good} & {" ".join(one.split()) for one in self.bad}
+        return "one known answer is both good and bad" if both else ""
+
+
+@dataclass
+class JudgeAnswers:
+    """What the judge of a run answered so far.
+
+    answers: artefacts, by that of the question. unanswered: why none came, by item and question. asked: how often an
+    item's questions began. waiting: the message of each item that ended and is not judged yet.
+    """
+
+    answers: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[tuple[str, str], str] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def take(self, body: Mapping[str, Any]) -> None:
+        """Change them by one message about the judge."""
+        item = body["judge"]
+        if body.get("unjudged"):
+            self.waiting[item] = body
+        elif "text" in body:
+            self.unanswered[item, body["question"]] = body["text"]
+        elif "answer" in body:
+            self.answers[body["question"]] = body["answer"]
+        else:
+            self.asked[item] = self.asked.get(item, 0) + 1
+
+
+def judging_text(body: Mapping[str, Any]) -> str:
+    """Return a message about the judge in one line for a person."""
+    item = body["judge"]
+    if body.get("unjudged"):
+        return f"{item} ended; its result goes to the judge"
+    if "text" in body:
+        return f"the judge gave no answer about {item}"
+    return f"the judge answered about {item}" if "answer" in body else f"the judge is asked about {item}"
