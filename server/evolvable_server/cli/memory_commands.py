@@ -112,7 +112,7 @@ _READERS = {
         "then everybody with the repository reads it."
     ),
     GitTracking.IGNORED: "Git ignores {path}: it stays on this machine.",
-    GitTracking.OUTSIDE: "{path} is in no git repository: whoever may read the folder reads it.",
+    GitTracking.OUTSIDE: "{path} is in no git repository: all accounts with access to the folder read it.",
 }
 
 

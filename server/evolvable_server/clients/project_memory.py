@@ -68,7 +68,7 @@ def memory_project(library: Library, directory: Path) -> MemoryProject:
         if scope := projects.scope_of(place):
             return MemoryProject(place, scope)
     raise InvalidArgument(
-        f"{directory} is no project of this library.", "A folder becomes one when `evolvable init` takes in its skills."
+        f"{directory} is no project of this library.", "`evolvable init` imports its skills and makes it one."
     )
 
 
