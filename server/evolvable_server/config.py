@@ -194,7 +194,9 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
 
 
 MEMORY_COPIES = "memory-copies.json"
-"""File in the library's folder, of `clients/memory_files`: client -> {path, made}; made: there was no file before."""
+"""File in the library's folder, of `clients/memory_files`: client -> {path, made}; made: there was no file before.
+
+Under `projects`, of `clients/project_memory`: path -> {folder, clients, made, git}."""
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 """Variables that name a proxy."""

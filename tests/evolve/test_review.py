@@ -326,7 +326,7 @@ def test_a_lesson_goes_where_it_belongs_and_is_small(library, tmp_path):
         [
             {**generates(begun, "In this project we always use alembic"), "edits": liking},
             {**generates(begun, "In this project we always use alembic"), "edits": long},
-            {**of_project, "target": "memory:MEMORY", "evidence": cited},
+            {**of_project, "target": "memory:USER", "evidence": cited},
         ],
     )
     assert [one.ref for one in done.proposals] == ["memory:shop/MEMORY"]

@@ -22,6 +22,7 @@ from evolvable_server.clients import (
     chosen_lists,
     copy_statuses,
     memory_text,
+    project_file_statuses,
     unlisted_newcomers,
     why_unattended,
 )
@@ -220,11 +221,12 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
     for one in found:
         if one.state != "current":
             why = f": {one.why}" if one.why else "."
-            yield HealthProblem(
-                f"What {one.title} reads of the memories is {one.state}{why}", "`evolvable client memory on`"
-            )
+            place = f" in {one.path}" if one.project else ""
+            next_step = f"`evolvable client memory on{' --project' if one.project else ''}`"
+            yield HealthProblem(f"What {one.title} reads of the memories{place} is {one.state}{why}", next_step)
         if one.warning:
-            yield HealthProblem(one.warning, "Empty it, or `evolvable client memory off codex`.")
+            option = " --project" if one.project else ""
+            yield HealthProblem(one.warning, f"Empty it, or `evolvable client memory off codex{option}`.")
 
 
 def _staging(library: Library) -> Iterator[HealthProblem]:
@@ -331,6 +333,7 @@ def _check_decisions(health: Health, config: Config, machine: Machine, library: 
     """Add what is to be said of memories, staged entries and decisions; where one check fails the others count."""
     with suppress(EvolvableError):
         copies = copy_statuses(config.home, machine, memory_text(library))
+        copies += project_file_statuses(config.home, library)
         health.memory = [one for one in copies if one.state != "off"]
         health.problems += _unread(health.memory)
     for check in (_staging, _lost_lock, _unsigned, _unlisted):

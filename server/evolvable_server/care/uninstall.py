@@ -12,9 +12,11 @@ from evolvable_server.clients import (
     all_clients,
     configuration_entry,
     disable_copies,
+    disable_project_files,
     disconnect,
     entry_home,
     is_of_other_client,
+    project_memory_files,
     read_enabled_copies,
     take_out,
     take_out_of_client,
@@ -117,6 +119,7 @@ class Removal:
         for entry in self.connected:
             disconnect(entry)
         disable_copies(self.home, list(self.copies))
+        disable_project_files(self.home, None)
         for choice in _choices(self.home):
             (take_out_of_client if is_of_other_client(choice) else take_out)(choice)
             with Store.open(self.home) as store:
@@ -142,6 +145,7 @@ def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Rem
     gone = list(_data(home, watched)) if data else []
     lines = [f"{one.client.title}: the entry {one.name} in {one.path}" for one in connected]
     lines += [f"the memories in {path}" for path, _ in copies.values()]
+    lines += [f"the memory of the project in {one.path}" for one in project_memory_files(home)]
     lines += [f"the collection {one.collection} in {one.settings}" for one in _choices(home)]
     lines += [f"watching {one.path}; its files stay" for one in watched]
     lines += [f"{path}, for good" for path in gone]

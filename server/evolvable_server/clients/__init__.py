@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         installed_clients,
         memory_text,
         read_enabled_copies,
-        refresh_memory_files,
         strip_block,
     )
     from evolvable_server.clients.other_lists import (
@@ -32,6 +31,17 @@ if TYPE_CHECKING:
         take_out_of_client,
     )
     from evolvable_server.clients.paste_forms import PASTED, entry_forms
+    from evolvable_server.clients.project_memory import (
+        MemoryProject,
+        disable_project_files,
+        enable_project_file,
+        memory_project,
+        project_file_statuses,
+        project_files,
+        project_memory_files,
+        refresh_memory_files,
+        tracking_in_project,
+    )
     from evolvable_server.clients.registration import (
         ClientConnection,
         ConfigurationEntry,
@@ -81,10 +91,14 @@ else:
             "hook_files": "has_hooks",
             "memory_files": (
                 "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
-                "read_enabled_copies refresh_memory_files strip_block"
+                "read_enabled_copies strip_block"
             ),
             "other_lists": "CutList choose_for_client cut_lists is_of_other_client take_out_of_client",
             "paste_forms": "PASTED entry_forms",
+            "project_memory": (
+                "MemoryProject disable_project_files enable_project_file memory_project project_file_statuses "
+                "project_files project_memory_files refresh_memory_files tracking_in_project"
+            ),
             "registration": (
                 "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
                 "entry_home is_ours run_client server_start strict_json_warnings"
@@ -99,6 +113,14 @@ else:
     )
 
 __all__ = [
+    "tracking_in_project",
+    "project_memory_files",
+    "project_files",
+    "project_file_statuses",
+    "memory_project",
+    "enable_project_file",
+    "disable_project_files",
+    "MemoryProject",
     "CODEX",
     "ClientConnection",
     "ClientList",

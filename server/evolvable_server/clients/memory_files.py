@@ -4,7 +4,7 @@ Claude Code reads a rule of its own; Codex, OpenCode and Droid read a block of A
 instructions, Qwen Code one of QWEN.md.
 All are files of the person's account. The block is at the beginning of the file, where it needs no line end before it;
 every byte beside it stays. Off until a person switches it on; a file in the library's folder lists the clients for
-which it is on.
+which it is on. `project_memory` does the same in a file of a project.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evolvable_server.clients import config_files
 from evolvable_server.config import MEMORY_COPIES, Machine
@@ -104,7 +105,8 @@ class MemoryCopy:
     """One client's copy. state: off, current, behind, or broken with the reason in `why`.
 
     written: whether its file was changed just now. backup: the file as it was, None where none was made.
-    warning: why the client does not read it even so, '' when it does.
+    warning: why the client does not read it even so, '' when it does. project: the folder of the project in whose file
+    the project's own memory stands, '' for a file of the account; git: how git treats that file.
     """
 
     client: str
@@ -115,6 +117,8 @@ class MemoryCopy:
     written: bool = False
     backup: str | None = None
     warning: str = ""
+    project: str = ""
+    git: str = ""
 
 
 def memory_file_paths(machine: Machine) -> dict[str, Path]:
@@ -139,15 +143,15 @@ def installed_clients(machine: Machine) -> list[str]:
 
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
     """Return where memories are checked out for which clients, and whether the file was made for it."""
+    kept = read_record(home)
     try:
-        kept = json.loads(read_regular(home / MEMORY_COPIES))
         return {client: (Path(one["path"]), bool(one["made"])) for client, one in kept.items() if client in TITLES}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError):
         return {}
 
 
 def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: str) -> list[MemoryCopy]:
-    """Write `text` where these clients read it, and has it kept up to date from now on.
+    """Write `text` where these clients read it, and have it kept up to date from now on.
 
     Of a file that was there a copy is kept beside it. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict;
     what was written before stays.
@@ -160,7 +164,7 @@ def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: st
         # Noted first, so that whatever happens `off` finds it.
         _keep(home, {**on, client: (path, made)})
         try:
-            copy, backup = _write_block(path, text, backup=True)
+            copy, backup = write_block(path, text, backup=True)
         except EvolvableError:
             _keep(home, on)
             raise
@@ -176,7 +180,7 @@ def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
         if client not in on:
             continue
         path, made = on.pop(client)
-        gone, backup = _remove_block(path, made)
+        gone, backup = remove_block(path, made)
         _keep(home, on)
         done.append(_copy(client, path, "off", written=gone, backup=backup))
     return done
@@ -187,7 +191,7 @@ def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
     done = []
     for client, (path, _) in read_enabled_copies(home).items():
         try:
-            written, _ = _write_block(path, text, backup=False)
+            written, _ = write_block(path, text, backup=False)
         except EvolvableError as error:
             done.append(_copy(client, path, "broken", error.text))
         else:
@@ -219,7 +223,11 @@ def strip_block(text: str) -> str:
         return text
 
 
-def _write_block(path: Path, text: str, *, backup: bool) -> tuple[bool, Path | None]:
+def write_block(path: Path, text: str, *, backup: bool, private: bool = True) -> tuple[bool, Path | None]:
+    """Have the block of a file say `text`; return whether it was changed, and its backup.
+
+    private: a new file is for its owner alone. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict.
+    """
     for last in (False, True):
         found = config_files.read_raw_configuration(path)
         data = _checked(path, lambda data: with_block(data, text), found.data or b"")
@@ -227,7 +235,7 @@ def _write_block(path: Path, text: str, *, backup: bool) -> tuple[bool, Path | N
             return False, None
         try:
             return True, config_files.write_configuration(
-                found, data, private=True, stamp=time.strftime("%Y%m%dT%H%M%S"), backup=backup
+                found, data, private=private, stamp=time.strftime("%Y%m%dT%H%M%S"), backup=backup
             )
         except Conflict:  # another process of ours was faster; it says the same
             if last:
@@ -235,7 +243,11 @@ def _write_block(path: Path, text: str, *, backup: bool) -> tuple[bool, Path | N
     raise AssertionError("not reached")
 
 
-def _remove_block(path: Path, made: bool) -> tuple[bool, Path | None]:
+def remove_block(path: Path, made: bool, *, backup: bool = True) -> tuple[bool, Path | None]:
+    """Take the block out of a file; return whether it was changed, and its backup. Raise as `write_block`.
+
+    made: the file was made for the block, and goes with it when nothing else is in it.
+    """
     found = config_files.read_raw_configuration(path)
     if found.data is None:
         return False, None
@@ -246,7 +258,8 @@ def _remove_block(path: Path, made: bool) -> tuple[bool, Path | None]:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         return True, None
-    return True, config_files.write_configuration(found, data, private=True, stamp=time.strftime("%Y%m%dT%H%M%S"))
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    return True, config_files.write_configuration(found, data, private=True, stamp=stamp, backup=backup)
 
 
 def _checked(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes:
@@ -260,10 +273,11 @@ def _copy(
     client: str, path: Path, state: str, why: str = "", *, written: bool = False, backup: Path | None = None
 ) -> MemoryCopy:
     kept = str(backup) if backup else None
-    return MemoryCopy(client, TITLES[client], str(path), state, why, written, kept, _unread(client, path))
+    return MemoryCopy(client, TITLES[client], str(path), state, why, written, kept, unread_warning(client, path))
 
 
-def _unread(client: str, path: Path) -> str:
+def unread_warning(client: str, path: Path) -> str:
+    """Return why a client does not read its file, '' when it does."""
     instead = path.with_name("AGENTS.override.md")
     if client == "codex" and instead.is_file() and instead.stat().st_size:
         return f"Codex reads {instead} instead of AGENTS.md, so it does not see the memories."
@@ -271,18 +285,27 @@ def _unread(client: str, path: Path) -> str:
 
 
 def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
-    if not on:
+    others = {name: one for name, one in read_record(home).items() if name not in TITLES}
+    write_record(home, others | {client: {"path": str(path), "made": made} for client, (path, made) in on.items()})
+
+
+def read_record(home: Path) -> dict[str, Any]:
+    """Return what the file in the library's folder says of the copies that are switched on; nothing if unreadable."""
+    try:
+        kept = json.loads(read_regular(home / MEMORY_COPIES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def write_record(home: Path, kept: Mapping[str, Any]) -> None:
+    """Write that file; with nothing switched on there is none."""
+    if kept:
+        write_private(home / MEMORY_COPIES, json.dumps(kept, indent=2) + "\n")
+    else:
         (home / MEMORY_COPIES).unlink(missing_ok=True)
-        return
-    kept = {client: {"path": str(path), "made": made} for client, (path, made) in on.items()}
-    write_private(home / MEMORY_COPIES, json.dumps(kept, indent=2) + "\n")
 
 
 def memory_text(library: Library) -> str:
     """Return what clients read: the memories of the user, and how to treat them."""
     return memories_for_clients(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
-
-
-def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Update the copies; return those that were changed or could not be. Off, it reads nothing."""
-    return refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evolvable_store.workingcopy.git_history import TreeTooLarge, commit_files, recent_commits
     from evolvable_store.workingcopy.git_objects import GitDamaged, tree_entries
     from evolvable_store.workingcopy.git_repository import repositories_around
+    from evolvable_store.workingcopy.git_tracking import GitTracking, read_git_tracking
     from evolvable_store.workingcopy.incoming import (
         REPOSITORY,
         DirectoryIssue,
@@ -76,6 +77,7 @@ else:
             "git_history": "TreeTooLarge commit_files recent_commits",
             "git_objects": "GitDamaged tree_entries",
             "git_repository": "repositories_around",
+            "git_tracking": "GitTracking read_git_tracking",
             "incoming": "DirectoryIssue HoldDecision IncomingDirectory REPOSITORY SyncReport",
             "late_origin": "record_maker",
             "leftovers": "copied_from",
@@ -111,6 +113,7 @@ __all__ = [
     "FolderNames",
     "FolderOwner",
     "GitDamaged",
+    "GitTracking",
     "HoldDecision",
     "IncomingDirectory",
     "MAX_BYTES",
@@ -159,6 +162,7 @@ __all__ = [
     "possible_staging",
     "project_of",
     "read_folder",
+    "read_git_tracking",
     "read_projects",
     "read_single",
     "reasons_against",

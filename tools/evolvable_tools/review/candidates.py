@@ -269,7 +269,9 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
 
 
 def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
-    name = Ref.parse(candidate.target or "memory:USER", Kind.MEMORY).name
+    # memory:PROJECT/USER is about a person, and no client reads it in the project's own files.
+    target = "memory:MEMORY" if is_of_project(candidate) else candidate.target or "memory:USER"
+    name = Ref.parse(target, Kind.MEMORY).name
     ref, before, base = _current(library, Ref(Kind.MEMORY, name, scope))
     added = add_fact(before, name, candidate.text, day)
     return CandidateDraft(ref, base, before, added.files, {"fact": candidate.text, "day": day.isoformat()})

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         content_terms,
         memories_for_clients,
         parse_facts,
+        project_memory,
         retire_facts,
         same_fact,
         says_already,
@@ -227,7 +228,8 @@ else:
             ),
             "lookup_test": "AMONG LookupTest measure_lookup",
             "memory_facts": (
-                "add_fact briefing content_terms memories_for_clients parse_facts retire_facts same_fact says_already"
+                "add_fact briefing content_terms memories_for_clients parse_facts project_memory retire_facts "
+                "same_fact says_already"
             ),
             "overview": (
                 "ContentComparison NOTHING OperationOverview ResourceOverview diff_resources diff_versions "
@@ -419,6 +421,7 @@ __all__ = [
     "plan_overrides",
     "plan_secret",
     "preview",
+    "project_memory",
     "propose",
     "propose_forks",
     "propose_undo",

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from evolvable_store import MEMORY_CAPS, File, Files
-from evolvable_store.errors import InvalidArgument
+from evolvable_store import MEMORY_CAPS, Actor, File, Files
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.search import FUNCTION_WORDS, terms, tokenize
+from evolvable_tools.authors import version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import check_text
 from evolvable_tools.library import Library
@@ -150,10 +151,35 @@ def memories_for_clients(library: Library, caller: Caller) -> str:
     parts = ["# Memory: what is known of the user and the work"]
     for name, text in known.items():
         if text.strip():
-            said = library.redacted(_within(name, text.replace("\r\n", "\n").strip("\n")))
-            fence = "`" * (max((len(run) for run in re.findall("`+", said)), default=0) + 4)
-            parts.append(f"## {name}\n\n{fence}\n{said}\n{fence}")
+            parts.append(f"## {name}\n\n{_fenced(library, name, text)}")
     return "\n\n".join([*parts, *_asked(known), RULES])
+
+
+def project_memory(library: Library, scope: str) -> str:
+    """Return what clients read of a project's memory in its own files: `memory:MEMORY` of that scope, '' for none.
+
+    What a project's `memory:USER` says is about a person, and stays out of a file that others may read. Raise Refused
+    for a text that reaches an agent between marks: such a file has none.
+    """
+    head = library.store.head_or_none(Ref(Kind.MEMORY, "MEMORY", scope))
+    if head is None or head.version is None:
+        return ""
+    whose = version_authorship(library, head, head.version, Caller(Actor.AGENT, None, (scope,)))
+    if whose.marked:
+        raise Refused(
+            f"Nobody has approved what {head.ref} says: {whose.main.why}.", f"Look at it: evolvable approve {head.ref}"
+        )
+    text = library.store.file(head, main_file(Kind.MEMORY, "MEMORY")).data.decode("utf-8", "replace")
+    if not parse_facts(text):
+        return ""
+    return f"# Memory of this project: what earlier sessions left\n\n{_fenced(library, 'MEMORY', text)}"
+
+
+def _fenced(library: Library, name: str, text: str) -> str:
+    """Return a memory within its cap and without secrets, in a fence that nothing in it ends."""
+    said = library.redacted(_within(name, text.replace("\r\n", "\n").strip("\n")))
+    fence = "`" * (max((len(run) for run in re.findall("`+", said)), default=0) + 4)
+    return f"{fence}\n{said}\n{fence}"
 
 
 def _within(name: str, text: str) -> str:

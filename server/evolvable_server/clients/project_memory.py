@@ -1,0 +1,254 @@
+"""Write the memory of a project into the files of that project that clients read at their start.
+
+Only `memory:MEMORY` of the project's own scope goes there, in the marked block of `memory_files`, after a person said
+yes to that file and to how git treats it. A pull may replace such a file by a link, damage its block, or have git
+track it: then nothing is written, and the person is told. No backup is put into a project.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_server.clients import config_files
+from evolvable_server.clients.memory_files import (
+    TITLES,
+    BrokenBlock,
+    MemoryCopy,
+    memory_text,
+    read_enabled_copies,
+    read_record,
+    refresh_copies,
+    remove_block,
+    unread_warning,
+    with_block,
+    without_block,
+    write_block,
+    write_record,
+)
+from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.workingcopy import GitTracking, Projects, main_folder, read_git_tracking, surroundings_of
+from evolvable_tools import Library
+from evolvable_tools.verbs import project_memory
+
+_KEY = "projects"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProject:
+    """A project: its folder, without symbolic links, and its scope."""
+
+    folder: Path
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectMemoryFile:
+    """A file of a project that holds its memory. git: how git treated it when the person said yes."""
+
+    path: Path
+    folder: Path
+    clients: tuple[str, ...]
+    made: bool
+    git: GitTracking
+
+
+def memory_project(library: Library, directory: Path) -> MemoryProject:
+    """Return the nearest project around a directory. Raise InvalidArgument for none, Refused in a linked work tree.
+
+    No setting names its scope: one that a repository brings would have another project's memory written into it.
+    """
+    if main := main_folder(Path(os.path.realpath(directory))):
+        raise Refused(
+            f"{directory} lies in a linked work tree of git, which has the memory of the main one; nothing changed.",
+            f"Write it there: cd {main}",
+        )
+    projects = Projects(library.store, Path.home())
+    for place in surroundings_of(directory, Path(os.path.realpath(Path.home()))).places:
+        if scope := projects.scope_of(place):
+            return MemoryProject(place, scope)
+    raise InvalidArgument(
+        f"{directory} is no project of this library.", "`evolvable init` imports its skills and makes it one."
+    )
+
+
+def project_files(folder: Path, clients: Iterable[str]) -> dict[Path, tuple[str, ...]]:
+    """Return the files of a project that these clients read at their start, each with its clients."""
+    found: dict[Path, list[str]] = {}
+    for client in clients:
+        found.setdefault(folder / _file_name(folder, client), []).append(client)
+    by_target: dict[str, Path] = {}  # AGENTS.md may be a link to CLAUDE.md
+    for path in list(found):
+        first = by_target.setdefault(os.path.realpath(path), path)
+        if first != path:
+            found[first] += found.pop(path)
+    return {path: tuple(names) for path, names in found.items()}
+
+
+def _file_name(folder: Path, client: str) -> str:
+    has_claude, has_agents = ((folder / name).exists() for name in ("CLAUDE.md", "AGENTS.md"))
+    if client == "claude-code":
+        return ".claude/CLAUDE.md" if not has_claude and (folder / ".claude/CLAUDE.md").exists() else "CLAUDE.md"
+    if client == "opencode" and has_claude and not has_agents:
+        return "CLAUDE.md"  # which it reads only where there is no AGENTS.md
+    return "QWEN.md" if client == "qwen" else "AGENTS.md"
+
+
+def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
+    """Return the files of projects for which memory is switched on."""
+    rows, found = read_record(home).get(_KEY), list[ProjectMemoryFile]()
+    for path, one in rows.items() if isinstance(rows, dict) else ():
+        try:
+            clients = tuple(name for name in one["clients"] if name in TITLES)
+            folder, made, git = Path(one["folder"]), bool(one["made"]), GitTracking(one["git"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if clients:
+            found.append(ProjectMemoryFile(Path(path), folder, clients, made, git))
+    return found
+
+
+def tracking_in_project(folder: Path, path: Path) -> GitTracking:
+    """Return how git treats a file of a project. Raise ConfigurationNotWritten for a path that leads out of it."""
+    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if not root.is_dir():
+        raise config_files.ConfigurationNotWritten(
+            f"The project's folder {folder} is not there.", "`evolvable client memory off --project` forgets it."
+        )
+    if not real.is_relative_to(root) or ".git" in real.relative_to(root).parts:
+        raise config_files.ConfigurationNotWritten(
+            f"{path} is a symbolic link that leads out of the project {folder}; nothing was written through it.",
+            "Remove the link.",
+        )
+    ways = {read_git_tracking(real), read_git_tracking(root / path.relative_to(folder))}
+    return next(one for one in GitTracking if one in ways)
+
+
+def enable_project_file(
+    home: Path, project: MemoryProject, path: Path, clients: Sequence[str], text: str, git: GitTracking
+) -> MemoryCopy:
+    """Write `text` into a file of a project, and have it kept up to date. git: what the person said yes to.
+
+    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then nothing changed.
+    """
+    on = {one.path: one for one in project_memory_files(home)}
+    before = on.get(path)
+    made = before.made if before is not None else not os.path.lexists(path)
+    both = tuple(dict.fromkeys((*(before.clients if before is not None else ()), *clients)))
+    entry = ProjectMemoryFile(path, project.folder, both, made, git)
+    _keep(home, [*(one for one in on.values() if one.path != path), entry])  # first, so that `off` finds it
+    try:
+        written = _write(entry, text)
+    except EvolvableError:
+        _keep(home, on.values())
+        raise
+    return _status(entry, "current", written=written)
+
+
+def disable_project_files(home: Path, directory: Path | None, clients: Sequence[str] = ()) -> list[MemoryCopy]:
+    """Take the memory out of the files of the project around a directory, or of every one. Raise as above.
+
+    clients: only out of the files that one of these reads.
+    """
+    done, real = [], Path(os.path.realpath(directory)) if directory is not None else None
+    for entry in project_memory_files(home):
+        if real is not None and not real.is_relative_to(entry.folder):
+            continue
+        if clients and not set(clients) & set(entry.clients):
+            continue
+        gone = False
+        if entry.folder.is_dir():
+            tracking_in_project(entry.folder, entry.path)
+            gone, _ = remove_block(entry.path, entry.made, backup=False)
+        _keep(home, [one for one in project_memory_files(home) if one.path != entry.path])
+        done.append(_status(entry, "off", written=gone))
+    return done
+
+
+def refresh_project_files(home: Path, library: Library) -> list[MemoryCopy]:
+    """Update the files of projects; return those that were changed or could not be."""
+    done = []
+    for entry in project_memory_files(home):
+        try:
+            if _write(entry, _text_of(library, entry)):
+                done.append(_status(entry, "current", written=True))
+        except EvolvableError as error:
+            done.append(_status(entry, "broken", error.text))
+    return done
+
+
+def project_file_statuses(home: Path, library: Library) -> list[MemoryCopy]:
+    """Return how each file of a project stands to the memory, without writing anything."""
+    found = []
+    for entry in project_memory_files(home):
+        state, why = "behind", ""
+        try:
+            text = _text_of(library, entry)
+            _check_consent(entry)
+            data = config_files.read_raw_configuration(entry.path).data or b""
+            if (with_block(data, text) if text else without_block(data)) == data:
+                state = "current"
+        except (EvolvableError, BrokenBlock) as error:
+            state, why = "broken", error.text if isinstance(error, EvolvableError) else str(error)
+        found.append(_status(entry, state, why))
+    return found
+
+
+def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
+    """Update the copies; return those that were changed or could not be. Off, it reads nothing of the library."""
+    own = refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []
+    return [*own, *refresh_project_files(home, library)]
+
+
+def _text_of(library: Library, entry: ProjectMemoryFile) -> str:
+    scope = Projects(library.store, Path.home()).scope_of(entry.folder)
+    if scope is None:
+        raise InvalidArgument(
+            f"{entry.folder} is no project of this library any more.",
+            "`evolvable client memory off --project` takes it out.",
+        )
+    return project_memory(library, scope)
+
+
+def _check_consent(entry: ProjectMemoryFile) -> None:
+    now = tracking_in_project(entry.folder, entry.path)
+    if now is GitTracking.TRACKED and entry.git is not GitTracking.TRACKED:
+        raise Refused(
+            f"Git tracks {entry.path} now, and did not when you said yes.",
+            "`evolvable client memory on --project` asks again.",
+        )
+
+
+def _write(entry: ProjectMemoryFile, text: str) -> bool:
+    """Have the file say `text`; without a text it has no block."""
+    _check_consent(entry)
+    if not text:
+        return remove_block(entry.path, entry.made, backup=False)[0]
+    return write_block(entry.path, text, backup=False, private=False)[0]
+
+
+def _status(entry: ProjectMemoryFile, state: str, why: str = "", *, written: bool = False) -> MemoryCopy:
+    titles = [TITLES[client] for client in entry.clients]
+    title = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    warning = next(filter(None, (unread_warning(client, entry.path) for client in entry.clients)), "")
+    return MemoryCopy(
+        ",".join(entry.clients),
+        title,
+        str(entry.path),
+        state,
+        why,
+        written,
+        None,
+        warning,
+        str(entry.folder),
+        entry.git,
+    )
+
+
+def _keep(home: Path, entries: Iterable[ProjectMemoryFile]) -> None:
+    kept = {name: one for name, one in read_record(home).items() if name != _KEY}
+    rows = {
+        str(one.path): {"folder": str(one.folder), "clients": list(one.clients), "made": one.made, "git": one.git}
+        for one in entries
+    }
+    write_record(home, kept | ({_KEY: rows} if rows else {}))
