@@ -102,7 +102,7 @@ def _changed(site: Site, asked: PageRequest) -> Node:
 
 def _evidence(site: Site) -> Node:
     """Return what helped and what is dead. It is computed beside the page: it reads all uses."""
-    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.revision())
+    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.library_revision())
     if read is None:
         reading = h.p(".none")["The evidence is being read; this page shows it by itself."]
         return h.section(".panel.broad", id="evidence", data_live=True)[h.h2["What helped"], reading]
