@@ -87,7 +87,8 @@ def _budget(site: Site, asked: PageRequest) -> Node:
 
 
 def _changed(site: Site, asked: PageRequest) -> Node:
-    found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller))
+    # Only their number and their times are read here; the age of each, which goes by the time, is not.
+    found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller), is_dated=False)
     since = datetime.fromisoformat(site.library.store.now()) - WEEK
     recent = sum(datetime.fromisoformat(one.at) >= since for one in found.listed)
     if not found.number:

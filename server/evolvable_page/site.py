@@ -272,14 +272,16 @@ class Site:
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
         return found.get(key)
 
-    def keep(self, name: str, compute: Callable[[], Result]) -> Result:
+    def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
         """Return what follows from the library, the folders that are trusted, who asks and, to the minute, when.
 
         It is computed anew once one of them differs; a commit counts, by whatever process. name: one for each use.
+        is_dated: whether it goes by the time at all.
         """
         caller, backend = self.caller, self.library.store.backend
         # Read before the value: a commit in between makes the key older than the value, and never younger.
-        key = (self.commits(), backend.trusted_folders(), time.time() // 60, self.locked, caller.scopes)
+        minute = time.time() // 60 if is_dated else 0
+        key = (self.commits(), backend.trusted_folders(), minute, self.locked, caller.scopes)
         place = f"{name} {caller.via}"
         found = self._kept.get(place)
         if found is None or found[0] != key:
