@@ -1,7 +1,7 @@
 """Operations as they happen, with what takes each one back."""
 
 from evolvable_page import elements as h
-from evolvable_page.decision_notes import moved_resources, operation_note
+from evolvable_page.decision_notes import moved_by_each, operation_note
 from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, swapping, table, when
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
@@ -19,6 +19,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
     """Show what happened, the newest first."""
     session = asked.get("session") or None
     made = site.library.store.operations(PAGE, session)
+    moved = moved_by_each(site.library, [one.id for one in made])
     rows = [
         [
             h.span(id=f"operation-{one.id}")[str(one.id)],
@@ -26,7 +27,7 @@ def _operations(site: Site, asked: PageRequest) -> PageBody:
             author_tag(*operation_author(one)),
             _session(one),
             make_visible(one.reason),
-            moved_resources(site.library, one.id),
+            moved[one.id],
             _undo_form(asked, one),
         ]
         for one in made

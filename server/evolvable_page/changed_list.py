@@ -37,7 +37,7 @@ def _changed(site: Site, asked: PageRequest) -> PageBody:
 
 def link_changed(site: Site) -> Node:
     """Return the link to the list with its length, nothing where it is empty."""
-    number = site.keep("number of unseen changes", lambda: count_unseen(site.library, site.caller))
+    number = site.keep("number of unseen changes", lambda: count_unseen(site.library, site.caller), is_dated=False)
     return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
 
 

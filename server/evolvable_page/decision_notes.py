@@ -1,12 +1,13 @@
 """What a form did, as the next page says it, with the form that takes it back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from evolvable_page import elements as h
 from evolvable_page.elements import Node
 from evolvable_page.layout import form, resource_link, swapping, with_code
 from evolvable_page.site import MOST_WAITING, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_store import Change
 from evolvable_store.resource import Ref
 from evolvable_store.storage import APPROVED, OPEN, REJECTED, Proposal
 from evolvable_tools import Library
@@ -29,8 +30,18 @@ def link_or_name(library: Library, ref: object) -> Node:
 
 def moved_resources(library: Library, operation: int) -> Node:
     """Return what an operation changed, as links; an import may have changed thousands."""
-    # The id of an operation is the sequence of its first change.
-    changes = [one for one in library.store.changes(operation - 1, MAX_MOVED + 1) if one.operation == operation]
+    return moved_by_each(library, [operation])[operation]
+
+
+def moved_by_each(library: Library, operations: Sequence[int]) -> Mapping[int, Node]:
+    """Return what each of these operations changed, as `moved_resources` does, with one query for all of them."""
+    moved: dict[int, list[Change]] = {number: [] for number in operations}
+    for one in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
+        moved[one.operation].append(one)
+    return {number: _name_changes(changes) for number, changes in moved.items()}
+
+
+def _name_changes(changes: Sequence[Change]) -> Node:
     names: list[Node] = []
     for change in changes[:MAX_MOVED]:
         to = f"{change.ref}@{change.after}" if change.after else f"{change.ref} removed"

@@ -16,7 +16,7 @@ def draw_digest(site: Site, asked: PageRequest) -> Node:
     """Return the digest, each part folded below its number. It is read beside the page: it goes through all uses."""
     caller = site.caller
     read: Digest | None = site.value(
-        f"digest {caller.via}", lambda: weekly_digest(site.library, caller), site.revision()
+        f"digest {caller.via}", lambda: weekly_digest(site.library, caller), site.library_revision()
     )
     body: Node = h.p(".none")["The week is being read; this page shows it by itself."]
     if read is not None:

@@ -87,7 +87,8 @@ def _budget(site: Site, asked: PageRequest) -> Node:
 
 
 def _changed(site: Site, asked: PageRequest) -> Node:
-    found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller))
+    # Only their number and their times are read here; the age of each, which goes by the time, is not.
+    found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller), is_dated=False)
     since = datetime.fromisoformat(site.library.store.now()) - WEEK
     recent = sum(datetime.fromisoformat(one.at) >= since for one in found.listed)
     if not found.number:
@@ -102,7 +103,7 @@ def _changed(site: Site, asked: PageRequest) -> Node:
 
 def _evidence(site: Site) -> Node:
     """Return what helped and what is dead. It is computed beside the page: it reads all uses."""
-    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.revision())
+    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.library_revision())
     if read is None:
         reading = h.p(".none")["The evidence is being read; this page shows it by itself."]
         return h.section(".panel.broad", id="evidence", data_live=True)[h.h2["What helped"], reading]

@@ -60,7 +60,7 @@ def _reviews(site: Site) -> Node:
 def _tasks(site: Site) -> Node:
     """Return the learned tasks. They are read beside the page: there may be thousands."""
     caller = site.caller
-    read = site.value(f"learned {caller.via}", lambda: list_learned(site.library, caller), site.revision())
+    read = site.value(f"learned {caller.via}", lambda: list_learned(site.library, caller), site.library_revision())
     found = sorted(read or (), key=lambda one: one.at, reverse=True)
     rows = [
         h.li[

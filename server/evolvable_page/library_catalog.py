@@ -1,5 +1,6 @@
 """All resources of a library as lines, for orders that the index does not have, and what a form chose of them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,9 @@ from evolvable_tools.verbs import MAX_PAGE, ListedResource, list_resources
 
 CHANGES = 10_000
 """Changes that are read at once."""
+
+RANKED = ("used", "helped", "changed")
+"""Orders that go by a rank and not by the name."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,15 @@ class CatalogLine:
         return self.operation, one.uses
 
 
-def read_catalog(library: Library, caller: Caller) -> list[CatalogLine]:
-    """Return all resources that a person sees, by name."""
+def read_catalog(library: Library, caller: Caller) -> Mapping[str, Sequence[CatalogLine]]:
+    """Return all resources that a person sees, in each order; under '' by name."""
+    lines = _read_lines(library, caller)
+    # Sorted here, beside the page, and not at each request.
+    ranked = {sort: sorted(lines, key=lambda line, sort=sort: line.rank(sort), reverse=True) for sort in RANKED}
+    return {"": lines, **ranked}
+
+
+def _read_lines(library: Library, caller: Caller) -> list[CatalogLine]:
     changed: dict[str, int] = {}
     sequence = 0
     while found := library.store.changes(sequence, CHANGES):

@@ -1,7 +1,8 @@
 """The library as a list, one line a resource: filtered as one types, sorted; several are chosen for one action."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from evolvable_page import elements as h
@@ -236,30 +237,30 @@ def _of_catalog(site: Site, asked: PageRequest) -> _ListPage | None:
     if sort not in SORTS or author and author not in set(AuthorKind):
         raise InvalidArgument("There is no such order or author.", "Follow a link of the page.")
     caller = site.caller  # whose these are is said to the reader
-    lines: list[CatalogLine] | None = site.value(
-        f"catalog {caller.via}", lambda: read_catalog(site.library, caller), site.revision()
+    catalog: Mapping[str, Sequence[CatalogLine]] | None = site.value(
+        f"catalog {caller.via}", lambda: read_catalog(site.library, caller), site.library_revision()
     )
-    if lines is None:
+    if catalog is None:
         return None
     kind, scope, words = check_kind(asked.get("kind")), asked.get("scope"), asked.get("q").casefold().split()
-    found = [
+    fitting = (
         line
-        for line in lines
+        for line in catalog[sort]
         if (not author or line.listed.author == author)
         and (kind is None or line.ref.kind is kind)
         and (not scope or line.ref.scope == scope)
-        and all(word in line.words for word in words)
-    ]
-    if sort:
-        found.sort(key=lambda line: line.rank(sort), reverse=True)
+        and (not words or all(word in line.words for word in words))
+    )
+    # The search ends at the first line of the next page.
     end = begin + PAGE
-    following = _address(asked, **{"from": str(end)}) if end < len(found) else ""
-    return _ListPage(found[begin:end], following)
+    found = list(islice(fitting, begin, end + 1))
+    following = _address(asked, **{"from": str(end)}) if len(found) > PAGE else ""
+    return _ListPage(found[:PAGE], following)
 
 
 def _by_evidence(site: Site, view: str) -> Node:
     """Return the resources that the evidence says something of. It is computed beside the page: it reads all of it."""
-    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.revision())
+    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.library_revision())
     if read is None:
         return h.div(id="evidence", data_live=True)[h.p["The evidence is being read; this page shows it by itself."]]
     found, total = read

@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 _SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", default=None)
 """Whose request this thread answers."""
 
+_CALLER: ContextVar[Caller | None] = ContextVar("evolvable_page_caller", default=None)
+"""The person who asked for the page that this thread draws, once that was read; an action may change it."""
+
 END_PATH = "/end"
 """Where a browser signs out, also one that only reads."""
 
@@ -175,6 +178,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self._kept: dict[str, tuple[Hashable, Any]] = {}
+        self._commits: tuple[float, Hashable] = (-1.0, None)
         folder = Path(__file__).with_name("static")
         self._content = {name: (folder / name).read_bytes() for name in _FILES}
         # The hash in the address lets a browser keep a file until it changes.
@@ -193,6 +197,9 @@ class Site:
     @property
     def caller(self) -> Caller:
         """The person whose request is answered, who sees every scope that a watched folder has."""
+        return _CALLER.get() or self._read_caller()
+
+    def _read_caller(self) -> Caller:
         own, session = self.services.caller, _SESSION.get()
         scopes = dict.fromkeys((*own.scopes, *(folder.scope for folder in self.library.folders())))
         own = replace(own, address=session.address if session is not None else "")
@@ -241,8 +248,22 @@ class Site:
         return replace(self.caller, signer=self.keys.open(signed.identity.via, key, passphrase))
 
     def revision(self) -> Hashable:
-        """Return what differs after every change that an open page is told of, and after a minute."""
+        """Return what differs after every change that an open page is told of, and after a minute.
+
+        It is for what is read outside of the library too.
+        """
         return self.library.store.sequence(), self.version(), time.monotonic() // 60
+
+    def library_revision(self) -> Hashable:
+        """Return what differs after every change that an open page is told of, and after an hour.
+
+        A commit that no open page is told of counts within a minute. It is for what follows from the library and the
+        time alone: a library that nobody changes is not read again and again.
+        """
+        minute = time.monotonic() // 60
+        if self._commits[0] != minute:
+            self._commits = minute, self.commits()
+        return self.library.store.sequence(), self.version(), self._commits[1], time.time() // 3600
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
@@ -251,14 +272,16 @@ class Site:
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
         return found.get(key)
 
-    def keep(self, name: str, compute: Callable[[], Result]) -> Result:
+    def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
         """Return what follows from the library, the folders that are trusted, who asks and, to the minute, when.
 
         It is computed anew once one of them differs; a commit counts, by whatever process. name: one for each use.
+        is_dated: whether it goes by the time at all.
         """
         caller, backend = self.caller, self.library.store.backend
         # Read before the value: a commit in between makes the key older than the value, and never younger.
-        key = (self.commits(), backend.trusted_folders(), time.time() // 60, self.locked, caller.scopes)
+        minute = time.time() // 60 if is_dated else 0
+        key = (self.commits(), backend.trusted_folders(), minute, self.locked, caller.scopes)
         place = f"{name} {caller.via}"
         found = self._kept.get(place)
         if found is None or found[0] != key:
@@ -323,6 +346,7 @@ class Site:
     def _shown(self, view: View, asked: PageRequest) -> Response:
         _SESSION.set(asked.session)
         try:
+            _CALLER.set(self._read_caller())
             body = view(self, asked)
             return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
         except EvolvableError as error:

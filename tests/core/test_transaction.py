@@ -385,6 +385,19 @@ def test_several_writes_are_one_operation(store: Store, put: Put) -> None:
     assert_sound(store)
 
 
+def test_the_first_changes_of_each_operation_leave_out_the_others(store: Store, put: Put) -> None:
+    with store.transaction(Actor.AGENT, "together") as many:
+        for ref in (PDF, XLS, DOC):
+            many.put(ref, skill(ref.name))
+    put("pdf", "between")
+    put("xls", "alone")
+    assert many.operation is not None
+    (alone,) = store.operations(1)
+    found = store.backend.first_changes_of([many.operation.id, alone.id], 2)
+    made = [(change.operation, change.ref.name) for change in found]
+    assert made == [(many.operation.id, "pdf"), (many.operation.id, "xls"), (alone.id, "xls")]
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_conflict_among_several_writes_publishes_nothing(store: Store, put: Put, place: int) -> None:
     for name in ("pdf", "xls", "doc"):

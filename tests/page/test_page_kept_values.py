@@ -1,14 +1,23 @@
 """What the page keeps of the library between requests holds until a commit, by whatever process."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from page_place import PERSON, PagePlace, open_page
 
-from evolvable_tools.verbs import proposal_inbox
+from evolvable_page.access import PageAccess
+from evolvable_page.live import ChangeFeed
+from evolvable_page.site import Site
+from evolvable_page.ui_command import services_of
+from evolvable_server.config import Config
+from evolvable_store.resource import Ref
+from evolvable_tools.file_edits import TextEdit
+from evolvable_tools.verbs import edit, proposal_inbox
 
 pytestmark = pytest.mark.process
 
@@ -70,3 +79,30 @@ def test_a_decision_of_this_process_is_shown_at_the_next_request(page: PagePlace
     assert "2 wait" in page.get(f"/inbox/{first}").text
     proposal_inbox.reject(page.library, second, "no", PERSON)
     assert "1 waits" in page.get(f"/inbox/{first}").text
+
+
+def test_each_operation_is_listed_with_its_own_resources(page: PagePlace) -> None:
+    edit.update_resource(page.library, PERSON, Ref.parse("csv"), "two", edits=[TextEdit("SKILL.md", "two", "2")])
+    rows = re.findall(r'id="operation-\d+".*?</tr>', page.get("/operations").text, re.DOTALL)
+    moved = [re.findall(r'href="/resource/[^"]*">([^<]+)</a>', row) for row in rows]
+    assert moved == [["skill:csv@2"], ["skill:pdf@1"], ["skill:csv@1"]]
+
+
+def test_a_library_that_nobody_changes_is_not_read_again_after_a_minute_and_is_after_a_commit(
+    page: PagePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, home, clock = page.library, page.library.store.home, 1_000.0
+    feed = ChangeFeed(library.store.backend, home)
+    # The clock of the site alone: the server's loop needs its own.
+    monkeypatch.setattr("evolvable_page.site.time", SimpleNamespace(time=lambda: 7_200.0, monotonic=lambda: clock))
+    try:
+        site = Site(services_of(Config(home, home), library, PERSON), PageAccess(1, start="/"), commits=feed.commits)
+        first, outside = site.library_revision(), site.revision()
+        clock += 60
+        assert site.library_revision() == first
+        assert site.revision() != outside
+        page.propose("pdf", "shorter")
+        clock += 60
+        assert site.library_revision() != first
+    finally:
+        feed.close()

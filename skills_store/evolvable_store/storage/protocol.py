@@ -190,6 +190,9 @@ class Storage(Protocol):
     def changes_of(self, operations: Sequence[int]) -> list[Change]:
         """Return all changes that these operations made, oldest first."""
 
+    def first_changes_of(self, operations: Sequence[int], most: int) -> list[Change]:
+        """Return up to `most` changes of each of these operations, oldest first."""
+
     def changes_to(self, resource: int, after: int) -> list[Change]:
         """Return the changes to one resource with a sequence over `after`, oldest first."""
 

@@ -249,6 +249,12 @@ class SqlStorage(_CommonReads, SqliteRepository):
             WHERE o.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY c.sequence"""
         return self._all(_as_change, query, json.dumps(list(operations)))
 
+    def first_changes_of(self, operations: Sequence[int], most: int) -> list[Change]:
+        # The id of an operation is the sequence of its first change.
+        query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last AND c.sequence < o.id + ?
+            WHERE o.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY c.sequence"""
+        return self._all(_as_change, query, most, json.dumps(list(operations)))
+
     def changes_to(self, resource: int, after: int) -> list[Change]:
         query = f"{_CHANGE} WHERE c.resource = ? AND c.sequence > ? ORDER BY c.sequence"
         return self._all(_as_change, query, resource, after)
