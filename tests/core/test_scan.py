@@ -366,7 +366,7 @@ def test_the_plain_letters_of_an_alternative_stand_in_all_that_it_finds(table):
     ).lower()
     seen = 0
     for name in patterns.data["patterns"]:
-        for source in (patterns.join([one]) for one in patterns.data["patterns"][name]):
+        for source in patterns.sources(name):
             for match in re.finditer(source, samples):
                 seen += 1
                 assert literal_of(source) in samples[: match.end() + 20]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from evolvable_tools.redaction import FORMS, SecretForm, find_certain
-from evolvable_tools.scan.scan_findings import Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.scan_findings import Alternatives, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.sentence_rules import MAX_FOUND
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 from evolvable_tools.scan.text_loops import PartFinder
@@ -39,7 +39,9 @@ _CLEAR = "Write the text without these characters."
 def find_hidden(view: TextView) -> Iterator[Finding]:
     """Yield what hides text in a file."""
     yield from _blank(view)
-    if view.is_ascii and not _PATTERNS["special"].search(view.text):
+    if not _has_special(view.text):
+        if not view.is_ascii:
+            yield from _lookalikes(view)
         return
     told: Counter[str] = Counter()
     for run in _PATTERNS["special"].finditer(view.text):
@@ -49,6 +51,15 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
                 excerpt = view.excerpt(run.start(), run.end())
                 yield Finding(rule, severity, view.path, view.line(run.start()), excerpt, why, _CLEAR)
     yield from _lookalikes(view)
+
+
+_HARMLESS = bytes(range(32, 127)) + b"\n\t"
+
+
+def _has_special(text: str) -> bool:
+    """Return whether one of the special characters stands in a text: most of it is passed over as bytes."""
+    rest = text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS)
+    return bool(rest) and _PATTERNS["special"].search(rest.decode("utf-8", "surrogatepass")) is not None
 
 
 def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverity, str]]:
@@ -192,12 +203,16 @@ def _decoded(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class SecretRule:
-    """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text that has one."""
+    """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text that has one.
+
+    core: what stands in each match and is found sooner than the match.
+    """
 
     name: str
     anchors: frozenset[str]
     source: str
     severity: FindingSeverity
+    core: Alternatives | None = None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -206,21 +221,26 @@ class SecretRule:
 
 
 _OFTEN_HARMLESS = frozenset({"jwt"})
-_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 
 
 def _issued(form: SecretForm) -> SecretRule:
-    beginnings = "|".join(map(re.escape, form.beginnings))
+    # `re` finds letters sooner than the border before them.
+    begins = (re.escape(one) for one in form.beginnings)
+    beginnings = "|".join(rf"{one}(?:(?<![A-Za-z0-9_-]{one})|(?<=\\[nrt]{one}))" for one in begins)
     anchors = frozenset(one.lower() for one in form.beginnings)
     severity = _M if form.name in _OFTEN_HARMLESS else _H
-    return SecretRule(form.name, anchors, f"{_START}(?:{beginnings})(?:{form.exact})", severity)
+    return SecretRule(form.name, anchors, f"(?:{beginnings})(?:{form.exact})", severity)
 
 
 RULES = (
     *(_issued(form) for form in FORMS if form.exact),
     *(
         SecretRule(
-            row["name"], frozenset(row["anchors"]), _TABLE.join(row["pattern"]), FindingSeverity(row["severity"])
+            row["name"],
+            frozenset(row["anchors"]),
+            _TABLE.join(row["pattern"]),
+            FindingSeverity(row["severity"]),
+            _TABLE.core(row),
         )
         for row in _TABLE.data["secrets"]
     ),
@@ -237,7 +257,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
     anchors = _ANCHORS.find(view.plain if view.is_ascii else view.text.lower())
     told: list[tuple[int, int]] = []
     for one in RULES:
-        if one.anchors.isdisjoint(anchors):
+        if one.anchors.isdisjoint(anchors) or (one.core is not None and one.core.search(view.text) is None):
             continue
         for match in one.pattern.finditer(view.text):
             if one.name not in _SHAPED and _is_placeholder(match[0]):

@@ -3,13 +3,15 @@
 What a scan says: findings, and which means a change adds or takes away.
 """
 
+import itertools
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from evolvable_tools.scan.text_loops import PartFinder
 
@@ -94,12 +96,14 @@ def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 _PART = re.compile(r"\{([a-z_]+)\}")
+_EACH = re.compile(r"\{([a-z_]+)\*\}")
 
 
 class PatternTable:
     """A data file of the scan, in TOML. Its patterns are lists of alternatives.
 
     `{name}` in an alternative stands for an entry of [parts]: a piece of a pattern, or a list of alternatives.
+    `{name*}` makes one alternative of each entry of such a list.
     """
 
     def __init__(self, name: str) -> None:
@@ -114,7 +118,24 @@ class PatternTable:
 
     def alternatives(self, name: str) -> "Alternatives":
         """Return the alternatives of this name in [patterns], each searched by itself."""
-        return Alternatives([self.join([one]) for one in self.data["patterns"][name]])
+        return Alternatives(self.sources(name))
+
+    def sources(self, name: str) -> list[str]:
+        """Return the patterns of the alternatives of this name in [patterns]."""
+        each = itertools.chain.from_iterable(map(self._each, self.data["patterns"][name]))
+        return [self.join([one]) for one in each]
+
+    def _each(self, alternative: str) -> Iterable[str]:
+        match = _EACH.search(alternative)
+        if match is None:
+            return (alternative,)
+        return [
+            match.string[: match.start()] + one + match.string[match.end() :] for one in self.data["parts"][match[1]]
+        ]
+
+    def core(self, row: Mapping[str, Any]) -> "Alternatives | None":
+        """Return what stands in each match of a row's pattern, None where the row does not say."""
+        return Alternatives([self.join([one]) for one in row["core"]]) if "core" in row else None
 
     def compile(self, name: str) -> re.Pattern[str]:
         """Return the pattern of this name in [patterns]."""

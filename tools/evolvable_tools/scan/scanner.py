@@ -3,6 +3,7 @@
 The scan of one change: every rule over every file that is new or has another content.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -111,14 +112,38 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     changed = [path for path, data in after.items() if before.get(path) != data]
     parts = {path: sparse(known.get(path), views[path]) for path in changed if path in views}
     for path in changed:
-        if path in views:
+        if path not in views:
+            found += shape_of_bytes(path, after[path])
+        elif before:
             found += _of_text(views[path], known.get(path), parts[path])
         else:
-            found += shape_of_bytes(path, after[path])
-    found += judge_difference(known, views, kind, is_new=not before)
+            found += _of_new(views[path], after[path], kind)
+    if before:
+        found += judge_difference(known, views, kind, is_new=False)
     difference = _difference(_Change(kind, before, after, known, views, parts))
     found += capability_findings(difference.added, is_new=not before)
     return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
+
+
+_MOST_PASSED = 4096
+_PASSED: set[tuple[str, bytes]] = set()
+"""Files of new resources in which nothing was found, by path and digest.
+
+Skills of one author share schemas and licences. What was found in a file is not kept, since it may be a secret.
+"""
+
+
+def _of_new(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
+    """Yield what is found in a text file of a new resource; one that passed before is not read again."""
+    key = view.path, hashlib.sha256(data).digest()
+    if key not in _PASSED:
+        files = {view.path: view}
+        found = [*_of_text(view, None, view), *judge_difference({}, files, kind, is_new=True)]
+        yield from found
+        if not found and view.path.casefold() != main_file(kind, "").casefold():
+            if len(_PASSED) >= _MOST_PASSED:
+                _PASSED.clear()
+            _PASSED.add(key)
 
 
 def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from evolvable_tools.scan.scan_findings import Finding, FindingSeverity, PatternTable
+from evolvable_tools.scan.scan_findings import Alternatives, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import (
     MAX_EXCERPT,
     Sentence,
@@ -186,7 +186,10 @@ MAX_FOUND = 200
 
 @dataclass(frozen=True)
 class PhraseRule:
-    """What a rule looks for in lower case. `anchors`: every text that has it has one of these words."""
+    """What a rule looks for in lower case. `anchors`: every text that has it has one of these words.
+
+    core: what stands in each match and is found sooner than the match.
+    """
 
     rule: str
     severity: FindingSeverity
@@ -194,6 +197,7 @@ class PhraseRule:
     source: str
     why: str
     hint: str
+    core: Alternatives | None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -207,7 +211,15 @@ _PHRASE_TABLE = PatternTable("phrase_rules.toml")
 def _phrase(row: Mapping[str, Any]) -> PhraseRule:
     source = _PHRASE_TABLE.join(row["pattern"]).replace(" ?", _GAP + "{0,8}").replace(" ", _GAP + "{1,8}")
     severity = FindingSeverity(row.get("severity", "medium"))
-    return PhraseRule(row["rule"], severity, frozenset(row["anchors"]), source, row["why"], row.get("hint", _ASK))
+    return PhraseRule(
+        row["rule"],
+        severity,
+        frozenset(row["anchors"]),
+        source,
+        row["why"],
+        row.get("hint", _ASK),
+        _PHRASE_TABLE.core(row),
+    )
 
 
 COMMANDS, QUOTES = (tuple(map(_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes"))
@@ -218,7 +230,7 @@ def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, anchors: list[
     """Yield what the phrases find in a file. anchors: those that stand in it."""
     text = view.plain
     for one in phrases:
-        if one.anchors.isdisjoint(anchors):
+        if one.anchors.isdisjoint(anchors) or (one.core is not None and one.core.search(text) is None):
             continue
         for match in islice(one.pattern.finditer(text), MAX_FOUND):
             excerpt = view.excerpt(match.start(), match.end(), text)

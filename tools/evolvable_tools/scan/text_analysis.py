@@ -7,13 +7,13 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from evolvable_tools.scan.scan_findings import PatternTable
+from evolvable_tools.scan.scan_findings import Alternatives, PatternTable
 from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("text_analysis.toml")
@@ -52,7 +52,7 @@ _LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 def _latin(line: str) -> str:
     """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
-    if _PATTERNS["alphabets"].search(line) is None:
+    if line.isascii() or _PATTERNS["alphabets"].search(line) is None:
         return line
     words = _PATTERNS["foreign_word"].findall(line)
     if any(
@@ -281,9 +281,13 @@ def _of_data(text: str, lines_before: int) -> Iterator[Sentence]:
 
 def _said(line: str) -> str | None:
     """Return the words of a comment or of a line of plain words, None for a statement."""
-    if match := _PATTERNS["note"].search(line):
+    if _BEFORE_NOTE.find(line) and (match := _PATTERNS["note"].search(line)):
         return match[1]
-    return line.strip("\"' ") if _PATTERNS["plain_line"].fullmatch(line) and line.count(" ") >= 3 else None
+    return line.strip("\"' ") if line.count(" ") >= 3 and _PATTERNS["plain_line"].fullmatch(line) else None
+
+
+_BEFORE_NOTE = PartFinder(("#", "//", "--", "*", ";", "rem"))
+"""One of these stands before the words of a comment."""
 
 
 @lru_cache(maxsize=16)  # a document takes ten times its length
@@ -323,8 +327,10 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
                 if (note := _said(bare)) is not None and note.count(" ") >= 3:
                     yield from _split(TextPart.PROSE, note, number, program=True)
             continue
-        blank = not line.strip()
-        item = None if blank else item_of(line)
+        bare = line.strip()
+        blank = not bare
+        # An item begins with one of these signs or with a digit, of any script.
+        item = item_of(line) if bare and (bare[0] in ">-*+•" or bare[0].isdecimal()) else None
         if block and (blank or item or line.startswith(("#", "|", "    |"))):
             yield from _ended(block, start)
             block = []
@@ -376,6 +382,8 @@ _LONGEST_ABBREVIATION = 12
 
 
 def _is_abbreviated(piece: str) -> bool:
+    if not piece.rstrip().endswith((".", ":")):
+        return False
     return _PATTERNS["abbreviation"].search(piece, max(0, len(piece) - _LONGEST_ABBREVIATION)) is not None
 
 
@@ -402,17 +410,28 @@ def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
     """Yield what stands in the source of a document and not in what a person sees of it."""
     if not any(mark in text for mark in ("<", "]:", "{/*", "%%")):
         return
-    text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
-    for pattern, part in _SOURCE_ONLY:
-        for match in pattern.finditer(text):
+    if "`" in text or "~~~" in text:
+        text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
+    for pattern, part, may_match in _SOURCE_ONLY:
+        for match in pattern.finditer(text) if may_match(text) else ():
             said = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
             if said:
                 yield Sentence(part, said, lines_before + text.count("\n", 0, match.start()) + 1)
 
 
-_SOURCE_ONLY = (
-    (_PATTERNS["comment"], TextPart.COMMENT),
-    (_PATTERNS["reference"], TextPart.COMMENT),
-    (_PATTERNS["unseen"], TextPart.UNSHOWN),
-    (_PATTERNS["inert"], TextPart.UNSHOWN),
+_HIDES = Alternatives(_TABLE.join([source]) for source in _TABLE.data["parts"]["hides"])
+
+
+def _may_refer(text: str) -> bool:
+    return any(mark in text for mark in ("]:", "{/*", "%%"))
+
+
+_INERT = PartFinder(("<template", "<noscript", "<script", "<datalist", "<input", "<meta"))
+
+_SOURCE_ONLY: tuple[tuple[re.Pattern[str], TextPart, Callable[[str], object]], ...] = (
+    (_PATTERNS["comment"], TextPart.COMMENT, lambda text: "<!--" in text),
+    (_PATTERNS["reference"], TextPart.COMMENT, _may_refer),
+    (_PATTERNS["unseen"], TextPart.UNSHOWN, lambda text: "<" in text and _HIDES.search(text)),
+    (_PATTERNS["inert"], TextPart.UNSHOWN, _INERT.find),
 )
+"""Patterns, what they find, and whether a text has the letters of a match: that is soon known, and most have none."""
