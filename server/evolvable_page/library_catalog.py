@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import methodcaller
 
 from evolvable_page.site import PageRequest
 from evolvable_store.errors import InvalidArgument
@@ -50,7 +51,7 @@ def read_catalog(library: Library, caller: Caller) -> Mapping[str, Sequence[Cata
     """Return all resources that a person sees, in each order; under '' by name."""
     lines = _read_lines(library, caller)
     # Sorted here, beside the page, and not at each request.
-    ranked = {sort: sorted(lines, key=lambda line, sort=sort: line.rank(sort), reverse=True) for sort in RANKED}
+    ranked = {sort: sorted(lines, key=methodcaller("rank", sort), reverse=True) for sort in RANKED}
     return {"": lines, **ranked}
 
 

@@ -84,7 +84,7 @@ def test_find_skill_reaches_sql_in_seven_frames(
 
     found = stacks(tools.find_skill, task, context)
 
-    assert len(found) > 10
+    assert len(found) >= 10
     assert all(stack[0].endswith("tools.find_skill") for stack in found)
     deep = [" > ".join(stack) for stack in found if len(stack) > MOST]
     assert not deep, "\n".join(deep)

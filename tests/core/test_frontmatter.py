@@ -376,7 +376,8 @@ def test_a_delegate_is_a_ref_or_a_block_and_its_unknown_words_are_the_defaults()
     said = [summarize(document(head)).delegate for head in (f"metadata: {{delegate: {block}}}", f"delegate: {block}")]
 
     assert said == [Delegate("agent:clerk", "long", "history", "summary")] * 2
-    for nothing in ("7", "[agent:clerk]", "{when: long}", "{agent: [x]}", "''"):
+    assert summarize(document("metadata: {delegate: [agent:clerk]}")).delegate == Delegate("agent:clerk")
+    for nothing in ("7", "[7]", "{when: long}", "{agent: [7]}", "''"):
         assert summarize(document(f"metadata: {{delegate: {nothing}}}")).delegate is None
 
 

@@ -102,7 +102,8 @@ def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[
         shown = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
         base_first = _drawn(seed, "side", task)[0] % 2 == 0
         prompt = redactor.redact((prompts or {}).get(task, ""))[0][:MAX_SHOWN]
-        pairs.append(BlindPair(task, prompt, *(shown if base_first else reversed(shown)), base_first))
+        first, second = shown if base_first else reversed(shown)
+        pairs.append(BlindPair(task, prompt, first, second, base_first))
         if len(pairs) == MAX_PAIRS:
             break
     return pairs

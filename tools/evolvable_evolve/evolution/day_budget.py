@@ -93,7 +93,7 @@ class Allowance:
         return SpendLimit(**given)
 
 
-class Spending(Protocol):
+class RunBill(Protocol):
     """What a run spent, as its ledger says it."""
 
     @property
@@ -118,7 +118,7 @@ def no_spending() -> dict[str, float]:
     return dict.fromkeys(("cost", "tokens", "calls", "wall", "unpriced"), 0.0)
 
 
-def add_spending(day: dict[str, float], spent: Spending, wall: float, reserved: Mapping[str, Any]) -> None:
+def add_spending(day: dict[str, float], spent: RunBill, wall: float, reserved: Mapping[str, Any]) -> None:
     """Add a run to what a day has spent. wall: its seconds. reserved: what it may still spend in all; {} once ended."""
     used = {"cost": spent.cost, "tokens": spent.tokens, "calls": spent.calls, "wall": wall, "unpriced": spent.unpriced}
     for name, value in used.items():

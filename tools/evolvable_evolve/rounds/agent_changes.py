@@ -41,7 +41,7 @@ MAX_AGENTS, MAX_DESCRIPTION = 50, 300
 
 
 @dataclass(frozen=True, slots=True)
-class AgentChange:
+class RosterChange:
     """What a round did about agents.
 
     action: keep, add, merge, remove or modify. proposal_id: what waits; agent_proposal_id: of the agent that is added,
@@ -59,25 +59,25 @@ class AgentChange:
     looked: bool = False
 
 
-def change_agents(library: Library, caller: Caller, state: RoundState) -> AgentChange:
+def change_agents(library: Library, caller: Caller, state: RoundState) -> RosterChange:
     """Propose the one change of agents that the sessions carry; by default none.
 
     Once: a round that was killed finds what it proposed. One change at a time: while one waits or is on trial, the gate
     does not look.
     """
     if state.source != "sessions":
-        return AgentChange("keep", "the round is not over sessions")
+        return RosterChange("keep", "the round is not over sessions")
     if not state.sessions:
-        return AgentChange("keep", "there is no new session")
+        return RosterChange("keep", "there is no new session")
     mine = _proposal_of(library, state.number)
     earlier = [_fate(library, one) for one in state.agent_changes if one["number"] != state.number]
     if mine is None and (running := next((one for one in earlier if one.running), None)) is not None:
-        return AgentChange("keep", f"{running.why}, and one change is tried at a time")
+        return RosterChange("keep", f"{running.why}, and one change is tried at a time")
     evidence = collect_evidence(library, state, earlier)
     routed = decide_change(evidence)
     looked = bool(evidence.repairs)
     if routed.edit is None:
-        return AgentChange("keep", routed.decision.why, looked=looked)
+        return RosterChange("keep", routed.decision.why, looked=looked)
     return _propose(library, caller, state.number, routed, looked)
 
 
@@ -267,7 +267,7 @@ def _proposal_of(library: Library, number: int, kind: Kind | None = None) -> Pro
     return None
 
 
-def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange, looked: bool) -> AgentChange:
+def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange, looked: bool) -> RosterChange:
     """Propose a change, once in a round."""
     edit, decision = routed.edit, routed.decision
     assert edit is not None
@@ -281,7 +281,7 @@ def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange
     if not routed.skill:
         ref = Ref.parse(routed.agent)
         done = remove_resource(library, caller, ref, f"agents: {why}", propose=True)
-        return AgentChange(action, why, routed.agent, proposal_id=done.proposal_id, **about)
+        return RosterChange(action, why, routed.agent, proposal_id=done.proposal_id, **about)
     try:
         agent = None
         if edit.op is EditOperation.ADD_AGENT:
@@ -293,8 +293,8 @@ def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange
     except TryAgain:
         raise
     except EvolvableError as error:
-        return AgentChange("keep", f"{edit} cannot be proposed: {error.text}", looked=looked)
-    return AgentChange(action, why, routed.skill, proposal_id=skill, agent_proposal_id=agent, **about)
+        return RosterChange("keep", f"{edit} cannot be proposed: {error.text}", looked=looked)
+    return RosterChange(action, why, routed.skill, proposal_id=skill, agent_proposal_id=agent, **about)
 
 
 def _draft(

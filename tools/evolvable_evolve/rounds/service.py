@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evolvable_evolve.evolution import Ledger, RunDirectory, read_ledger
-from evolvable_evolve.rounds.agent_changes import AgentChange, change_agents, list_agents
+from evolvable_evolve.rounds.agent_changes import RosterChange, change_agents, list_agents
 from evolvable_evolve.rounds.diagnosis import (
     ANSWER_SCHEMA,
     INSTRUCTIONS,
@@ -97,7 +97,7 @@ class RoundReport:
     unasked: int = 0
     why_unasked: str = ""
     suspects: list[str] = field(default_factory=list)
-    agents: AgentChange | None = None
+    agents: RosterChange | None = None
 
 
 def run_round(
@@ -386,7 +386,7 @@ class _RoundWork:
             changes=[RoundChange(**{name: one[name] for name in names}) for one in state.evolved.values()],
             pruned=list((state.pruned or {}).get("proposed", ())),
             trials=list(looked["trials"]),
-            agents=AgentChange(**{name: self.state.restructured[name] for name in AgentChange.__slots__})
+            agents=RosterChange(**{name: self.state.restructured[name] for name in RosterChange.__slots__})
             if self.state.restructured is not None
             else None,
             unasked=len(self.to_ask()),
