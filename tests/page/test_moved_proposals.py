@@ -133,7 +133,7 @@ def test_the_inbox_that_asks_offers_an_edit_the_proposals_lines_and_what_is_ther
     script.write_text("\n".join(lines), encoding="utf-8")
 
     talk = machine.talk("inbox", EDITOR=f"{sys.executable} {script}", VISUAL="", NO_COLOR="1")
-    shown = talk.until("Decide on proposal 1 [n,e,t,s,v,q,?]")
+    shown = talk.until("Decide on proposal 1 [n,e,t,s,v,l,q,?]")
     assert "-TWO" in shown and "+2" in shown
     talk.type(f"{key}\n")
     if key == "n":
