@@ -150,6 +150,8 @@ CHANNEL = "channel"
 EVENTS = {
     "initialize": "session",
     "server/discover": "session",
+    # A server that is just starting answers `server/discover` before it can remember who asked.
+    "tools/list": "session",
     "tools/call": "call",
     "skills/list": CHANNEL,
     "skills/get": CHANNEL,
