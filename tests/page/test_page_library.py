@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from page_place import AGENT, PERSON, PagePlace, open_page, skill_text
+from processes import poll
 
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome
@@ -93,6 +94,8 @@ def test_several_that_are_chosen_are_removed_by_one_operation_which_is_taken_bac
 
 def test_the_list_is_sorted_and_filtered_by_author_without_javascript(page: PagePlace) -> None:
     def listed(query: str) -> list[str]:
+        # The orders are made beside the page; until then it says so.
+        poll(lambda: 'id="reading-list"' not in page.get(f"/library?{query}").text, "the sorted list")
         return re.findall("<strong>([a-z-]+)</strong>", page.get(f"/library?{query}").text)
 
     assert listed("sort=used")[0] == listed("sort=helped")[0] == "pdf-e"
