@@ -275,7 +275,7 @@ FIELDS = {
 """What each field of an address or of a form is filled with."""
 
 _SECRETS = re.compile(
-    r'(?<=value=")[\w-]{43}(?=")|(?<=name="once" value=")[\w-]{16}(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+'
+    r'(?<=value=")[\w-]{43}(?=")|(?<=name="once" value=")[\w-]{16}-\d+(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+'
 )
 
 
