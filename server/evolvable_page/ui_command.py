@@ -15,7 +15,7 @@ import click
 from evolvable_page.app import PageServer
 from evolvable_page.kept_page import KeptPage, forwarding_page
 from evolvable_page.site import PageServices
-from evolvable_server import Config, PassphraseSigner, listen_address, plugins
+from evolvable_server import Config, PassphraseSigner, listen_address, plugins, tuned_memory
 from evolvable_server.cli import CommandContext, command, paused_progress
 from evolvable_server.cli.terminal import remark, say
 from evolvable_server.clients import refresh_memory_files
@@ -65,7 +65,7 @@ def ui_command(
         _forget(state.config().home)
         return
     flow = _login_flow(state.config(), port) if signing else None
-    with state.library(create=True) as (library, caller):
+    with tuned_memory(), state.library(create=True) as (library, caller):
         start = "/"
         if proposal is not None:
             start = f"/inbox/{library.store.backend.proposals.get(proposal).id}"  # raises NotFound

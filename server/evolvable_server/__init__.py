@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         read_person_config,
         registered_homes,
     )
+    from evolvable_server.process_memory import tuned_memory
     from evolvable_server.second_config import own_path, read_library_config
     from evolvable_server.serving import Serving
 else:
@@ -60,6 +61,7 @@ else:
             "grants": "Grant Permission SCOPE SignIn granted listen_address narrowed",
             "model_setup": "Redaction commands_of_role named_commands named_models proposer_settings",
             "person_config": "NamedRemote PersonConfig account_home read_person_config registered_homes",
+            "process_memory": "tuned_memory",
             "second_config": "own_path read_library_config",
             "serving": "Serving",
         },
@@ -107,4 +109,5 @@ __all__ = [
     "read_sign_in_secret",
     "registered_homes",
     "set_trusted",
+    "tuned_memory",
 ]

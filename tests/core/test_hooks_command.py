@@ -2,9 +2,9 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,12 @@ def run(place: Place, *arguments: str, given: object = STOP, **env: str) -> "sub
     payload = given if isinstance(given, bytes) else json.dumps(given).encode()
     command = [sys.executable, "-P", "-c", HOOK, *arguments]
     return subprocess.run(command, input=payload, capture_output=True, env={**place.environment, **env}, timeout=60)
+
+
+def processor_of_children() -> float:
+    """The processor time, in seconds, of the processes that this one waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def entry(place: Place, name: str = "s1") -> dict[str, str]:
@@ -101,12 +107,14 @@ def test_queueing_imports_nothing_but_the_standard_library_and_little_of_that(pl
 
 
 def test_queueing_takes_less_than_50_ms_more_than_python_itself(place):
+    """In processor time: what else runs here is no part of it."""
+
     def quickest(*command: str) -> float:
         times = []
         for _ in range(8):
-            begun = time.perf_counter()
+            begun = processor_of_children()
             subprocess.run([sys.executable, "-P", *command], input=json.dumps(STOP).encode(), env=place.environment)
-            times.append(time.perf_counter() - begun)
+            times.append(processor_of_children() - begun)
         return min(times)
 
     assert quickest("-c", HOOK, "Stop") - quickest("-c", "pass") < 0.05

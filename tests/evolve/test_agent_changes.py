@@ -202,12 +202,14 @@ def test_the_arms_of_the_pool_keep_the_specialist_or_take_it_back(library, desk,
     assert trial.approved and library.store.head(agent).version == 1
     assert {one.state for one in _both(library, found)} == {"approved"}
 
-    served = {}
-    for name in (f"arm{n}" for n in range(30)):
+    served: dict[bool, list[str]] = {True: [], False: []}
+    names = (f"arm{n}" for n in range(500))
+    while min(map(len, served.values())) < 15:  # the key that sessions are drawn with is another in each trial
+        name = next(names)
         loaded = load_skill(library, client(name), Ref.parse("tables"))
         delegated = loaded.delegate is not None and loaded.delegate.available
         assert delegated is (loaded.version == trial.version)
-        served.setdefault(delegated, []).append(name)
+        served[delegated].append(name)
     for delegated, names in served.items():
         for name in names:
             word = WORDS["succeeded" if delegated is better else "failed"]

@@ -9,7 +9,7 @@ from typing import Any
 from ags_place import item, save_agent
 from command_line import CommandLine
 
-from evolvable_evolve.ags.driver import AGS_DIR
+from evolvable_evolve.evolution import AGS_DIR
 from evolvable_evolve.evolution.ledger.run_directory import find_run, read_ledger
 from evolvable_tools.library import Library
 

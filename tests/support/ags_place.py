@@ -13,11 +13,12 @@ from typing import Any
 from baselines.scripted_model import ScriptedModel
 
 from evolvable_evolve.ags.bus import AgsState, Bus, spending_records
-from evolvable_evolve.ags.driver import AGS_DIR, add_judge, keep_evidence, open_improver, publish_plan
+from evolvable_evolve.ags.driver import add_judge, keep_evidence, open_improver, publish_plan
 from evolvable_evolve.ags.engine import AgsRun, drive_until_stopped
 from evolvable_evolve.ags.plan import Plan
 from evolvable_evolve.ags.workers import Workers
 from evolvable_evolve.contracts import contract_of
+from evolvable_evolve.evolution import AGS_DIR
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, create_run
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
 from evolvable_evolve.evolution.run_config import HostContext, SpendLimit

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_evolve.ags import AGS_DIR, AgsRequest, AgsStatus, ags_status, start_ags, stop_ags
-from evolvable_evolve.evolution import Allowance, find_run, parse_executor_spec
+from evolvable_evolve.ags import AgsRequest, AgsStatus, ags_status, start_ags, stop_ags
+from evolvable_evolve.evolution import AGS_DIR, Allowance, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server import Config
 from evolvable_store.errors import InvalidArgument

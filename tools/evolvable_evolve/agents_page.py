@@ -1,17 +1,20 @@
 """One run of agents on the local page: its plan, its items with their checks, its bus, and the rates of its agents."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import htpy as h
 from htpy import Node
 
-from evolvable_evolve.ags import AGS_DIR, AgsStatus, ags_status
-from evolvable_evolve.evolution import find_run
+from evolvable_evolve import ags
+from evolvable_evolve.evolution import AGS_DIR, find_run
 from evolvable_server.page_kit import PageForm, PageKit, PageSite
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 from evolvable_tools.outcomes import AgentUtility, stats
+
+if TYPE_CHECKING:
+    from evolvable_evolve.ags import AgsStatus
 
 MESSAGES = 60
 """Messages of the bus that are shown, the newest first."""
@@ -50,8 +53,8 @@ def draw_agents_run(page: PageKit, site: PageSite, asked: PageForm) -> Any:
     return page.PageBody(title, [heading, live], "overview")
 
 
-def _read(library: Library, caller: Caller, run: str) -> tuple[AgsStatus, Sequence[AgentUtility]]:
-    status = ags_status(library.store.home, run)
+def _read(library: Library, caller: Caller, run: str) -> "tuple[AgsStatus, Sequence[AgentUtility]]":
+    status = ags.ags_status(library.store.home, run)
     own = {_agent(one["agent"]) for one in status.items}
     return status, [one for one in stats(library, caller).agents if one.agent in own]
 
@@ -60,7 +63,7 @@ def _agent(ref: str) -> str:
     return str(Ref.parse(ref).at(None))
 
 
-def _plan(page: PageKit, run: AgsStatus) -> Node:
+def _plan(page: PageKit, run: "AgsStatus") -> Node:
     if not run.items:
         return [h.h2["Plan"], h.p(".none")["The planner has not answered yet."]]
     rows = [
@@ -91,7 +94,7 @@ def _check(page: PageKit, item: dict[str, Any]) -> Node:
     return shown
 
 
-def _rates(page: PageKit, run: AgsStatus, rates: Sequence[AgentUtility]) -> Node:
+def _rates(page: PageKit, run: "AgsStatus", rates: Sequence[AgentUtility]) -> Node:
     none = "No end of these agents is verified: only items with a check count."
     rows = [
         [
@@ -108,7 +111,7 @@ def _rates(page: PageKit, run: AgsStatus, rates: Sequence[AgentUtility]) -> Node
     return [h.h2["Agents"], shown]
 
 
-def _improvements(page: PageKit, run: AgsStatus) -> Node:
+def _improvements(page: PageKit, run: "AgsStatus") -> Node:
     if not run.improvements:
         return None
     rows = [
@@ -122,7 +125,7 @@ def _improvements(page: PageKit, run: AgsStatus) -> Node:
     return [h.h2["Changes of the program"], page.table(("number", "state", "result"), rows)]
 
 
-def _bus(page: PageKit, run: AgsStatus) -> Node:
+def _bus(page: PageKit, run: "AgsStatus") -> Node:
     rows = [
         [str(one.number), page.when(one.at), page.make_visible(one.what)] for one in reversed(run.events[-MESSAGES:])
     ]

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import htpy as h
 from htpy import Node
@@ -11,28 +11,10 @@ from htpy import Node
 from evolvable_evolve import evolution
 from evolvable_evolve.agents_page import draw_agents_run
 from evolvable_evolve.evolution import (
-    AdoptionPreview,
-    BlindPair,
-    CandidateFacts,
-    MeanInterval,
-    RunDirectory,
-    RunFacts,
     RunStatus,
-    TryResult,
-    collect_facts,
-    draw_blind_pairs,
-    draw_curve,
-    draw_lineage,
     find_run,
-    fold_records,
-    format_mean,
     list_statuses,
-    read_records,
     read_status,
-    read_try,
-    record_preferences,
-    stop_run,
-    word_changes,
 )
 from evolvable_evolve.learning_overview import draw_learning
 from evolvable_evolve.promoted_runs import draw_promoted
@@ -40,6 +22,17 @@ from evolvable_evolve.waiting_tries import find_waiting_try
 from evolvable_server.page_kit import PageForm, PageKit, PageParts, PageSite
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.redaction import Redactor
+
+if TYPE_CHECKING:
+    from evolvable_evolve.evolution import (
+        AdoptionPreview,
+        BlindPair,
+        CandidateFacts,
+        MeanInterval,
+        RunDirectory,
+        RunFacts,
+        TryResult,
+    )
 
 RUNS = 20
 """Runs that are listed, the newest first."""
@@ -107,7 +100,7 @@ class EvolutionPages:
             waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
             return self._page.PageBody(f"Run {folder.id}", [h.h1["Run ", h.code[folder.id]], waits], "evolution")
         status, facts = found
-        tried = read_try(site.library.store.home, folder.id)
+        tried = evolution.read_try(site.library.store.home, folder.id)
         live = h.div(id="run", data_live=True)[
             h.p[
                 self._page.tag(status.state, _STATES.get(status.state, "")),
@@ -127,7 +120,7 @@ class EvolutionPages:
         main = [self._page.operation_note(site, asked), title, self._controls(site, asked, status), live]
         return self._page.PageBody(f"Run {status.run}", main, "evolution")
 
-    def _rest(self, facts: RunFacts) -> list[Node]:
+    def _rest(self, facts: "RunFacts") -> list[Node]:
         """Return what a run that searched or measured has: the sealed test, validation, and candidates."""
         return [
             self._sealed(facts),
@@ -135,14 +128,14 @@ class EvolutionPages:
             h.p(".none")[
                 "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
             ],
-            h.div(".chart")[draw_curve(facts, "iterations")] if facts.tried else None,
+            h.div(".chart")[evolution.draw_curve(facts, "iterations")] if facts.tried else None,
             self._heat(facts),
             h.h2["Lineage"],
-            h.div(".chart")[draw_lineage(facts)] if facts.tried else None,
+            h.div(".chart")[evolution.draw_lineage(facts)] if facts.tried else None,
             self._candidates(facts.tried),
         ]
 
-    def _tried(self, tried: TryResult) -> list[Node]:
+    def _tried(self, tried: "TryResult") -> list[Node]:
         """Return the answer of a trial of skills, and the answers of both arms side by side."""
         shown: list[Node] = [h.p[self._page.make_visible(one.sentence)] for one in tried.skills]
         for one in tried.skills:
@@ -151,7 +144,10 @@ class EvolutionPages:
                     self._page.make_visible(its.prompt[:200]),
                     _score(its.score_without),
                     _score(its.score_with),
-                    [self._changed_words(kind, text) for kind, text in word_changes(its.without, its.with_skill)],
+                    [
+                        self._changed_words(kind, text)
+                        for kind, text in evolution.word_changes(its.without, its.with_skill)
+                    ],
                 ]
                 for its in one.answers
             ]
@@ -164,13 +160,13 @@ class EvolutionPages:
         words = self._page.make_visible(text)
         return [h.del_[words] if kind == "-" else h.ins[words] if kind == "+" else words, " "]
 
-    def _sealed(self, facts: RunFacts) -> Node:
+    def _sealed(self, facts: "RunFacts") -> Node:
         rows = [[name.replace("_", "-"), _mean(its)] for name, its in (facts.test or {}).items()]
         if not rows:
             return h.p["The test is sealed."]
         return [h.h2["Sealed test"], self._page.table(("arm", "mean"), rows, f"Every figure is {facts.label}")]
 
-    def _heat(self, facts: RunFacts) -> Node:
+    def _heat(self, facts: "RunFacts") -> Node:
         """Return the mean of each candidate by category; the number is in each cell, the shade only helps."""
         names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
         if not names:
@@ -196,7 +192,7 @@ class EvolutionPages:
             ],
         ]
 
-    def _candidates(self, tried: Sequence[CandidateFacts]) -> Node:
+    def _candidates(self, tried: "Sequence[CandidateFacts]") -> Node:
         return [
             h.details[
                 h.summary[
@@ -214,7 +210,7 @@ class EvolutionPages:
             for one in tried
         ]
 
-    def _bill(self, facts: RunFacts) -> Any:
+    def _bill(self, facts: "RunFacts") -> Any:
         heads = ("for", "trials", "cached", "calls", "tokens", "cost")
         rows = [
             [
@@ -250,7 +246,7 @@ class EvolutionPages:
         """Show all of what an adoption makes live, before it is asked for."""
         run = str(asked.path["run"])
         shown = evolution.preview_adoption(site.library.store.home, run)
-        if pairs := draw_blind_pairs(site.library, site.caller, run):
+        if pairs := evolution.draw_blind_pairs(site.library, site.caller, run):
             return self._comparison(asked, shown.run, pairs)
         lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
         button = h.button(".good", type="submit")["Make this live"]
@@ -298,7 +294,7 @@ class EvolutionPages:
         adopted = evolution.adopt(site.library, site.decider(asked), run, asked.get("reason"), base_preferred=known)
         return f"/evolution/{run}?operation={adopted.operation}"
 
-    def _comparison(self, asked: PageForm, run: str, pairs: Sequence[BlindPair]) -> Any:
+    def _comparison(self, asked: PageForm, run: str, pairs: "Sequence[BlindPair]") -> Any:
         """Return the answers without names, before the difference is shown: that would tell them apart."""
         shown = [
             h.fieldset(".part")[
@@ -329,17 +325,17 @@ class EvolutionPages:
 
     def _compare(self, site: PageSite, asked: PageForm, run: str) -> str:
         """Record what the person preferred, once, and go on to what would be adopted."""
-        pairs = draw_blind_pairs(site.library, site.caller, run)
+        pairs = evolution.draw_blind_pairs(site.library, site.caller, run)
         if pairs and _pairs_digest(pairs) != asked.get("pairs"):
             raise InvalidArgument("The run has other answers than you saw.", "Compare them again.")
         choices = [asked.get(f"pair{number}") for number in range(1, len(pairs) + 1)]
         if not all(choice in ("1", "2", "=") for choice in choices):
             raise InvalidArgument("A pair has no choice.", "Choose one of the three for each pair.")
         if pairs:
-            record_preferences(site.library, site.caller, run, pairs, choices)
+            evolution.record_preferences(site.library, site.caller, run, pairs, choices)
         return f"/evolution/{run}/adopt"
 
-    def _doubt(self, shown: AdoptionPreview) -> Node:
+    def _doubt(self, shown: "AdoptionPreview") -> Node:
         """Return what the person preferred, with a box to tick where that speaks against the adoption."""
         if shown.preferences is None:
             return None
@@ -361,15 +357,15 @@ class EvolutionPages:
         return f"/evolution/{waiting.run}"
 
     def _stop(self, site: PageSite, asked: PageForm) -> str:
-        return f"/evolution/{stop_run(site.library.store.home, asked.get('run')).run}"
+        return f"/evolution/{evolution.stop_run(site.library.store.home, asked.get('run')).run}"
 
 
-def _read(folder: RunDirectory, redactor: Redactor) -> tuple[RunStatus, RunFacts]:
-    records = read_records(folder)
-    return read_status(folder), collect_facts(folder, fold_records(records), records, redactor)
+def _read(folder: "RunDirectory", redactor: Redactor) -> "tuple[RunStatus, RunFacts]":
+    records = evolution.read_records(folder)
+    return read_status(folder), evolution.collect_facts(folder, evolution.fold_records(records), records, redactor)
 
 
-def _pairs_digest(pairs: Sequence[BlindPair]) -> str:
+def _pairs_digest(pairs: "Sequence[BlindPair]") -> str:
     return hashlib.sha256(repr(pairs).encode()).hexdigest()
 
 
@@ -377,5 +373,5 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _mean(its: MeanInterval | None) -> str:
-    return format_mean(its) if its is not None else "not measured"
+def _mean(its: "MeanInterval | None") -> str:
+    return evolution.format_mean(its) if its is not None else "not measured"

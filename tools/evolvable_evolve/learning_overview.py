@@ -4,17 +4,20 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import htpy as h
 from htpy import Node
 
-from evolvable_evolve.ags import AGS_DIR, AgsStatus, ags_status
-from evolvable_evolve.evolution import RunStatus, iter_runs, list_statuses
+from evolvable_evolve import ags
+from evolvable_evolve.evolution import AGS_DIR, RunStatus, iter_runs, list_statuses
 from evolvable_evolve.rounds import PoolEntry, RoundState, list_pool, read_rounds
 from evolvable_server.page_kit import PageKit, PageSite
 from evolvable_store.errors import EvolvableError
 from evolvable_tools import Library
+
+if TYPE_CHECKING:
+    from evolvable_evolve.ags import AgsStatus
 
 LISTED = 5
 """Things of each kind that the overview names, the newest first."""
@@ -29,7 +32,7 @@ class Learning:
     runs: Sequence[RunStatus]
     rounds: RoundState | None
     trials: Sequence[PoolEntry]
-    agents: Sequence[AgsStatus]
+    agents: "Sequence[AgsStatus]"
 
 
 def draw_learning(page: PageKit, site: PageSite) -> Node:
@@ -52,7 +55,7 @@ def _read(library: Library) -> Learning:
     agents = []
     for folder in list(iter_runs(home, AGS_DIR))[:LISTED]:
         with contextlib.suppress(EvolvableError):  # a damaged ledger: doctor names it
-            agents.append(ags_status(home, folder.id, since=10**9))
+            agents.append(ags.ags_status(home, folder.id, since=10**9))
     rounds = None
     with contextlib.suppress(EvolvableError):
         rounds = read_rounds(library)
@@ -104,7 +107,7 @@ def _pool(page: PageKit, trials: Sequence[PoolEntry]) -> Node:
     )
 
 
-def _agents(page: PageKit, runs: Sequence[AgsStatus]) -> Node:
+def _agents(page: PageKit, runs: "Sequence[AgsStatus]") -> Node:
     rows = [
         h.li[
             h.a(".grow", href=f"/agents/{one.run}")[

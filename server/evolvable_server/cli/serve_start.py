@@ -32,7 +32,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
         from evolvable_server.cli.terminal import remark
 
         remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
-    # An eighth of the start goes into looking through modules again and again; `serving.return_free_memory` ends this.
+    # An eighth of the start goes into looking through modules again and again; `return_free_memory` ends this.
     gc.disable()
     early = _begin_fast_start(config)
     from evolvable_server.mcp import defer_modules, light_sdk

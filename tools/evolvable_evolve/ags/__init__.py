@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         stop_ags,
         write_files,
     )
-    from evolvable_evolve.ags.driver import AGS_DIR, drive_ags
+    from evolvable_evolve.ags.driver import drive_ags
     from evolvable_evolve.ags.round_source import AgsSource, WholeSource
     from evolvable_evolve.ags.start import MAX_CONCURRENT, AgsRequest, StartedAgs, start_ags
 else:
@@ -27,14 +27,13 @@ else:
         __name__,
         {
             "control": "AgsControl AgsStatus WrittenFiles ags_status answer_ags resume_ags stop_ags write_files",
-            "driver": "AGS_DIR drive_ags",
+            "driver": "drive_ags",
             "round_source": "AgsSource WholeSource",
             "start": "AgsRequest MAX_CONCURRENT StartedAgs start_ags",
         },
     )
 
 __all__ = [
-    "AGS_DIR",
     "AgsControl",
     "AgsRequest",
     "AgsSource",

@@ -15,11 +15,12 @@ from evolvable_evolve.ags.bus import (
     message_text,
     spending_records,
 )
-from evolvable_evolve.ags.driver import AGS_DIR, plan_ref
+from evolvable_evolve.ags.driver import plan_ref
 from evolvable_evolve.ags.improvement import Improvement
 from evolvable_evolve.ags.judge_check import JUDGE
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.evolution import (
+    AGS_DIR,
     Bill,
     Ledger,
     ModelQuestion,

@@ -19,6 +19,7 @@ from evolvable_evolve.ags.planner import NO_PLANNER, SingleItemPlan
 from evolvable_evolve.ags.workers import Workers, worker_author
 from evolvable_evolve.contracts import contract_of
 from evolvable_evolve.evolution import (
+    AGS_DIR,
     JUDGE_ROLES,
     PROPOSER_ROLES,
     AsyncioBackend,
@@ -50,9 +51,6 @@ from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgumen
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools import Caller, Library
 from evolvable_tools.verbs import update_resource
-
-AGS_DIR = "ags"
-"""The folder of all runs of agents, in that of the library."""
 
 _LOCK_TIMEOUT = 15.0  # seconds for a driver before this one to be gone
 

@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from evolvable_evolve.ags.bus import fold_bus
-from evolvable_evolve.ags.driver import AGS_DIR
 from evolvable_evolve.ags.item_evidence import TASK_TYPE, EndedItem, ended_items, item_session
-from evolvable_evolve.evolution import LedgerDamaged, find_run, iter_runs, read_ledger, translate_damage
+from evolvable_evolve.evolution import AGS_DIR, LedgerDamaged, find_run, iter_runs, read_ledger, translate_damage
 from evolvable_evolve.rounds import MAX_SESSIONS, RoundSource, RoundTrace, SessionSource, hashed
 from evolvable_store import Principal
 from evolvable_store.resource import Ref

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.ags.bus import fold_bus, spending_records
-from evolvable_evolve.ags.driver import AGS_DIR, check_executor, open_judge, open_model, open_planner, plan_ref
+from evolvable_evolve.ags.driver import check_executor, open_judge, open_model, open_planner, plan_ref
 from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
 from evolvable_evolve.evolution import (
+    AGS_DIR,
     Allowance,
     HostContext,
     Ledger,

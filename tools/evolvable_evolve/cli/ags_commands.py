@@ -14,7 +14,6 @@ import click
 from evolvable_evolve import ags
 from evolvable_evolve.agent_runs import ags_allowance
 from evolvable_evolve.ags import (
-    AGS_DIR,
     MAX_CONCURRENT,
     AgsControl,
     AgsRequest,
@@ -25,7 +24,7 @@ from evolvable_evolve.ags import (
     start_ags,
 )
 from evolvable_evolve.cli.evolve_driving import SHOWN, parse_price
-from evolvable_evolve.evolution import SpendLimit, find_run, parse_executor_spec
+from evolvable_evolve.evolution import AGS_DIR, SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server.cli import CommandContext, Output, VerbGroup, command, home_option, json_option
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn

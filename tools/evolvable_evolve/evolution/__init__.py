@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         write_below,
     )
     from evolvable_evolve.evolution.ledger import (
+        AGS_DIR,
         DAMAGE_ERRORS,
         EVOLVE_DIR,
         Ledger,
@@ -259,7 +260,7 @@ else:
                 "parse_strict_json run_tool_command write_below"
             ),
             "ledger": (
-                "DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerRecord RunDirectory "
+                "AGS_DIR DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerRecord RunDirectory "
                 "RunState create_run find_run fold_records iter_run_states iter_runs load_run "
                 "load_run_state read_ledger read_records translate_damage"
             ),
@@ -321,6 +322,7 @@ else:
     )
 
 __all__ = [
+    "AGS_DIR",
     "JUDGE_ROLES",
     "JudgeSample",
     "PROPOSER_ROLES",

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from evolvable_evolve import ags
 from evolvable_evolve.agent_runs import ags_allowance
-from evolvable_evolve.ags import AGS_DIR, AgsRequest, StartedAgs, start_ags
-from evolvable_evolve.evolution import SpendLimit, find_run, parse_executor_spec
+from evolvable_evolve.ags import AgsRequest, StartedAgs, start_ags
+from evolvable_evolve.evolution import AGS_DIR, SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
 from evolvable_server import Config
 from evolvable_server.mcp import Number, RefText, add_tool, declare_tools

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         start_trial,
     )
     from evolvable_evolve.rounds.round_source import MAX_SESSIONS, RoundSource, SessionSource, TrialSource
-    from evolvable_evolve.rounds.round_state import RoundState
-    from evolvable_evolve.rounds.service import RoundReport, read_rounds, run_round
+    from evolvable_evolve.rounds.round_state import RoundState, read_rounds
+    from evolvable_evolve.rounds.service import RoundReport, run_round
     from evolvable_evolve.rounds.traces import RoundTrace, hashed
 else:
     __getattr__ = late_names(
@@ -29,8 +29,8 @@ else:
         {
             "pool": "PoolArm PoolEnded PoolEntry PoolPage SHARE decide_trial list_pool show_trial start_trial",
             "round_source": "MAX_SESSIONS RoundSource SessionSource TrialSource",
-            "round_state": "RoundState",
-            "service": "RoundReport read_rounds run_round",
+            "round_state": "RoundState read_rounds",
+            "service": "RoundReport run_round",
             "traces": "RoundTrace hashed",
         },
     )

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evolvable_evolve.evolution import LedgerRecord, translate_damage
+from evolvable_evolve.evolution import LedgerRecord, read_ledger, translate_damage
 from evolvable_evolve.rounds.traces import RoundTrace, failure_key
-from evolvable_tools import wilson_interval
+from evolvable_tools import Library, wilson_interval
 
 LEDGER = "round.jsonl"
 """The ledger, in the library's home. It holds no text of a session."""
@@ -185,6 +185,11 @@ _APPLY = {
     "agents": _restructure,
     "ended": _end,
 }
+
+
+def read_rounds(library: Library) -> RoundState:
+    """Return the state of the rounds so far. Raise LedgerDamaged."""
+    return fold_rounds(read_ledger(library.store.home / LEDGER))
 
 
 def counted_failures(traces: Iterable[RoundTrace]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from evolvable_evolve.evolution import Ledger, RunDirectory, read_ledger
+from evolvable_evolve.evolution import Ledger, RunDirectory
 from evolvable_evolve.rounds.agent_changes import RosterChange, change_agents, list_agents
 from evolvable_evolve.rounds.diagnosis import (
     ANSWER_SCHEMA,
@@ -38,7 +38,6 @@ from evolvable_evolve.rounds.round_changes import (
 from evolvable_evolve.rounds.round_source import RoundSource, SessionSource, packet_of, traces_of
 from evolvable_evolve.rounds.round_state import (
     LEDGER,
-    RoundState,
     apply_record,
     counted_failures,
     counted_procedures,
@@ -113,11 +112,6 @@ def run_round(
     expire_proposals(library)
     with Ledger.open(library.store.home / LEDGER, clock=library.store.clock) as ledger:
         return _RoundWork(library, caller, settings, ledger, source).run()
-
-
-def read_rounds(library: Library) -> RoundState:
-    """Return the state of the rounds so far. Raises LedgerDamaged."""
-    return fold_rounds(read_ledger(library.store.home / LEDGER))
 
 
 class _RoundWork:

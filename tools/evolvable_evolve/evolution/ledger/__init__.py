@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.ledger.run_directory import (
+        AGS_DIR,
         DAMAGE_ERRORS,
         EVOLVE_DIR,
         Ledger,
@@ -46,7 +47,7 @@ else:
         __name__,
         {
             "run_directory": (
-                "DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerError LedgerRecord "
+                "AGS_DIR DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerError LedgerRecord "
                 "RunDirectory create_run find_run iter_runs ledger_head read_ledger translate_damage"
             ),
             "run_reducer": "Journal fold_records iter_run_states load_run load_run_state read_records",
@@ -55,6 +56,7 @@ else:
     )
 
 __all__ = [
+    "AGS_DIR",
     "AskedQuestion",
     "CandidateDecision",
     "DAMAGE_ERRORS",

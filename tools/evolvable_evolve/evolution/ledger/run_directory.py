@@ -211,6 +211,9 @@ def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
     return read
 
 
+AGS_DIR = "ags"
+"""The folder of all runs of agents, in that of the library."""
+
 EVOLVE_DIR = "evolve"
 """The folder of all runs, in that of the library."""
 
