@@ -35,7 +35,7 @@ def main() -> int:
         of_copy, _ = run(home / "a", "init", "--yes", str(copy))
         of_tree, _ = run(home / "b", "init", "--yes", str(tree))
         print(f"init of a plain copy {of_copy:.1f} s, of the work tree {of_tree:.1f} s ({of_tree / of_copy:.2f} times)")
-        of_scan, answer = run(home / "b", "scan", "--json")
+        of_scan, answer = run(home / "b", "care", "scan", "--json")
         scanned = len(json.loads(answer)["scanned"])
         print(f"scan of {scanned} of {skills} {of_scan:.1f} s ({of_scan / of_copy:.2f} times the import of the copy)")
     return int(of_scan > MOST_SCAN or of_tree > MOST_INIT or scanned < skills)
