@@ -8,6 +8,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from artifacts import Artifacts
 from report import Failed, find_tool, run
@@ -50,10 +51,14 @@ def _version_of(wheel: Path) -> str:
     return wheel.name.split("-")[1]
 
 
+# Python 3.11.0 to 3.11.3 have no filters; the archive is our own.
+_SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
 def _later_wheel(sdist: Path, place: Path) -> Path:
     """Build a wheel of the same source with a later version."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(place / "source", filter="data")
+        archive.extractall(place / "source", **_SAFELY)
     (source,) = (place / "source").iterdir()
     about = source / "skills_store/evolvable_store/__init__.py"
     text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{LATER}"', about.read_text("utf-8"), flags=re.MULTILINE)

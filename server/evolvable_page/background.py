@@ -13,6 +13,9 @@ log = logging.getLogger(__name__)
 FIRST_SECONDS = 0.06
 """How long a page waits for the first value of a computation."""
 
+_FAILED: Hashable = object()
+"""The key of a value that could not be computed: it differs from all others, so that it is tried again."""
+
 Result = TypeVar("Result")
 
 
@@ -30,8 +33,9 @@ class BackgroundValue(Generic[Result]):
         self._first = threading.Event()
 
     def get(self, key: Hashable) -> Result | None:
-        """Return the last value, None before there is one. key: when it differs, the value is computed again.
+        """Return the last value, None before there is one.
 
+        key: when it differs, the value is computed again; so it is when it could not be computed the last time.
         The first value is waited for, but not for long: without JavaScript a page is not drawn again by itself.
         """
         self._begin(key)
@@ -47,15 +51,17 @@ class BackgroundValue(Generic[Result]):
 
     def _run(self) -> None:
         began = time.monotonic()
+        key = _FAILED
         try:
             self._value = self._compute()
+            key = self._key
         except EvolvableError as error:
             log.warning("%s", error)
         except Exception:
             log.exception("a value of the page could not be computed")
-        finally:
-            # However often it is asked for, it takes a twentieth of one processor.
-            self._least = max(self._least, 20 * (time.monotonic() - began))
-            self._running = False
-            self._first.set()
+        # However often it is asked for, it takes a twentieth of one processor.
+        self._least = max(self._least, 20 * (time.monotonic() - began))
+        self._key, self._running = key, False
+        self._first.set()
+        if key is not _FAILED:
             self._done()

@@ -39,6 +39,7 @@ MARKS = {
     "CODEX_TOOL_CALL_ID": "codex",
     "CODEX_CI": "codex",
     "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
+    "GEMINI_CLI": "gemini",
     "COPILOT_AGENT_SESSION_ID": "copilot",
     "COPILOT_CLI": "copilot",
     "OPENCODE": "opencode",

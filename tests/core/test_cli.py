@@ -1105,6 +1105,25 @@ def test_the_doctor_shows_the_warnings_when_asked(pdf):
 
 
 @pytest.mark.process
+def test_the_doctor_counts_a_resource_once_however_many_checks_warn_of_it(pdf):
+    put(pdf, "csv", SKILL=b"---\nname: csv\ndescription: Read it: with care\n---\n\nRead it.\n")
+
+    (warning,) = pdf("doctor", "--json").json["warnings"]
+
+    assert warning["directory"] == "skill:csv" and len(warning["problems"]) == 2
+    assert "2 warnings about 1 resource:" in pdf("doctor").out
+
+
+@pytest.mark.process
+def test_the_doctor_does_not_offer_to_make_a_library_that_is_there_and_cannot_be_opened(pdf):
+    (pdf.home / "library.db").write_bytes(b"no database, " * 1000)
+
+    ran = pdf("doctor", code=4)
+
+    assert "1 problem." in ran.out and "There is no library" not in ran.out
+
+
+@pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="needs links, and names that Windows refuses")
 def test_the_doctor_shows_every_warning_of_an_import(run, tmp_path):
     """The line after an import refers to it."""

@@ -66,7 +66,7 @@ def test_every_mark_was_seen_in_a_real_clients_shell_and_every_such_shell_is_kno
     assert all(name in seen[client] for name, client in MARKS.items())
 
 
-@pytest.mark.parametrize("client", ["opencode", "qwen", "droid"])
+@pytest.mark.parametrize("client", ["opencode", "qwen", "droid", "gemini"])
 def test_what_a_client_gives_its_servers_too_is_no_sign_of_an_agents_shell_and_every_other_mark_is(client: str) -> None:
     for path in sorted(SHELLS.glob(f"{client}_*.json")):
         shell = json.loads(path.read_text(encoding="utf-8"))

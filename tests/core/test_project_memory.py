@@ -236,6 +236,8 @@ def test_a_hostile_ignore_file_costs_no_time_and_decides_nothing(tmp_path: Path)
     (tmp_path / long).mkdir()
     (tmp_path / ".gitignore").write_text("*a" * 400 + "b\n" + "**/" * 400 + "b\n", encoding="utf-8")
     assert read_git_tracking(tmp_path / long / "AGENTS.md") is GitTracking.UNTRACKED
+    (tmp_path / ".gitignore").write_text("AGENTS.md\n" + "a*b*\n" * 20_000, encoding="utf-8")
+    assert read_git_tracking(tmp_path / "AGENTS.md") is GitTracking.UNTRACKED
     (tmp_path / ".gitignore").unlink()
     os.mkfifo(tmp_path / ".gitignore")
     assert read_git_tracking(tmp_path / "AGENTS.md") is GitTracking.UNTRACKED

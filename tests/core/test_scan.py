@@ -388,3 +388,11 @@ def test_the_plain_letters_of_an_alternative_stand_in_all_that_it_finds(table):
 )
 def test_the_letters_that_a_pattern_needs_are_those_that_no_sign_makes_optional(source, letters):
     assert literal_of(source) == letters
+
+
+@pytest.mark.parametrize("powers", ["tools: Bash", "hooks:\n  Stop:\n    - command: ./x.sh", "model: opus"])
+def test_a_file_that_passed_inside_a_skill_is_read_again_where_it_is_an_agent(powers):
+    agent = f"---\nname: helper\ndescription: Fills PDF forms.\n{powers}\n---\nFill the form.\n".encode()
+    scan(None, {"SKILL.md": HEAD.encode(), "AGENT.md": agent}, Kind.SKILL)
+
+    assert any(one.rule.startswith("front.") for one in scan(None, {"AGENT.md": agent}, Kind.AGENT).findings)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, skill_text
+from remote_place import git
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
@@ -126,6 +127,26 @@ def test_undo_alone_offers_no_import_and_names_its_number(run):
 
     assert "You made no change that could be taken back." in shown and "evolvable undo 1" in shown
     assert (other.user / ".claude/skills/notes/SKILL.md").is_file()
+
+
+@posix
+@pytest.mark.process
+def test_undo_alone_names_the_last_import_where_a_repository_brought_it(run):
+    (run.root / "other").mkdir()
+    other = CommandLine(run.root / "other")
+    other.save(other.user / ".claude/skills", "notes", skill_text("notes"))
+    other("init", other.user / ".claude/skills")
+    skills = other.root / "checkout/.claude/skills"
+    other.save(skills, "csv", skill_text("csv"))
+    git(other.root, "init", "-q", "checkout")
+    git(other.root / "checkout", "add", ".")
+    git(other.root / "checkout", "commit", "-qm", "first")
+    other("init", skills)
+
+    shown = other.talk("undo").end()
+
+    second = other("log", "--json").json["operations"][0]
+    assert second["author"] == "repository" and f"The last import is operation {second['operation']}:" in shown
 
 
 def test_undo_alone_in_a_script_is_wrong_usage(run):

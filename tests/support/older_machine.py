@@ -17,6 +17,10 @@ COMMITS = {
 }
 
 
+# Python 3.11.0 to 3.11.3 have no filters; the archives are our own.
+_SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
 class OlderMachine(CommandLine):
     """The machine of one archive.
 
@@ -25,7 +29,7 @@ class OlderMachine(CommandLine):
 
     def __init__(self, root: Path, commit: str) -> None:
         with tarfile.open(FOLDER / f"{commit}.tar.xz") as archive:
-            archive.extractall(root, filter="data")
+            archive.extractall(root, **_SAFELY)
         self.root, self.user, self.home, self.project = root, root / "user", root / "library", root / "project"
         self.person = True
         made = json.loads((root / "answers.json").read_text(encoding="utf-8"))

@@ -1,6 +1,7 @@
 """The command doctor, which reports what is wrong with the installation."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -9,6 +10,7 @@ from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import show_near_duplicates, show_problems
 from evolvable_server.cli.terminal import count, local_time, progress, say, say_labelled, show_fields
+from evolvable_store import holds_library
 
 _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, then Evolvable again"
 
@@ -74,7 +76,7 @@ def _well(health: Health) -> Iterator[str]:
 
 def _more_notes(health: Health) -> Iterator[str]:
     """Yield what is no fault and stands in a row of `--verbose`."""
-    if health.library is None:
+    if health.library is None and not holds_library(Path(health.home)):
         yield f"There is no library in {health.home} yet: evolvable setup"
     if not health.program.compiled:
         yield f"The search runs {_NOT_COMPILED}."

@@ -25,7 +25,7 @@ from evolvable_server.cli.terminal import (
     some,
     warn,
 )
-from evolvable_store import Actor, Change, Operation, Principal, Store
+from evolvable_store import QUICKSTART, Actor, Change, Operation, Principal, Store
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools import (
@@ -58,6 +58,9 @@ def say_gone(before: Iterable[Path]) -> None:
 
 IMPORTED = "imported from"
 """How the reason of an operation begins that brought something in."""
+
+_IMPORTERS = (AuthorKind.YOU, AuthorKind.REPOSITORY, AuthorKind.IMPORT)
+"""Whose imports a person began: what their folder in a repository or their archive holds has another author."""
 
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
@@ -252,12 +255,12 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
             continue
         author, by = operation_author(made, caller)
         changes = library.store.backend.changes_of([made.id])
+        if author in _IMPORTERS and made.intent.via != QUICKSTART.via and is_import(made, changes):
+            imported = imported or f" The last import is operation {made.id}: `evolvable undo {made.id}` asks first."
+        elif author is AuthorKind.YOU:
+            break
         if author is not AuthorKind.YOU:
             later.append(f"operation {made.id} by {author_words(author, by)}: {_refs_moved(changes)}")
-        elif is_import(made, changes):
-            imported = imported or f" Your last import is operation {made.id}: `evolvable undo {made.id}` asks first."
-        else:
-            break
     else:
         raise InvalidArgument(
             "You made no change that could be taken back.", f"`evolvable log` shows all operations.{imported}"

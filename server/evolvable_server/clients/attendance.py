@@ -33,7 +33,7 @@ SHELL_MARKS = (
 )
 """What the clients set in their agents' shells and not in the environment of a server that they start themselves.
 
-OpenCode, and Droid on a terminal, set nothing of their own in a shell that their servers do not get too.
+OpenCode, Gemini CLI, and Droid on a terminal, set nothing of their own in a shell that their servers do not get too.
 """
 
 MAX_BYTES = 1_000_000

@@ -277,12 +277,16 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if Path(entry.name).suffix in (".lock", ".sock") or entry.name.endswith("/sandbox.json") else entry
 
 
+# Python 3.11.0 to 3.11.3 have no filters; the archives are our own.
+_SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+
+
 def record(tree: Path, python: Path, archive: Path, target: Path) -> None:
     """Write what a version says about an archive."""
     if ROOT.exists():
         raise SystemExit(f"{ROOT} is there; remove it first.")
     with tarfile.open(archive) as opened:
-        opened.extractall(ROOT, filter="data")
+        opened.extractall(ROOT, **_SAFELY)
     runs = json.loads((ROOT / "answers.json").read_text(encoding="utf-8"))["runs"]
     write(target, json.dumps(Machine(tree, python).answers(runs), indent=1, ensure_ascii=False, sort_keys=True))
 

@@ -116,7 +116,7 @@ def _check_opened(health: LibraryHealth, library: Library, unwatched: Unwatched,
         health.warnings = list(_warnings(library.store, progress))
     _check_folders(library, health)
     health.problems += unwatched([Path(folder.path) for folder in health.folders])
-    health.warnings += [*_left_out(library), *_delegates(library)]
+    health.warnings = _joined([*health.warnings, *_left_out(library), *_delegates(library)])
     refs = [head.ref for head in library.store.heads()]
     health.doubles = near_duplicate_lines(library, refs, step, len(refs))
     health.embedder = _embedder(home)
@@ -239,6 +239,14 @@ def _delegates(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill whose delegate, and each agent whose skills, cannot be used, with every reason."""
     for ref, reasons in (*missing_parts(library), *not_beside(library)):
         yield DirectoryIssue(str(ref), tuple(reasons))
+
+
+def _joined(issues: Iterable[DirectoryIssue]) -> list[DirectoryIssue]:
+    """Return one issue for each resource, with all that was found of it."""
+    found = dict[str, tuple[str, ...]]()
+    for one in issues:
+        found[one.directory] = (*found.get(one.directory, ()), *one.problems)
+    return [DirectoryIssue(directory, problems) for directory, problems in found.items()]
 
 
 def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:

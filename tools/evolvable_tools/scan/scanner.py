@@ -126,8 +126,10 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
 
 
 _MOST_PASSED = 4096
-_PASSED: set[tuple[str, bytes]] = set()
-"""Files of new resources in which nothing was found, by path and digest.
+_PASSED: set[tuple[Kind, str, bytes]] = set()
+"""Files of new resources in which nothing was found, by the resource's kind, path and digest.
+
+The kind decides which file is the main one: the AGENT.md of a skill grants nothing, that of an agent does.
 
 Skills of one author share schemas and licences. What was found in a file is not kept, since it may be a secret.
 """
@@ -135,7 +137,7 @@ Skills of one author share schemas and licences. What was found in a file is not
 
 def _of_new(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
     """Yield what is found in a text file of a new resource; one that passed before is not read again."""
-    key = view.path, hashlib.sha256(data).digest()
+    key = kind, view.path, hashlib.sha256(data).digest()
     if key not in _PASSED:
         files = {view.path: view}
         found = [*_of_text(view, None, view), *judge_difference({}, files, kind, is_new=True)]
