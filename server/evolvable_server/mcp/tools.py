@@ -209,9 +209,7 @@ class Tools:
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
         search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
-        task_type: Annotated[
-            str | None, Field(description="chooses among several agents by what they did well")
-        ] = None,
+        task_type: Annotated[str | None, Field(description="as for find_skill")] = None,
     ) -> types.CallToolResult:
         """Open a skill to work by it: its document, the names of its other files, and the use_id for report_outcome.
         Where it begins with an agent to run, or to work as, do that. Files are cut at 150,000 characters."""
