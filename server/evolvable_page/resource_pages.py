@@ -1,5 +1,6 @@
 """A resource: its evidence in numbers, its document and files beside its history; restore and remove."""
 
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 from evolvable_page import elements as h
@@ -24,7 +25,7 @@ from evolvable_page.text import make_visible, render_markdown
 from evolvable_store import Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import NOBODYS, authorships
-from evolvable_tools.outcomes import ResourceStats, stats, verdict_words
+from evolvable_tools.outcomes import AgentUtility, ResourceStats, stats, verdict_words
 from evolvable_tools.verbs import (
     Loaded,
     Updated,
@@ -92,7 +93,8 @@ def _strip(site: Site, head: Head) -> Node:
     """Return how the resource fares: shown, opened, used, helped; by version and model below."""
     if head.version is None:
         return None
-    (line,) = stats(site.library, site.caller, head.ref).resources
+    found = stats(site.library, site.caller, head.ref)
+    (line,) = found.resources
     verdicts = {"helps": "good", "harms": "bad", "dead": "doubtful"}
     steps = [("shown", line.shown), ("opened", line.loaded), ("used", line.used)]
     return h.section(aria_label="Health")[
@@ -103,6 +105,8 @@ def _strip(site: Site, head: Head) -> Node:
             h.span(".none")[line.why],
         ],
         _by_version(line),
+        _by_type(line),
+        _by_agent(found.agents),
     ]
 
 
@@ -112,6 +116,26 @@ def _by_version(line: ResourceStats) -> Node:
     rows = [[f"@{part.version}", part.model or "not known", share_bar(part.share)] for part in line.versions]
     heads = ("version", "model", "helped")
     return h.details[h.summary["By version and model"], table(heads, rows, "Helped by version and model")]
+
+
+def _by_type(line: ResourceStats) -> Node:
+    if not any(one.task_type for one in line.task_types):
+        return None
+    rows = [[_type_words(one.task_type), share_bar(one.share), share_bar(one.verified)] for one in line.task_types]
+    heads = ("task type", "helped", "verified")
+    return h.details[h.summary["By task type"], table(heads, rows, "Helped by task type")]
+
+
+def _by_agent(agents: Sequence[AgentUtility]) -> Node:
+    if not agents:
+        return None
+    rows = [[one.agent, _type_words(one.task_type), share_bar(one.share)] for one in agents]
+    heads = ("agent", "task type", "verified")
+    return h.details[h.summary["By agent and task type"], table(heads, rows, "Verified work by agent and task type")]
+
+
+def _type_words(task_type: str) -> str:
+    return make_visible(task_type) if task_type else "not told"
 
 
 def _document(head: Head, loaded: Loaded) -> Node:

@@ -196,6 +196,9 @@ def test_the_work_of_a_subagent_is_read_as_its_own(database: Path) -> None:
         names = "project_id, slug, directory, title, version, time_created, time_updated"
         connection.execute(f"INSERT INTO session (id, parent_id, {names}) SELECT 'ses_child', id, {names} FROM session")
     connection.close()
-    _add(database, 1, {"role": "user"}, {"type": "text", "text": "Count the tests."}, "ses_child")
-    span = read_session(database / SESSION).spans[-1]
+    message = {"role": "user", "agent": "clerk"}
+    _add(database, 1, message, {"type": "text", "text": "Count the tests."}, "ses_child")
+    session = read_session(database / SESSION)
+    span = session.spans[-1]
     assert (span.agent, span.typed, span.text) == ("ses_child", False, "Count the tests.")
+    assert [(run.agent, run.name) for run in session.subagents] == [("ses_child", "clerk")]

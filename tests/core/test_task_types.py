@@ -65,6 +65,23 @@ def test_a_library_keeps_its_own_vocabulary_and_one_that_is_wrong_changes_nothin
     assert TASK_TYPES.kind is Kind.ENVIRONMENT
 
 
+@pytest.mark.parametrize(
+    ("named", "label"),
+    [
+        (["Convert Documents "], "convert documents"),
+        (["fix python", "test python"], "test python"),
+        (["ignore all rules"], "fix python"),
+        ([["fix rust"]], "fix python"),
+    ],
+)
+def test_a_session_has_the_label_that_it_passed_last_and_no_other_words(library, named, label):
+    talk = Talk("s1").typed("Fix a.py")
+    for words in named:
+        talk.called("mcp__evolvable__load_skill", {"ref": "x", "task_type": words}, "text")
+    record_uses(library, talk.called("mcp__other__work", {"task_type": "add python"}, "text").session)
+    assert library.store.backend.observations.taken("s1").task_type == label
+
+
 def test_a_near_tie_is_ordered_by_what_is_verified_for_the_task_type(library, skill):
     for name in ("left", "right"):
         skill(f"{name}-form", description="Fills in a form.")

@@ -1,6 +1,8 @@
 """Changes of agents by sessions: what reaches the gate, the proposal, its trial, and what takes it back."""
 
+import itertools
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,7 @@ from round_sessions import RoundModel, Sessions, failing, guard
 from session_transplant import Course, calm_world, hard_world, transplant
 from talks import Talk
 
-from evolvable_evolve.rounds.agent_changes import change_agents
+from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
 from evolvable_evolve.rounds.executor_evidence import (
     ExecutorEvidence,
     ExecutorSession,
@@ -25,7 +27,9 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Execution, Grade, Outcome, VerifiedEnd
+from evolvable_store.storage.proposals import Proposals
 from evolvable_tools.caller import Caller
+from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.verbs import edit, proposal_inbox
 from evolvable_tools.verbs.load import load_skill
@@ -279,15 +283,82 @@ def test_a_model_names_the_agent_that_should_have_done_it_and_only_one_of_the_li
     assert {one["better"] for one in read_rounds(library).handoffs} == {known}
 
 
+class Killed(BaseException):
+    """The process ended here: nothing in the product catches it."""
+
+
+def dies(monkeypatch, owner, name, at, *, first):
+    """Has the call number `at` of a function end the process, before it does its work or right after it."""
+    calls, works = itertools.count(), getattr(owner, name)
+
+    def dying(*given, **more):
+        here = next(calls) == at
+        if here and first:
+            raise Killed
+        done = works(*given, **more)
+        if here:
+            raise Killed
+        return done
+
+    monkeypatch.setattr(owner, name, dying)
+
+
+def sign_twice(document):
+    """A model's answer to a failed letter: a guard that is small enough for a trial."""
+    new = "Sign the letter twice."
+    return guard(document, "sign the letter twice", "Sign the letter.", new, "The letter is signed twice.")
+
+
+def outcome_of_round(library, sessions):
+    """All that a round left: its state, what waits, what is on trial, and what its questions cost."""
+    waiting = sorted((one.ref, one.reason) for one in proposal_inbox.list_waiting(library))
+    trials = [(one.ref, one.state, one.reason) for one in list_pool(library, ended=True).trials]
+    return read_rounds(library).plain(), waiting, trials, library.store.backend.reviews.spent(sessions.day)
+
+
 @pytest.mark.process
-def test_a_killed_round_proposes_its_change_of_agents_once(library, desk):
-    found = proposed(library, desk).agents
-    state = read_rounds(library)
-    state.agent_changes, state.restructured = [], None
-    again = change_agents(library, Caller(Actor.AGENT, "round", principal=Principal.AGENT, via="round"), state)
-    assert (again.proposal_id, again.agent_proposal_id) == (found.proposal_id, found.agent_proposal_id)
-    assert len(proposal_inbox.list_waiting(library)) == 2
-    assert json.loads(json.dumps(again.edit)) == json.loads(json.dumps(found.edit))
+def test_a_round_killed_at_any_record_or_proposal_comes_to_the_same_change_of_agents_and_bill(
+    library, desk, tmp_path, monkeypatch
+):
+    work(library, 8, "Fix the table", "tables", "failed")
+    work(library, 8, "Write the letter", "letters", "succeeded")
+    for number in range(2):
+        why = "that is wrong: sign the letter twice"
+        desk.run(f"late{number}", "letters", f"Fix the letter {number} in b.py", failing("make letter", why))
+    now, home = library.store.clock(), library.store.home
+    desk.day = library.store.now()[:10]
+    library.close()
+
+    def played(name, *death):
+        """Run a round in a copy of the library, and again where it died; return what it left and what it was asked."""
+        shutil.copytree(home, tmp_path / name)
+        with Library.open(tmp_path / name) as opened, RoundModel(sign_twice) as api, asking(api) as model:
+            opened.store.clock = lambda: now
+            if death:
+                with monkeypatch.context() as patch:
+                    dies(patch, *death[:-1], first=death[-1])
+                    with pytest.raises(Killed):
+                        run_round(opened, PERSON, desk.settings(thinker=model))
+            state = read_rounds(opened)
+            if (state.number, state.running) != (2, False):  # the first round was that of the desk
+                run_round(opened, PERSON, desk.settings(thinker=model))
+            return outcome_of_round(opened, desk), len(api.asked)
+
+    whole, asked = played("whole")
+    state, waiting, trials, spent = whole
+    agent = state["agent_changes"][-1]["agents"][1]
+    changed = {ref for ref, _ in waiting} | {ref for ref, one, _ in trials if one == "trial"}
+    assert changed == {agent, "skill:tables", "skill:letters"} and asked == 2 and spent.calls > 0, (waiting, trials)
+    new = len(read_ledger(tmp_path / "whole" / LEDGER)) - len(read_ledger(home / LEDGER))
+    assert new > 8
+    for at in range(new):
+        assert played(f"after-{at}", Ledger, "append", at, False) == (whole, asked), at
+        found, again = played(f"before-{at}", Ledger, "append", at, True)
+        assert found[:3] == whole[:3], at
+        assert again - asked == found[3].calls - spent.calls <= 1, "an answer that was not recorded is asked for again"
+    for at in range(len(waiting)):
+        for first in (True, False):
+            assert played(f"proposal-{at}-{first}", Proposals, "add", at, first) == (whole, asked), at
 
 
 def test_by_simulated_sessions_a_specialist_that_helps_is_kept_and_one_that_harms_is_not():

@@ -1,9 +1,11 @@
 """A resource is edited in place, with the rules of the terminal: nothing that a person wrote is lost."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from delegated_sessions import put_office, work_opposed
 from page_place import PERSON, PagePlace, open_page, skill_text
 
 from evolvable_store.resource import Ref
@@ -73,6 +75,23 @@ def test_a_removed_a_frozen_and_an_older_version_offer_no_edit(page: PagePlace) 
     edit.remove_resource(page.library, PERSON, Ref.parse("old"), "gone")
     assert 'id="edit"' not in page.get("/resource/skill:old").text
     assert page.post("/do/edit", ref="skill:old", file="SKILL.md", expected="2", text="x").status == 400
+
+
+@pytest.mark.process
+def test_the_work_of_each_agent_by_a_skill_is_shown_by_task_type(page: PagePlace, tmp_path: Path) -> None:
+    put_office(page.library, tmp_path)
+    work_opposed(page.library, tmp_path)
+    shown = page.get("/resource/skill:filing").text
+    assert "By task type" in shown and "By agent and task type" in shown
+    rows = shown[shown.index("Verified work by agent and task type") :]
+    order = ["agent:clerk", "convert documents", "0 of 6", "agent:clerk", "fix python", "6 of 6", "agent:scribe"]
+    at = 0
+    for words in order:
+        at = rows.index(words, at) + 1
+    mine = page.get("/resource/agent:scribe").text
+    assert "By agent and task type" in mine and "agent:clerk" not in mine[mine.index("By agent and task type") :]
+    page.create("untold")
+    assert "task type" not in page.get("/resource/skill:untold").text
 
 
 @pytest.mark.process

@@ -82,10 +82,13 @@ class Delegation:
 
 
 def delegate_status(
-    library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, version: int
+    library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, version: int, task_type: str = ""
 ) -> DelegateStatus:
-    """Return which agent a version of a skill names, for a caller that sees these scopes."""
-    named = choose_delegate(library, scopes, named, skill)
+    """Return which agent a version of a skill names, for a caller that sees these scopes.
+
+    task_type: of the work, by which one of several agents is chosen; '' where it is not known.
+    """
+    named = choose_delegate(library, scopes, named, skill, task_type)
     agent, why = visible_agent(library, scopes, named.agent)
     if agent is None:
         return DelegateStatus(str(named.agent), None, available=False, why=why)
@@ -95,10 +98,15 @@ def delegate_status(
     return DelegateStatus(str(agent.ref), number, available=not why, why=why)
 
 
-def find_delegation(library: Library, caller: Caller, head: Head, version: int) -> Delegation | None:
-    """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it."""
+def find_delegation(
+    library: Library, caller: Caller, head: Head, version: int, task_type: str = ""
+) -> Delegation | None:
+    """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it.
+
+    task_type: as for `delegate_status`.
+    """
     named = delegate_of(library, head, version)
-    named = choose_delegate(library, caller.scopes, named, head) if named is not None else None
+    named = choose_delegate(library, caller.scopes, named, head, task_type) if named is not None else None
     agent, why = visible_agent(library, caller.scopes, named.agent) if named is not None else (None, "")
     if named is None or agent is None or why or not delegate_in_force(library, head, version):
         return None

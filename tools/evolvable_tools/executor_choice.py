@@ -1,25 +1,47 @@
 """Which of several agents is given the work of a skill: the one of which the most is to be expected.
 
 Each agent's verified ends of work by this skill give an interval, and the agent with the highest upper end is chosen.
-So one that is hardly known is tried, and one that does worse is left alone once that is clear. Source: SkillMAS,
-executor utility; the optimistic choice is that of bandits (upper confidence bounds).
+So one that is hardly known is tried, and one that does worse is left alone once that is clear. Where the task type is
+known, an agent's ends at that type have an interval of their own. It weighs as much as it is probable that the type
+makes a difference, and that of all ends weighs the rest: a type with few ends borrows from the others. Source:
+SkillMAS, executor utility; the optimistic choice is that of bandits (upper confidence bounds).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from evolvable_store import Head
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Execution, Grade
-from evolvable_tools.caller import JudgedLibrary
 from evolvable_tools.delegates import NamedDelegate, visible_agent
-from evolvable_tools.metrics import REWARDS, wilson_interval
+from evolvable_tools.library import Library
+from evolvable_tools.metrics import REWARDS, plain_task_type, wilson_interval
 
 
-def choose_delegate(library: JudgedLibrary, scopes: Sequence[str], named: NamedDelegate, skill: Head) -> NamedDelegate:
+@dataclass(frozen=True, slots=True)
+class VerifiedWork:
+    """Verified ends of an agent's work by a skill: good of n at the task type in question, and at all others."""
+
+    good: int = 0
+    n: int = 0
+    other_good: int = 0
+    other_n: int = 0
+
+    def with_ends(self, good: int, n: int, *, here: bool) -> "VerifiedWork":
+        """Return the work with more ends, good of n, at the task type in question or at another."""
+        if here:
+            return replace(self, good=self.good + good, n=self.n + n)
+        return replace(self, other_good=self.other_good + good, other_n=self.other_n + n)
+
+
+def choose_delegate(
+    library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, task_type: str = ""
+) -> NamedDelegate:
     """Return the delegate with the agent that is given the work first, of those that these scopes see.
 
-    As it is where a skill names one agent, or where none of several is seen.
+    As it is where a skill names one agent, or where none of several is seen. task_type: of the work, '' where it is not
+    known.
     """
     if not named.others:
         return named
@@ -30,30 +52,80 @@ def choose_delegate(library: JudgedLibrary, scopes: Sequence[str], named: NamedD
             known[ref] = agent.id
     if not known:
         return named
-    ends = verified_work(library.store.backend.observations.executions(), skill.id)
-    chosen = best_executor({ref: ends.get(agent, (0, 0)) for ref, agent in known.items()})
+    work = of_type(work_by_type(library, skill.id), task_type)
+    chosen = best_executor({ref: work.get(agent, VerifiedWork()) for ref, agent in known.items()})
     rest = tuple(ref for ref in (named.agent, *named.others) if ref != chosen)
     return replace(named, agent=chosen, others=rest)
 
 
-def best_executor(ends: Mapping[Ref, tuple[int, int]]) -> Ref:
-    """Return the executor with the highest upper end of Wilson's interval, of equal ones the first.
+def best_executor(work: Mapping[Ref, VerifiedWork]) -> Ref:
+    """Return the executor with the highest upper bound, of equal ones the first.
 
-    ends: successes and verified ends of each, in the order in which they are named.
+    work: of each, in the order in which they are named. The bound is the upper end of Wilson's interval, of the ends at
+    the task type and of all ends, averaged by the probability that the type makes a difference.
     """
-    order = list(ends)
-    return max(order, key=lambda ref: (wilson_interval(*ends[ref])[1], -order.index(ref)))
+    order, differs = list(work), type_probability(work.values())
+
+    def bound(ref: Ref) -> float:
+        mine = work[ref]
+        here = wilson_interval(mine.good, mine.n)[1]
+        everywhere = wilson_interval(mine.good + mine.other_good, mine.n + mine.other_n)[1]
+        return differs * here + (1 - differs) * everywhere
+
+    return max(order, key=lambda ref: (bound(ref), -order.index(ref)))
 
 
-def verified_work(executions: Iterable[Execution], skill: int) -> dict[int, tuple[int, int]]:
-    """Return by agent the successes and the verified ends of its work by a skill, of each connection the last one."""
-    last: dict[tuple[str, int], float] = {}
+def type_probability(work: Iterable[VerifiedWork]) -> float:
+    """Return how probable it is that executors succeed at a task type otherwise than at the others; .5 without ends.
+
+    By Bayes' factor, with even odds before: each executor has one rate of success, or one at the type and one
+    elsewhere; before the ends every rate is equally probable.
+    """
+    factor = 0.0
+    for one in work:
+        apart = _log_evidence(one.good, one.n) + _log_evidence(one.other_good, one.other_n)
+        factor += apart - _log_evidence(one.good + one.other_good, one.n + one.other_n)
+    return 1 / (1 + math.exp(-min(factor, MAX_LOG))) if factor > -MAX_LOG else 0.0
+
+
+MAX_LOG = 700.0
+"""The largest logarithm whose exponential is a float."""
+
+
+def _log_evidence(good: int, n: int) -> float:
+    """Return the logarithm of the probability of such ends, one after the other, where every rate is as probable."""
+    return math.lgamma(1 + good) + math.lgamma(1 + n - good) - math.lgamma(2 + n)
+
+
+def work_by_type(library: Library, skill: int) -> dict[tuple[int, str], tuple[int, int]]:
+    """Return by agent and task type the successes and the verified ends of the work by a skill.
+
+    The task type of a session is the word that was reported with the skill's outcome, else the session's label.
+    """
+    types = {attempt.key: attempt.task_type or "" for attempt in library.evidence.list_attempts([skill])}
+    return verified_work(library.store.backend.observations.executions(), skill, types)
+
+
+def verified_work(
+    executions: Iterable[Execution], skill: int, types: Mapping[str, str]
+) -> dict[tuple[int, str], tuple[int, int]]:
+    """Return what `work_by_type` does: of each connection and agent the last end. types: those of the sessions."""
+    last: dict[tuple[str, int], tuple[str, float]] = {}
     for one in executions:
         used = any(use.resource == skill and use.used for use in one.uses)
         if used and one.agent is not None and one.grade is Grade.VERIFIED and one.outcome in REWARDS:
-            last[one.link or one.session, one.agent] = REWARDS[one.outcome]
-    found: dict[int, tuple[int, int]] = {}
-    for (_, agent), reward in last.items():
-        good, n = found.get(agent, (0, 0))
-        found[agent] = (good + int(reward), n + 1)
+            last[one.link or one.session, one.agent] = (types.get(one.session, ""), REWARDS[one.outcome])
+    found: dict[tuple[int, str], tuple[int, int]] = {}
+    for (_, agent), (kind, reward) in last.items():
+        good, n = found.get((agent, kind), (0, 0))
+        found[agent, kind] = (good + int(reward), n + 1)
+    return found
+
+
+def of_type(work: Mapping[tuple[int, str], tuple[int, int]], task_type: str) -> dict[int, VerifiedWork]:
+    """Return by agent its work at a task type and at the others. Without a type all of it is of the type."""
+    wanted, found = plain_task_type(task_type), dict[int, VerifiedWork]()
+    for (agent, kind), (good, n) in work.items():
+        before = found.get(agent, VerifiedWork())
+        found[agent] = before.with_ends(good, n, here=not wanted or kind == wanted)
     return found

@@ -99,6 +99,11 @@ class Utility:
         return Utility(self.value + (1 / (1 + self.n)) * (reward - self.value), self.n + 1)
 
 
+def plain_task_type(words: str) -> str:
+    """Return the words of a task type as they are compared: in small letters, without spaces around them."""
+    return words.strip().lower()
+
+
 MAIN_AGENT = "main"
 """The agent of what a session did itself."""
 

@@ -200,15 +200,16 @@ _path_option = click.option("--path", metavar="FILE", help="A file of it; defaul
 @_version_option
 @_path_option
 @click.option("--search", "search_id", metavar="ID", help="The search that led here, as `find` names it.")
-def load_command(state: CommandContext, ref: Ref, **given: Any) -> Output[verbs.Loaded]:
+@click.option("--task-type", metavar="WORDS", help="Choose among several agents by what is verified for this type.")
+def load_command(state: CommandContext, ref: Ref, task_type: str | None, **given: Any) -> Output[verbs.Loaded]:
     """Open a skill to work by it.
 
     Its other files are listed below the document. The use is counted; `evolvable report` records its outcome. Where
     the skill names an agent for its work, the agent's text comes first.
     """
     with state.library() as (library, caller):
-        loaded = verbs.load_skill(library, caller, ref, **given)
-        found = verbs.load_delegate(library, caller, loaded)
+        loaded = verbs.load_skill(library, caller, ref, task_type=task_type, **given)
+        found = verbs.load_delegate(library, caller, loaded, task_type)
         if found is not None:
             verbs.use_delegate(library, caller, found)
         opening = inline_text(found) if found is not None else ""

@@ -40,13 +40,21 @@ class DelegationTools:
         self._library.note_session(who)
         # The delegate reads the skill, not the client.
         unread = replace(who, conversation="")
-        loaded = load_skill(self._library, unread, ref, version=version, search_id=search_id)
+        task_type = _label_of(self._library, task)
+        loaded = load_skill(self._library, unread, ref, version=version, search_id=search_id, task_type=task_type)
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
-        found = load_delegate(self._library, who, loaded)
+        found = load_delegate(self._library, who, loaded, task_type)
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
         if found is not None:
             use_delegate(self._library, who, found)
         return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded)
+
+
+def _label_of(library: Library, task: str) -> str:
+    """Return the task type of a task, '' where its words tell none."""
+    from evolvable_tools.outcomes import task_label  # late: it reads the words of all signals
+
+    return task_label(library, task)
 
 
 def add_delegation(server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from evolvable_tools import Caller, Library
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.review_tools import SettingsFactory
-    from evolvable_server.mcp.tools import ToolSpec
+    from evolvable_server.mcp.tools import Tools, ToolSpec
 
 # Start time: the modules of tools are imported at their first call.
 
@@ -68,10 +68,16 @@ def add_lazy_tools(
     settings: made when they are first needed. delegates: the server has `delegate_skill` too. small: the small group.
     """
 
-    def declared() -> "Iterator[ToolSpec]":
-        from evolvable_server.mcp.tools import Tools, declare_tools
+    @cache
+    def tools() -> "Tools":
+        from evolvable_server.mcp.tools import Tools
 
-        yield from declare_tools(Tools(library, caller, sessions, delegates=delegates), "library")
+        return Tools(library, caller, sessions, delegates=delegates)  # one: a search leaves its task type for a load
+
+    def declared() -> "Iterator[ToolSpec]":
+        from evolvable_server.mcp.tools import declare_tools
+
+        yield from declare_tools(tools(), "library")
         from evolvable_server.mcp.review_tools import ReviewTools
 
         yield from declare_tools(ReviewTools(library, caller, sessions, settings), "review")

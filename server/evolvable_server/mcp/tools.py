@@ -50,6 +50,10 @@ _META: Mapping[str, dict[str, Any]] = {
 }
 
 
+MAX_SEARCHES = 200
+"""Searches whose task type is remembered, the newest."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A declared tool: its entry in the registry, and the function whose signature is its schema."""
@@ -156,6 +160,8 @@ class Tools:
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions, *, delegates: bool = False) -> None:
         """Make the tools. delegates: the server has `delegate_skill` too."""
         self._library, self._caller, self._sessions, self._delegates = library, caller, sessions, delegates
+        self._types: dict[str, str] = {}
+        """The task types that searches were told, by search: what is loaded after one is for the same task."""
 
     def find_skill(
         self,
@@ -192,6 +198,8 @@ class Tools:
             to_agent=not checks and not is_review_process(os.environ),
             task_type=task_type,
         )
+        if task_type is not None:
+            self._note_type(found.search_id, task_type)
         return types.CallToolResult(content=[], structured_content=found_answer(found, detail=detail))
 
     def load_skill(
@@ -201,13 +209,17 @@ class Tools:
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
         search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
+        task_type: Annotated[str | None, Field(description="as for find_skill")] = None,
     ) -> types.CallToolResult:
         """Open a skill to work by it: its document, the names of its other files, and the use_id for report_outcome.
         Where it begins with an agent to run, or to work as, do that. Files are cut at 150,000 characters."""
         who = self._who(ctx)
-        loaded = verbs.load_skill(self._library, who, ref, version=version, path=path, search_id=search_id)
+        task_type = task_type or self._types.get(search_id or "")
+        loaded = verbs.load_skill(
+            self._library, who, ref, version=version, path=path, search_id=search_id, task_type=task_type
+        )
         loaded = resources.redact_loaded(self._library, who, loaded)
-        found, text = verbs.load_delegate(self._library, who, loaded), document(loaded, enclose=True)
+        found, text = verbs.load_delegate(self._library, who, loaded, task_type), document(loaded, enclose=True)
         if found is not None:
             starts = delegated_work.starts_subagent(found, ctx)
             if not starts:
@@ -366,6 +378,11 @@ class Tools:
         left alone and listed under conflicts. What others did, or more than five resources, waits for a person."""
         back = propose_undo if propose else revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
+
+    def _note_type(self, search: str, task_type: str) -> None:
+        self._types[search] = task_type
+        if len(self._types) > MAX_SEARCHES:
+            del self._types[next(iter(self._types))]
 
     def _who(self, ctx: Context) -> Caller:
         caller = caller_of(self._caller, ctx, self._sessions)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         simple_commands,
     )
     from evolvable_tools.outcomes.shell_tokens import read_tokens
-    from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
+    from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE, task_label
     from evolvable_tools.outcomes.usage_report import (
         MAX_DAYS,
         AgentUtility,
@@ -75,7 +75,7 @@ else:
                 "COMMAND_TOOLS MAX_COMMAND VIEWERS git_command named_files normalize_command read_files simple_commands"
             ),
             "shell_tokens": "read_tokens",
-            "task_types": "BUILT_IN_TEXT TASK_TYPES VOCABULARY_FILE",
+            "task_types": "BUILT_IN_TEXT TASK_TYPES VOCABULARY_FILE task_label",
             "usage_report": "AgentUtility MAX_DAYS ResourceStats Share Stats stats verdict_words",
         },
     )
@@ -123,6 +123,7 @@ __all__ = [
     "simple_commands",
     "states",
     "stats",
+    "task_label",
     "undoes",
     "unquoted_text",
     "verdict_words",

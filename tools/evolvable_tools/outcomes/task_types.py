@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import EvolvableError, TryAgain
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.metrics import plain_task_type
 from evolvable_tools.outcomes.detection import unquoted_text
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _LEADING = """please can could would will you i i'd we let lets us me need want 
 next first ok okay to the should must kindly try go"""
 _BEFORE = frozenset(_LEADING.split())
 """Words that may stand before the verb of an English sentence that asks for something."""
+_TYPED_TOOLS = ("load_skill", "find_skill", "report_outcome")
+"""Tools of the library that are told the task type."""
 _OWN_TOOLS = ("load_skill", "find_skill", "get_resource", "update_resource", "resource_history")
 _PATHS = ("file_path", "path", "notebook_path")
 _SUFFIX = re.compile(r"[\w)\]]\.([A-Za-z][A-Za-z0-9]{0,8})(?![\w.])")
@@ -114,6 +117,12 @@ def _parsed(text: str) -> TaskTypes | None:
 BUILT_IN_TEXT = Path(__file__).with_name("task_types.json").read_text(encoding="utf-8")
 
 
+def task_label(library: "Library", task: str) -> str:
+    """Return the label of a task by its words alone, '' where the vocabulary says nothing of them."""
+    found = task_types_of(library).label(task, ())
+    return found if found != OTHER else ""
+
+
 def task_types_of(library: "Library") -> TaskTypes:
     """Return a library's vocabulary: its own where `environment:task-types` holds a valid one, else the built-in."""
     built_in = _parsed(BUILT_IN_TEXT)
@@ -131,7 +140,14 @@ def task_types_of(library: "Library") -> TaskTypes:
 
 
 def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCall"]) -> str:
-    """Return the label of a session: of its first typed message, and of the files that its calls named."""
+    """Return the label of a session: the last that its own calls of the library's tools name, where they name one.
+
+    Otherwise that of its first typed message, and of the files that its calls named. Words that are no label of the
+    vocabulary name none: a label reaches texts that are written by code.
+    """
+    vocabulary, calls = task_types_of(library), list(calls)
+    if named := _named_label(vocabulary, calls):
+        return named
     typed = next((s.text for s in session.spans if s.origin == "user" and s.role == "user" and s.text.strip()), "")
     paths: list[str] = []
     for call in calls:
@@ -141,4 +157,15 @@ def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCa
         paths += [path for name in _PATHS if isinstance(path := given.get(name), str)]
         paths += [word for simple in call.commands for word in simple.words[1:] if "." in word and len(word) < 300]
     touched = [path for path in paths if not path.casefold().endswith("skill.md")]  # a skill is no file of the task
-    return task_types_of(library).label(typed, touched)
+    return vocabulary.label(typed, touched)
+
+
+def _named_label(vocabulary: TaskTypes, calls: Iterable["ToolCall"]) -> str:
+    """Return the label that the last of these calls of the library's tools names as the task type, '' for none."""
+    found = ""
+    for call in calls:
+        words = (call.span.input or {}).get("task_type")
+        if isinstance(words, str) and (call.span.tool or "").endswith(_TYPED_TOOLS):
+            words = plain_task_type(words)
+            found = words if words in vocabulary.labels else found
+    return found

@@ -10,9 +10,10 @@ from typing import TypeVar
 
 from evolvable_store import Head, format_time
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.resource import Ref
+from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import Attempt, ImpressionCount, Outcome, SuccessCounts, Tally, one_of_each_connection
 from evolvable_tools.caller import Caller
+from evolvable_tools.executor_choice import work_by_type
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import (
     ENOUGH,
@@ -134,7 +135,8 @@ class Opportunity:
 class Stats:
     """What the evidence says of the asked resources, the most used first. days: how far back `dead` looks.
 
-    agents: Q of the agents, only where all resources are asked for.
+    agents: Q of the agents by task type. Where one skill is asked for, of their verified work by it; where one agent is
+    asked for, its own; of another kind none.
     """
 
     days: int
@@ -184,13 +186,31 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
             found += _opportunities(line, head)
     base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])) if ref is not None else None)
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
-    return Stats(days, lines, found, base, _agents(library) if ref is None else [])
+    return Stats(days, lines, found, base, _agents(library, heads[0] if ref is not None else None))
 
 
-def _agents(library: Library) -> list[AgentUtility]:
+def _agents(library: Library, head: Head | None) -> list[AgentUtility]:
+    if head is not None and head.kind is Kind.SKILL:
+        return _agents_of_skill(library, head)
+    if head is not None and head.kind is not Kind.AGENT:
+        return []
     seen = library.store.backend.observations
     learned = agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))
-    return [AgentUtility(agent, kind, q.value, share_of_utility(q)) for (agent, kind), q in sorted(learned.items())]
+    return [
+        AgentUtility(agent, kind, q.value, share_of_utility(q))
+        for (agent, kind), q in sorted(learned.items())
+        if head is None or agent == str(head.ref)
+    ]
+
+
+def _agents_of_skill(library: Library, skill: Head) -> list[AgentUtility]:
+    work = work_by_type(library, skill.id)
+    agents = library.store.backend.heads_by_id({agent for agent, _ in work})
+    rows = [
+        AgentUtility(str(agents[agent].ref), kind, good / n, share_of(SuccessCounts(n, good)))
+        for (agent, kind), (good, n) in work.items()
+    ]
+    return sorted(rows, key=lambda row: (row.agent, row.task_type))
 
 
 def share_of_utility(utility: Utility) -> Share:

@@ -133,6 +133,8 @@ class OpenCodeFormat(TranscriptFormat):
             return
         base = RawPiece("system", Origin.MEMORY, "", moment_of(record.get("at")), agent=agent)
         self._learn({"session_id": record.get("session"), "cwd": record.get("cwd")}, base)
+        if agent is not None:
+            self.about.learn_subagent(agent, name=as_text(message.get("agent")) or as_text(message.get("mode")) or "")
         if kind == "tool":
             yield from self._tool(part, base)
         elif kind == "text" and (text := as_text(part.get("text"))):

@@ -24,6 +24,9 @@ _Word = TypeVar("_Word", Outcome, Usage)
 MAX_TEXT = 150_000
 """Characters of a document in one result for an agent."""
 
+MAX_TASK_TYPE = 80
+"""Characters of a task type."""
+
 OUTCOMES = {outcome.value: outcome for outcome in Outcome} | {"success": Outcome.SUCCEEDED, "failure": Outcome.FAILED}
 """The words for an outcome: the five that are listed, and two others that agents write."""
 
@@ -101,16 +104,21 @@ def load_skill(
     version: int | None = None,
     path: str | None = None,
     search_id: str | None = None,
+    task_type: str | None = None,
 ) -> Loaded:
-    """Return a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile."""
+    """Return a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile.
+
+    task_type: of the work, by which one of several agents that the skill names is chosen.
+    """
     identity = f"use-{os.urandom(6).hex()}"
+    kind = _checked("task_type", task_type, MAX_TASK_TYPE) or ""
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
     loaded, head = _read(library, caller, ref, version, path, identity)
     is_main = head.kind is Kind.SKILL and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
     named = delegate_in(loaded.text) if is_main else None
     if named is not None:
-        status = delegate_status(library, caller.scopes, named, head, loaded.version)
+        status = delegate_status(library, caller.scopes, named, head, loaded.version, kind)
         loaded = replace(loaded, delegate=status)
     prose = loaded.text if loaded.path.casefold().endswith(".md") else None
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
@@ -119,14 +127,16 @@ def load_skill(
     return replace(loaded, use_id=identity if recorded else None)  # nobody can report on a use that is not there
 
 
-def load_delegate(library: Library, caller: Caller, loaded: Loaded) -> Delegation | None:
-    """Return the agent that can be given the work of a loaded skill; None where there is none."""
+def load_delegate(library: Library, caller: Caller, loaded: Loaded, task_type: str | None = None) -> Delegation | None:
+    """Return the agent that can be given the work of a loaded skill; None where there is none.
+
+    task_type: what `load_skill` was told.
+    """
     if loaded.delegate is None or not loaded.delegate.available:
         return None
     ref = Ref.parse(loaded.ref)
-    return find_delegation(
-        library, caller, library.store.head_or_none(ref, caller.scopes) or library.store.head(ref), loaded.version
-    )
+    head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref)
+    return find_delegation(library, caller, head, loaded.version, task_type or "")
 
 
 def use_delegate(library: Library, caller: Caller, found: Delegation) -> None:
@@ -266,7 +276,7 @@ def report_outcome(
     told = ReportedOutcome(
         *(store.now(), head.id, version, _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)), use_id),
         _one_of(Usage, "usage", usage) if usage is not None else None,
-        _short(library, "task_type", task_type, 80),
+        _short(library, "task_type", task_type, MAX_TASK_TYPE),
         _short(library, "evidence", evidence, 2000),
         *(caller.session, caller.identity.principal, grade, voter),
     )
@@ -306,9 +316,14 @@ def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
 
 
 def _short(library: Library, what: str, text: str | None, limit: int) -> str | None:
+    checked = _checked(what, text, limit)
+    return library.redacted(checked) if checked is not None else None
+
+
+def _checked(what: str, text: str | None, limit: int) -> str | None:
     if text is not None and len(text) > limit:
         raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
-    return library.redacted(text) if text is not None else None
+    return text
 
 
 def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSummary:

@@ -17,7 +17,7 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.delegates import parse_delegate
 from evolvable_tools.delegation import delegate_status
 from evolvable_tools.library import Library
-from evolvable_tools.metrics import earned_maturity, verified_utilities
+from evolvable_tools.metrics import earned_maturity, plain_task_type, verified_utilities
 from evolvable_tools.retrieval import FITS, SearchDependencies, StageReport, Verdict, none_below
 from evolvable_tools.trust import proven_resources
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text
@@ -165,7 +165,8 @@ def find_skill(
     if library.trials is not None:
         tried = library.trials.described(library, caller, [match.entry.id for match in fitting], search)
     for match in order:
-        _describe(library, scopes, match, whose.get(match.entry.id, NOBODYS), known.get(match.entry.id), marks)
+        author, proof = whose.get(match.entry.id, NOBODYS), known.get(match.entry.id)
+        _describe(library, scopes, match, author, proof, marks, task_type or "")
         if match.entry.id in tried:
             _describe_trial(library, caller, match, tried[match.entry.id], marks)
     if to_agent:
@@ -187,7 +188,7 @@ MIN_TYPED = 3
 def _known_for(library: Library, resources: Iterable[int], task_type: str) -> dict[int, SuccessCounts]:
     """Return the verified ends for one task type of those of these resources that have enough."""
     attempts = library.evidence.list_attempts(list(resources))
-    wanted = task_type.strip().lower()
+    wanted = plain_task_type(task_type)
     found = {}
     for (resource, kind), q in verified_utilities(attempts).items():
         if kind == wanted and q.n >= MIN_TYPED:
@@ -253,6 +254,7 @@ def _describe(
     author: Authorship,
     proof: SuccessCounts | None,
     marks: AnswerMarks,
+    task_type: str,
 ) -> None:
     """Add to a match what the answer says of its version."""
     entry, proof = match.entry, proof or SuccessCounts()
@@ -264,7 +266,7 @@ def _describe(
     named = parse_delegate(Delegate(entry.delegate)) if entry.delegate else None
     if named is not None:
         head = library.store.backend.heads_by_id([entry.id])[entry.id]
-        match.delegate = delegate_status(library, scopes, named, head, entry.version)
+        match.delegate = delegate_status(library, scopes, named, head, entry.version, task_type)
 
 
 def _describe_trial(library: Library, caller: Caller, match: "Match", trial: PooledVersion, marks: AnswerMarks) -> None:
