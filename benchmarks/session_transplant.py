@@ -14,19 +14,22 @@ for each line of its executor's skills beyond ROOM less often, which is worse fo
 nothing there. `nothing wrong`: all types pass equally often.
 """
 
-import argparse
 import random
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from transplant import ARMS, parse_options, print_means, share_text
 
 from evolvable_evolve.rounds.executor_evidence import ExecutorEvidence, ExecutorSession, TriedRepair, decide_change
 from evolvable_evolve.rounds.pool_looks import AssignedEnd, PoolDecision, judge_trial
 from evolvable_evolve.trial_arms import draw_arm
 from evolvable_store import format_time
 from evolvable_store.storage import Outcome, PooledVersion, PoolState
-from evolvable_tools import wilson_interval
 
 ROOM, PER_ROUND, ROUNDS = 6, 60, 8
 TYPES = ("alpha", "beta", "gamma", "delta")
@@ -215,9 +218,6 @@ class Course:
             self.trial = self.edit = None
 
 
-ARMS = ("full", "seed", "library only", "agents only")
-
-
 def transplant(seed: int) -> dict[str, float]:
     """Return the true mean of each arm after one library's rounds."""
     world = transplant_world()
@@ -226,39 +226,26 @@ def transplant(seed: int) -> dict[str, float]:
     return {arm: world.mean(skills, agents) for arm, (skills, agents) in zip(ARMS, pairs, strict=True)}
 
 
-def _share(count: int, of: int) -> str:
-    low, high = wilson_interval(count, of)
-    return f"{count} of {of} = {count / max(1, of):.3f} (95 % {low:.3f} to {high:.3f})"
-
-
 def main() -> None:
     """Print the figures; the exit code says whether they are those that are promised."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=400)
-    parser.add_argument("--transplants", type=int, default=40)
-    parser.add_argument("--quick", action="store_true", help="20 seeds and 4 transplants; for a look")
-    options = parser.parse_args()
-    if options.quick:
-        options.seeds, options.transplants = 20, 4
+    options = parse_options(__doc__)
     print("simulated")
     found = [transplant(seed) for seed in range(options.transplants)]
-    means = {arm: sum(one[arm] for one in found) / len(found) for arm in ARMS}
-    print("transplant: " + ", ".join(f"{arm} {mean:.3f}" for arm, mean in means.items()))
+    means = print_means(found)
     ordered = sum(one["full"] > one["seed"] > one["library only"] for one in found)
-    print(f"full > seed > library only: {_share(ordered, len(found))}")
+    print(f"full > seed > library only: {share_text(ordered, len(found))}")
     good = [means["full"] > means["seed"] > means["library only"]]
     for name, without in (("harmful", 0.05), ("slightly harmful", 0.25), ("no effect", 0.35)):
         tried = [Course(hard_world(without), seed).run() for seed in range(options.seeds)]
         proposed = [one for one in tried if one.proposed]
         refused = sum(not one.kept for one in proposed)
-        print(
-            f"{name}: proposed {_share(len(proposed), len(tried))}, of these not kept {_share(refused, len(proposed))}"
-        )
+        share = share_text(refused, len(proposed))
+        print(f"{name}: proposed {share_text(len(proposed), len(tried))}, of these not kept {share}")
         good.append(bool(proposed) and refused >= 0.95 * len(proposed))
     for chance in (0.5, 0.8):
         calm = [Course(calm_world(chance), seed).run() for seed in range(options.seeds)]
         still = sum(not one.proposed for one in calm)
-        print(f"nothing wrong, chance {chance}: agents as they were {_share(still, len(calm))}")
+        print(f"nothing wrong, chance {chance}: agents as they were {share_text(still, len(calm))}")
         good.append(still >= 0.99 * options.seeds)
     sys.exit(not all(good))
 

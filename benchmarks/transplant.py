@@ -373,38 +373,51 @@ def expansion(world: World, seed: int, iterations: int = 6, sizes: tuple[int, in
     return Expansion(len(edits), admitted, changed, tuple(str(record["action"]) for record in edits))
 
 
-def _share(count: int, of: int) -> str:
+def share_text(count: int, of: int) -> str:
+    """Return a share with its interval."""
     low, high = wilson_interval(count, of)
     return f"{count} of {of} = {count / max(1, of):.3f} (95 % {low:.3f} to {high:.3f})"
 
 
-def main() -> None:
-    """Print the figures; the exit code says whether they are those that are promised."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_options(description: str | None) -> argparse.Namespace:
+    """Return the options of the command line: how many seeds and how many transplants."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=400)
     parser.add_argument("--transplants", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="20 seeds and 4 transplants; for a look")
     options = parser.parse_args()
     if options.quick:
         options.seeds, options.transplants = 20, 4
-    print("simulated")
-    found = [transplant(seed) for seed in range(options.transplants)]
+    return options
+
+
+def print_means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Print the mean of each arm over the transplants, and return the means."""
     means = {arm: sum(one[arm] for one in found) / len(found) for arm in ARMS}
     print("transplant: " + ", ".join(f"{arm} {mean:.3f}" for arm, mean in means.items()))
+    return means
+
+
+def main() -> None:
+    """Print the figures; the exit code says whether they are those that are promised."""
+    options = parse_options(__doc__)
+    print("simulated")
+    found = [transplant(seed) for seed in range(options.transplants)]
+    means = print_means(found)
     ordered = sum(all(one[a] > one[b] for a, b in zip(ARMS, ARMS[1:], strict=False)) for one in found)
-    print(f"full > seed > library only > agents only: {_share(ordered, len(found))}")
+    print(f"full > seed > library only > agents only: {share_text(ordered, len(found))}")
     harmful = [expansion(harmful_world(), seed) for seed in range(options.seeds)]
     tried = [one for one in harmful if one.proposed]
     refused = sum(not one.promoted for one in tried)
-    print(f"harmful expansion proposed: {_share(len(tried), len(harmful))}")
-    print(f"of these not admitted in the search: {_share(sum(not one.admitted for one in tried), len(tried))}")
-    print(f"of these not promoted: {_share(refused, len(tried))}")
+    print(f"harmful expansion proposed: {share_text(len(tried), len(harmful))}")
+    print(f"of these not admitted in the search: {share_text(sum(not one.admitted for one in tried), len(tried))}")
+    print(f"of these not promoted: {share_text(refused, len(tried))}")
     kept = []
     for chance in (0.5, 0.8):
         calm = [expansion(null_world(chance), seed) for seed in range(options.seeds)]
         still = sum(not one.actions for one in calm)
         kept.append(still)
-        print(f"nothing wrong, chance {chance}: kept {_share(still, len(calm))}")
+        print(f"nothing wrong, chance {chance}: kept {share_text(still, len(calm))}")
     good = [
         list(means.values()) == sorted(means.values(), reverse=True),
         bool(tried) and refused >= 0.95 * len(tried),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
+from evolvable_store import AGENT_RUNS, MIRRORS, RUNS
 from evolvable_store.errors import EvolvableError, LibraryError
 from evolvable_tools.verbs import add_table
 
@@ -320,6 +321,37 @@ def all_hooks() -> Any:
 def missing_parts() -> list[str]:
     """Return the packages that come with the program and are not installed."""
     return [package for package in (EVOLVE, TEAMS, PAGE) if find_spec(package) is None]
+
+
+_FOLDERS: Mapping[str, Mapping[str, str]] = {
+    EVOLVE: {RUNS: "runs of evolution", AGENT_RUNS: "runs of agents"},
+    TEAMS: {MIRRORS: "mirrors of git remotes"},
+}
+"""Part -> folder of the home -> what it holds."""
+
+_TABLES: Mapping[str, Mapping[str, str]] = {
+    EVOLVE: {"pool": "versions on trial", "execution": "runs of tools"},
+    TEAMS: {"remote": "git remotes"},
+}
+"""Part -> table of the library -> what its rows are."""
+
+
+def left_by_missing_parts(library: "Library") -> list[str]:
+    """Return a sentence for each folder and each table of a library that only a missing part can read."""
+    missing = missing_parts()
+    if not missing:
+        return []
+    sizes, home = library.store.backend.maintenance.table_sizes(), library.store.home
+    found: list[str] = []
+    for part in missing:
+        for folder, what in _FOLDERS.get(part, {}).items():
+            number = sum(1 for entry in (home / folder).iterdir() if entry.is_dir()) if (home / folder).is_dir() else 0
+            if number:
+                found.append(f"{home / folder} holds {number:,} {what}; {part}, which reads them, is not installed.")
+        for table, what in _TABLES.get(part, {}).items():
+            if rows := sizes.get(table, 0):
+                found.append(f"The library holds {rows:,} {what}; {part}, which reads them, is not installed.")
+    return found
 
 
 def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

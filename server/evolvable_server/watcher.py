@@ -19,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import evolvable_tools
 from evolvable_server.file_events import EventSource, FileEvents, library_events, tree_events
 from evolvable_server.heartbeat import Heartbeat
 from evolvable_server.index_worker import BurstIndexer
 from evolvable_server.watch_failures import RESCAN_SECONDS, WatchFailure, explain_failure, format_failures
-from evolvable_store import Change
+from evolvable_store import Change, workingcopy
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.storage import WatchedFolder
 from evolvable_store.workingcopy import FolderOwner
@@ -124,10 +125,7 @@ class Watcher:
 
     def start(self) -> None:
         """Start following. If this process owns the folders it looks at them at once, in the background."""
-        # A server answers before it follows folders.
-        from evolvable_store.workingcopy import WorkingCopies
-
-        self._copies = WorkingCopies(
+        self._copies = workingcopy.WorkingCopies(
             self._library.store,
             grace=GRACE_SECONDS,
             gate=self._library.gate,
@@ -416,9 +414,7 @@ class Watcher:
             text = f"{sync.folder.path}/{issue.directory}: {'; '.join(issue.problems)}"
             self._say((sync.folder, issue.directory), text)
         if sync.taken:
-            from evolvable_tools import leak_messages, leaks  # late: its patterns take a while to compile
-
-            for line in leak_messages(leaks(self._library)):
+            for line in evolvable_tools.leak_messages(evolvable_tools.leaks(self._library)):
                 self._say(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:

@@ -25,7 +25,10 @@ def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], A
         package: the name of the package.
         modules: the public names, separated by spaces, by the module of the package that defines them.
     """
-    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names.split()}
+    homes = {}
+    for module, names in modules.items():
+        for name in names.split():
+            homes[name] = f"{package}.{module}"
 
     def public_name(name: str) -> "Any":
         module = homes.get(name)

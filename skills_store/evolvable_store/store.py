@@ -130,7 +130,7 @@ class Store:
         there = [head for head in found if head is not None]
         living = [head for head in there if head.version is not None]
         if len(living) > 1:
-            last = self.backend.attestations.untrusted_resources([head.id for head in living])
+            last = self.backend.authorship.untrusted_resources([head.id for head in living])
             living.sort(key=lambda head: head.id in last)
         return next(iter([*living, *there]), None)
 

@@ -147,10 +147,10 @@ def test_folders_and_what_a_person_trusts_belong_to_one_home(home: Path, tmp_pat
         head = theirs.head(PDF)
         folder = mine.backend.bindings.add_folder(tmp_path / "skills", "user", head.kind)
         mine.backend.attestations.vouch([(head.id, head.tree)], mine.now(), Identity(Principal.PERSON))
-        assert theirs.backend.bindings.folders() == [] and theirs.backend.attestations.of([head.id]) == []
+        assert theirs.backend.bindings.folders() == [] and theirs.backend.authorship.attestations_of([head.id]) == []
         same = theirs.backend.bindings.add_folder(tmp_path / "skills", "user", head.kind)
         assert (same.id, same.path) == (folder.id, folder.path)
-        assert len(mine.backend.attestations.of([head.id])) == 1
+        assert len(mine.backend.authorship.attestations_of([head.id])) == 1
 
 
 @process

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 # Start time: every process that runs a command imports this module, and few need what its functions import.
 
 _CLI = "evolvable_evolve.cli"
+_GROUPS = ("evolve", "taskset")
 _COMMANDS = {
     "round_commands": ("round", "pool"),
     "ags_commands": ("ags",),
     "rspl_commands": ("rspl", "tool"),
-    "groups": ("evolve", "taskset"),
     "try_command": ("try",),
 }
 
@@ -38,7 +38,8 @@ def verb_table() -> Path:
 @hookimpl
 def commands() -> Mapping[str, str]:
     """Return the commands of this annex."""
-    return {name: f"{_CLI}.{module}:{name}_command" for module, names in _COMMANDS.items() for name in names}
+    table = {name: f"{_CLI}:{name}_command" for name in _GROUPS}
+    return table | {name: f"{_CLI}.{module}:{name}_command" for module, names in _COMMANDS.items() for name in names}
 
 
 @hookimpl

@@ -57,7 +57,7 @@ def is_stale(library: Library, head: Head, trial: PooledVersion) -> bool:
     """Return whether a trial is over by itself: its resource changed, is frozen, or nobody trusts it."""
     if head.version != trial.incumbent or head.frozen:
         return True
-    return head.id in library.store.backend.attestations.untrusted_resources([head.id])
+    return head.id in library.store.backend.authorship.untrusted_resources([head.id])
 
 
 def _is_served(library: Library, caller: Caller, head: Head, trial: PooledVersion, seen_by: str) -> bool:

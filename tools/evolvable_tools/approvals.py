@@ -348,12 +348,12 @@ class ContentGate:
         head = arrival.head
         if head is None or head.ref != arrival.ref or head.version is None:
             return False
-        made = self._store.backend.attestations.list_authors([head.id]).get(head.id, [])
+        made = self._store.backend.authorship.list_authors([head.id]).get(head.id, [])
         # A save on disk counts as the person's own.
         own = (Principal.PERSON, Principal.UNKNOWN)
         if any(one.principal in own for one in made):
             return True
-        return any(one.tree == head.tree for one in self._store.backend.attestations.of([head.id]))
+        return any(one.tree == head.tree for one in self._store.backend.authorship.attestations_of([head.id]))
 
     def _is_known(self, arrival: IncomingDirectory) -> bool:
         """Return whether a person vouches for this very content already."""
@@ -361,7 +361,7 @@ class ContentGate:
         if head is None or head.ref != arrival.ref:
             return False
         tree = make_manifest(arrival.files).tree
-        return any(one.tree == tree for one in self._store.backend.attestations.of([head.id]))
+        return any(one.tree == tree for one in self._store.backend.authorship.attestations_of([head.id]))
 
 
 def _said(findings: list[Finding]) -> str:

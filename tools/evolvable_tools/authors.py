@@ -116,19 +116,19 @@ def authorships(
     library: JudgedLibrary, resources: Iterable[int], reader: Caller | None = None
 ) -> dict[int, Authorship]:
     """Return whose the newest version of each of these resources is. reader: None for a session without changes."""
-    found = library.store.backend.attestations.newest_authors(resources)
+    found = library.store.backend.authorship.newest_authors(resources)
     return _judged(library, found.values(), reader)
 
 
 def version_authorship(library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None) -> Authorship:
     """Return whose a version of a resource is."""
-    found = library.store.backend.attestations.version_authors(head.id, number)
+    found = library.store.backend.authorship.version_authors(head.id, number)
     return _judged(library, [found], reader)[head.id] if found is not None else NOBODYS
 
 
 def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
     """Return the version that a person stands for and that a version is compared with, None where there is none."""
-    found = library.store.backend.attestations.version_authors(head.id, number)
+    found = library.store.backend.authorship.version_authors(head.id, number)
     if found is None:
         return None
     trees = {decision.tree for decision in vouchers(library, [head.id])}
@@ -142,7 +142,7 @@ def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
 
 def version_maker(library: JudgedLibrary, head: Head, number: int) -> FileAuthor | None:
     """Return who made a version, None where there is none."""
-    found = library.store.backend.attestations.version_authors(head.id, number)
+    found = library.store.backend.authorship.version_authors(head.id, number)
     if found is None:
         return None
     judge = _Judge(library, None)
@@ -175,7 +175,7 @@ def _judged(library: JudgedLibrary, found: Iterable[VersionAuthors], reader: Cal
 
 def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestation]:
     """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
-    found = library.store.backend.attestations.of(resources)
+    found = library.store.backend.authorship.attestations_of(resources)
     return found if library.lock is None else [one for one in found if library.lock.signed(one)]
 
 
@@ -235,7 +235,7 @@ class _Judge:
         signed = lock.vouched(backend, {one.operation for one in found.others.values() if one.is_person})
         base = found.base
         if base is not None and base.is_person and base.operation not in signed:
-            again = backend.attestations.version_authors(
+            again = backend.authorship.version_authors(
                 found.resource, found.made.version, lambda one: one.operation in lock.vouched(backend, [one.operation])
             )
             found = again or found

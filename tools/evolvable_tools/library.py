@@ -17,6 +17,8 @@ from evolvable_store import (
     Registered,
     Store,
     no_homes,
+    search,
+    workingcopy,
 )
 from evolvable_store.errors import Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -31,6 +33,7 @@ from evolvable_store.storage import (
     every_folder,
 )
 from evolvable_store.workingcopy import Projects
+from evolvable_tools import redaction
 from evolvable_tools.approvals import ApprovalPolicy, ContentGate
 from evolvable_tools.authority import powers_out
 from evolvable_tools.caller import ApprovalLevel, Caller
@@ -133,16 +136,12 @@ class Library:
     @cached_property
     def index(self) -> "Index":
         """The text index; every search updates it first."""
-        from evolvable_store.search import Index  # late: 30 ms; a server answers before it searches
-
-        return Index.open(self.store, bulk=self._bulk)
+        return search.Index.open(self.store, bulk=self._bulk)
 
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.workingcopy import WorkingCopies  # late: 30 ms; most commands need no folder
-
-        return WorkingCopies(self.store, gate=self.gate, powers=self.powers, forks=self.started_agent)
+        return workingcopy.WorkingCopies(self.store, gate=self.gate, powers=self.powers, forks=self.started_agent)
 
     def powers(self, head: Head) -> HeldPowers | None:
         """Return which powers of the newest version are out of force, so that no folder is given them."""
@@ -193,11 +192,9 @@ class Library:
         strangers = projects.strangers_at(directory)
         if projects.are_separated and not strangers:
             return False
-        from evolvable_store.workingcopy import move_project, separate_projects  # late: 5 ms, for few
-
-        separate_projects(self.store)
+        workingcopy.separate_projects(self.store)
         for place in strangers:
-            move_project(self.store, place)
+            workingcopy.move_project(self.store, place)
         return True
 
     def scopes_from(self, scope: str) -> tuple[str, ...]:
@@ -268,9 +265,7 @@ class Library:
 
     def merge(self, head: Head, base: Files, ours: Files, theirs: Files) -> "MergeResult":
         """Return a resource's files with the changes of both sides; see `merge_resource`."""
-        from evolvable_store.workingcopy import merge_resource  # late: few changes are merged
-
-        return merge_resource(head, base, ours, theirs)
+        return workingcopy.merge_resource(head, base, ours, theirs)
 
     def staged(
         self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None
@@ -307,6 +302,4 @@ class Library:
 @cache
 def built_in_redactor() -> "Redactor":
     """Return the redactor of what is built in."""
-    from evolvable_tools.redaction import Redactor  # late: 50 ms to compile its patterns
-
-    return Redactor()
+    return redaction.Redactor()

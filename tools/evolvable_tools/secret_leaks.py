@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from evolvable_store import DetectedSecret, SecretFindings, SecretOccurrence
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
+from evolvable_tools import redaction
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.redaction import certain_runs
@@ -65,14 +66,10 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return the places of the certain secrets of a text, with their kinds; none twice."""
-    from evolvable_tools.redaction import (
-        blocks,  # start time: patterns take a while to compile
-        find_certain,  # start time, as above
-    )
-
-    keys = [(start, end, "private-key") for start, end, _ in blocks(text, ())] if "PRIVATE KEY" in text else []
+    blocks = redaction.blocks(text, ()) if "PRIVATE KEY" in text else ()
+    keys = [(start, end, "private-key") for start, end, _ in blocks]
     found: list[tuple[int, int, str]] = []
-    for start, end, kind in (*filter(lambda key: key[1] - key[0] >= 200, keys), *find_certain(text)):
+    for start, end, kind in (*filter(lambda key: key[1] - key[0] >= 200, keys), *redaction.find_certain(text)):
         if not any(start < after and before < end for before, after, _ in found):
             found.append((start, end, kind))
     return sorted(found)

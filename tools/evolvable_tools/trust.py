@@ -32,7 +32,7 @@ _ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.PARTIAL)
 
 def proven_resources(library: Library, resources: Sequence[int]) -> set[int]:
     """Return those whose newest content proved itself in sessions that had no part in writing it."""
-    return set(_carried(library, resources, library.store.backend.attestations.list_authors(resources)))
+    return set(_carried(library, resources, library.store.backend.authorship.list_authors(resources)))
 
 
 def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[VersionAuthor]]) -> list[int]:
@@ -63,7 +63,7 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
 def _share_before(library: Library, resource: int, verified: Sequence[Attempt]) -> float | None:
     """Return the share of successes of a resource's base, else of sessions without the resource; None for neither."""
     backend = library.store.backend
-    (whose,) = backend.attestations.newest_authors([resource]).values()
+    (whose,) = backend.authorship.newest_authors([resource]).values()
     base = whose.provenance.base
     if base and (ends := [one.outcome for one in one_of_each_connection(_of_version(verified, base))]):
         return _share(ends)
@@ -140,7 +140,7 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
 
 def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
-    known = library.store.backend.attestations.list_authors({row.resource for row in rows})
+    known = library.store.backend.authorship.list_authors({row.resource for row in rows})
     versions = {resource: {author.version for author in made} for resource, made in known.items()}
     ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:

@@ -197,7 +197,7 @@ def _digest(path: Path) -> str | None:
 
 def _shadowed_resources(library: Library) -> Iterator[str]:
     """Yield which resources of projects hide those of the user."""
-    last = library.store.backend.attestations.untrusted_resources()
+    last = library.store.backend.authorship.untrusted_resources()
     heads = [head for head in library.store.heads() if head.id not in last]
     users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
     projects = [head for head in heads if head.scope != USER_SCOPE and not is_plugins(head.scope)]

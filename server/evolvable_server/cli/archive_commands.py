@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.care import FORMATS, ExportResult, ImportResult, back_up, export, format_of, import_source
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.exit_codes import ExitCode, found_code
@@ -14,7 +15,6 @@ from evolvable_server.cli.maintenance import show_near_duplicates, warn_left_out
 from evolvable_server.cli.options import KIND, REF
 from evolvable_server.cli.person_commands import ask_import
 from evolvable_server.cli.terminal import count, progress, say, warn
-from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_store import LIBRARY_FILE, Principal
 from evolvable_store.errors import InvalidArchive
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
@@ -127,6 +127,6 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     """
     with state.library() as (library, _), progress("Copying") as show:
         made = back_up(library.store, target, show, replace=replace)
-        warn(*left_by_missing_parts(library))
+        warn(*plugins.left_by_missing_parts(library))
     size = (made / LIBRARY_FILE).stat().st_size
     return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from evolvable_server import plugins
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.terminal import (
@@ -21,7 +22,6 @@ from evolvable_server.cli.terminal import (
     show_table,
     warn,
 )
-from evolvable_server.missing_parts import left_by_missing_parts
 from evolvable_server.upkeep import FoldedLibrary, fold_library
 from evolvable_store import FsckReport, check_library, collect
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
@@ -118,7 +118,7 @@ def purge_command(
             planned = Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)
             return _done([planned], lambda _: _show_plan(plan))
         check_may_decide(caller, "purge")
-        warn(*left_by_missing_parts(library))
+        warn(*plugins.left_by_missing_parts(library))
         _confirm_purge(plan, yes)
         return _done([verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
 
@@ -188,7 +188,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     try:
         with state.library() as (library, _), progress("Checking") as show:
             report = check_library(library.store, show, [check_index])
-            warn(*left_by_missing_parts(library))
+            warn(*plugins.left_by_missing_parts(library))
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable care fsck" in error.hint else error.hint
         raise

@@ -338,7 +338,8 @@ def _list(state: CommandContext) -> Output[dict[str, Any]]:
     folders = sorted(state.config().person.trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
-        vouched = [one for one in library.store.backend.attestations.of(heads) if one.tree == heads[one.resource].tree]
+        attested = library.store.backend.authorship.attestations_of(heads)
+        vouched = [one for one in attested if one.tree == heads[one.resource].tree]
         decisions = [
             {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
             for one in vouched

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolvable_server import care
 from evolvable_server.auto_switch import read_switch
 from evolvable_server.care import Topic, read_standing
 from evolvable_server.cli.command_context import CommandContext, Output, command
@@ -45,9 +46,7 @@ def _reviews(state: CommandContext, library: Library) -> str:
     config = state.config()
     if not read_switch(config.home).projects:
         return ""
-    from evolvable_server.care import auto_line  # few switched them on
-
-    return auto_line(config, library)
+    return care.auto_line(config, library)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import evolvable_store
 from evolvable_server.config import MARKS
 from evolvable_server.person_config import account_home
 from evolvable_store import read_regular, regular_file
@@ -120,11 +121,9 @@ def _head_answers(text: str) -> bool:
     head = text.removeprefix("---").split("\n---")[0] if text.startswith("---") else ""
     if "hooks" not in head and "\\" not in head:
         return False
-    from evolvable_store import InvalidYaml, UnsafeYaml, load_yaml  # start time: few heads name hooks
-
     try:
-        found = load_yaml(head)
-    except (InvalidYaml, UnsafeYaml):
+        found = evolvable_store.load_yaml(head)
+    except (evolvable_store.InvalidYaml, evolvable_store.UnsafeYaml):
         return _KEY_OF_HOOKS.search(head) is not None
     return _names_event(found.value) or "hooks" in found.repeated
 

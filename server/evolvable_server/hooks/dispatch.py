@@ -195,7 +195,7 @@ def _note_own(library: Library, folder: WatchedFolder, directories: set[str], se
     if not session:
         return
     bindings = library.working_copies.bindings.of_directories(folder, directories).values()
-    for authors in library.store.backend.attestations.newest_authors([one.resource for one in bindings]).values():
+    for authors in library.store.backend.authorship.newest_authors([one.resource for one in bindings]).values():
         library.note_made(session, authors.made.operation)
 
 

@@ -50,11 +50,8 @@ class OfferLog:
 
         False too where nothing can be remembered, or the session was offered enough.
         """
-        place = self._place(session)
         try:
-            if not place.is_dir():
-                self._clean_up()
-                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place = self._made_place(session)
             if sum(1 for _ in os.scandir(place)) >= SKILLS:
                 return False
             with open(place / str(resource), "x", encoding="utf-8") as file, _unless_written(place / str(resource)):
@@ -69,12 +66,8 @@ class OfferLog:
 
         False too where that cannot be remembered, so that nothing is said twice.
         """
-        place = self._place(session)
         try:
-            if not place.is_dir():
-                self._clean_up()
-                place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            last = place / "prompt"
+            last = self._made_place(session) / "prompt"
             if last.is_file() and read_regular(last).decode("utf-8", "replace") == prompt_id:
                 return False
             write_private(last, prompt_id)
@@ -93,6 +86,13 @@ class OfferLog:
 
     def _place(self, session: str) -> Path:
         return self._folder / file_name(session)
+
+    def _made_place(self, session: str) -> Path:
+        place = self._place(session)
+        if not place.is_dir():
+            self._clean_up()
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return place
 
     def _clean_up(self) -> None:
         ages: dict[Path, float] = {}

@@ -36,7 +36,7 @@ from evolvable_server.mcp.results import error_result, structured_result
 from evolvable_store import Actor, Principal
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import Caller, Library
+from evolvable_tools import Caller, Library, verbs
 
 if TYPE_CHECKING:
     from evolvable_tools.scan import Finding
@@ -222,22 +222,16 @@ class ProposalGate(ConfirmationGate):
 
     def shown(self, arguments: Mapping[str, Any]) -> str:
         """Return the versions that the question shows the proposals with, as JSON."""
-        from evolvable_tools.verbs import seen_versions  # start time, as below
-
         ids = _proposal_ids(arguments)
         self._library.take_in([self._library.store.backend.proposals.get(identity).ref for identity in ids])
-        return json.dumps(seen_versions(self._library, ids))
+        return json.dumps(verbs.seen_versions(self._library, ids))
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question. Text of others is cut, and has lines of its own."""
-        from evolvable_tools.verbs import (  # start time: a server answers before anybody decides
-            show_proposal,
-        )
-
         ids, files = _proposal_ids(arguments), files_asked_about(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
-            one = show_proposal(self._library, identity)
+            one = verbs.show_proposal(self._library, identity)
             lines.append(f"{identity}. {one.ref}: {cut_line(one.reason, 200)}")
             if one.grounds is not None:
                 lines += [f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
@@ -322,16 +316,12 @@ class ApprovalGate:
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Return the question. Text of an agent is cut, and has a line of its own."""
-        from evolvable_tools.verbs import (  # start time: a server answers before anybody is asked
-            show_proposal,
-        )
-
         ids = _proposal_ids(proposed)
-        shown = [show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
-        verbs = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
+        shown = [verbs.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
+        actions = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
         lines = []
         for one in shown:
-            verb = "remove" if one.removes else verbs.get(tool, "change" if one.base else "create")
+            verb = "remove" if one.removes else actions.get(tool, "change" if one.base else "create")
             lines.append(f"An agent wants to {verb} {one.ref}" + (f" (version {one.base})." if one.base else "."))
         more = len(ids) - len(shown)
         lines += [f"And {more} more."] * (more > 0)
@@ -346,21 +336,16 @@ class ApprovalGate:
     async def _publish(
         self, proposed: dict[str, Any], arguments: Mapping[str, Any], context: Context[Any, Any]
     ) -> types.CallToolResult:
-        from evolvable_tools.verbs import (  # start time, as above
-            approve_as_asked,
-            operations_undone,
-        )
-
         try:
             conversation = conversation_of(self._caller, context.request_context, self._sessions)
             ids = _proposal_ids(proposed)
-            decided = await run_sync(approve_as_asked, self._library, ids, _HOW, conversation)
+            decided = await run_sync(verbs.approve_as_asked, self._library, ids, _HOW, conversation)
         except EvolvableError as error:
             return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
         result = _approved_result(proposed, decided)
         if "undid" in result:
             result["undid"] = await run_sync(
-                operations_undone, self._library, arguments.get("operation"), arguments.get("session")
+                verbs.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
             )
         return structured_result(result)
 
@@ -412,8 +397,6 @@ def unseen_in(library: Library, who: Caller, ref: str, version: object = None) -
 
     version: that the call names; only of the newest a person is asked.
     """
-    from evolvable_tools.verbs import unseen_change  # start time: a server answers before it asks
-
     try:
         named = Ref.parse(ref)
     except EvolvableError:
@@ -421,7 +404,7 @@ def unseen_in(library: Library, who: Caller, ref: str, version: object = None) -
     head = library.store.head_or_none(named.at(None), who.scopes)
     if head is None or head.version is None or (version or named.version or head.latest) != head.latest:
         return None
-    return unseen_change(library, who, head)
+    return verbs.unseen_change(library, who, head)
 
 
 def approve_looked(library: Library, who: Caller, looked: Mapping[str, str]) -> None:
@@ -429,10 +412,8 @@ def approve_looked(library: Library, who: Caller, looked: Mapping[str, str]) -> 
 
     What changed while the person read is not approved.
     """
-    from evolvable_tools.verbs import approve_seen  # start time, as above
-
     person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
     try:
-        approve_seen(library, person, looked)
+        verbs.approve_seen(library, person, looked)
     except EvolvableError as error:
         log.info("an answer in a client approved nothing: %s", error)

@@ -20,7 +20,7 @@ from evolvable_server.mcp.elicitation import Unattended, confirm, cut_line, has_
 from evolvable_server.mcp.look_gates import LookGate
 from evolvable_store import Actor, Principal
 from evolvable_store.errors import EvolvableError
-from evolvable_tools import Caller, Library
+from evolvable_tools import Caller, Library, verbs
 
 if TYPE_CHECKING:
     from evolvable_tools.verbs import WaitingProposal
@@ -87,23 +87,19 @@ class LessonGate(LookGate):
     def _proposals(self, wanted: "Mapping[int, int | None] | None" = None) -> "list[WaitingProposal]":
         """Return the lessons to ask about: none that was declined, is blocked, that the scan asks about, or whose
         difference is longer than a question shows."""
-        from evolvable_tools.verbs import show_proposal, waiting_lessons  # start time: few servers ask
-
         home = self._library.store.home
-        waiting = [one.proposal_id for one in waiting_lessons(self._library)]
+        waiting = [one.proposal_id for one in verbs.waiting_lessons(self._library)]
         numbers = [one for one in waiting if (one in wanted if wanted else not was_declined(home, one))]
-        found = (show_proposal(self._library, one, context=1) for one in numbers)
+        found = (verbs.show_proposal(self._library, one, context=1) for one in numbers)
         whole = (one for one in found if len(one.diff or "") <= MAX_DIFF)
         return [one for one in whole if not one.blocked and not one.findings][:MOST_ASKED]
 
     def _approve(self, who: Caller, shown: "Mapping[int, int | None]") -> None:
-        from evolvable_tools.verbs import approve_together  # start time, as above
-
         person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
         for number, version in shown.items():
             seen = {number: version}
             try:
-                approve_together(self._library, person, [number], "", "approved in the client", seen=seen)
+                verbs.approve_together(self._library, person, [number], "", "approved in the client", seen=seen)
             except EvolvableError as error:
                 log.info("a lesson stays in the inbox: %s", error)
 

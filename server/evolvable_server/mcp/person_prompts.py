@@ -9,10 +9,7 @@ from dataclasses import replace
 from evolvable_store import Actor
 from evolvable_store.errors import InvalidRef
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import Caller, Library, author_words, authorships
-from evolvable_tools.outcomes import stats
-from evolvable_tools.retrieval import VERDICTS
-from evolvable_tools.verbs import MAX_MATCHES, as_read, find_skill, list_waiting, resource_history
+from evolvable_tools import Caller, Library, author_words, authorships, outcomes, retrieval, verbs
 
 MAX_WAITING = 20
 """Proposals that the prompt names."""
@@ -29,12 +26,12 @@ class PersonPrompts:
 
     def inbox(self) -> str:
         """Return the question for what waits for a decision."""
-        waiting = list_waiting(self._library, MAX_WAITING)
+        waiting = verbs.list_waiting(self._library, MAX_WAITING)
         if not waiting:
             return "Tell me that nothing waits for my decision in the inbox of Evolvable."
         lines = ["These changes of my Evolvable library wait for my decision:", ""]
         notices = []
-        for one in as_read(waiting, Actor.AGENT):
+        for one in verbs.as_read(waiting, Actor.AGENT):
             what = "removes it" if one.removes else f"changes version {one.base}" if one.base else "new"
             counts = Counter(str(found.severity) for found in one.findings)
             scan = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
@@ -55,14 +52,14 @@ class PersonPrompts:
         Raise NoSuchResource, InvalidRef.
         """
         named = Ref.parse(ref).at(None)
-        past = resource_history(self._library, self._caller, named, limit=MAX_VERSIONS)
+        past = verbs.resource_history(self._library, self._caller, named, limit=MAX_VERSIONS)
         lines = [f"Tell me in a few lines why {past.ref} is as it is. This is what Evolvable recorded:", ""]
         if past.head is None:
             lines.append("It is removed; its versions stay.")
         else:
             head = self._library.store.head(named, self._caller.scopes)
             whose = authorships(self._library, [head.id], self._caller)[head.id]
-            (used,) = stats(self._library, self._caller, named).resources
+            (used,) = outcomes.stats(self._library, self._caller, named).resources
             lines.append(f"It is at version {past.head}: its author is {author_words(whose.kind, whose.by)}.")
             lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
         for one in past.versions:
@@ -76,7 +73,7 @@ class PersonPrompts:
     def _found(self, ref: Ref, task: str) -> list[str]:
         """Return what a search for a task says of a resource. It asks no model, and counts as no search of an agent."""
         means = replace(self._library.means, thinker=None)
-        found = find_skill(self._library, self._caller, task, limit=MAX_MATCHES, kind=ref.kind, means=means)
+        found = verbs.find_skill(self._library, self._caller, task, limit=verbs.MAX_MATCHES, kind=ref.kind, means=means)
         head = self._library.store.head_or_none(ref, self._caller.scopes)
         named = str(head.ref) if head is not None else ""
         place = next((place for place, match in enumerate(found.matches, 1) if match.ref == named), None)
@@ -85,10 +82,10 @@ class PersonPrompts:
         if place is None:
             entry = self._library.index.entry(head) if head is not None else None
             why = " No agent is offered it, as it says disable-model-invocation." if entry and entry.person_only else ""
-            return [*lines, f"It is not among the first {MAX_MATCHES} matches.{why}"]
+            return [*lines, f"It is not among the first {verbs.MAX_MATCHES} matches.{why}"]
         match = found.matches[place - 1]
         lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.")
-        lines.append(f"The verdict: {VERDICTS[found.verdict]}")
+        lines.append(f"The verdict: {retrieval.VERDICTS[found.verdict]}")
         return [*lines, *[found.notice] * bool(found.notice)]
 
     def complete(self, argument: str, begun: str, most: int) -> list[str]:

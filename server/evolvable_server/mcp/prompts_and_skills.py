@@ -9,7 +9,7 @@ methods answer them too.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import mcp_types as types
 from anyio.to_thread import run_sync
@@ -18,20 +18,14 @@ from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp import resources
+from evolvable_server.mcp.person_prompts import PersonPrompts
 from evolvable_server.mcp.results import answered
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import ChannelEntry
-from evolvable_tools import Caller, Library, authorships, bound_text, enclose, version_authorship
+from evolvable_tools import Caller, Library, authorships, bound_text, enclose, verbs, version_authorship
 from evolvable_tools.verbs import MAIN, HostCatalog, SkillEntry
-
-if TYPE_CHECKING:
-    from evolvable_server.mcp.person_prompts import PersonPrompts
-    from evolvable_tools import verbs
-
-# Start time: a server answers its first requests before it needs the verbs.
-
 
 MAX_COMPLETIONS = 100
 
@@ -44,9 +38,7 @@ class LibraryPrompts:
 
     def use_skill(self, name: str, task: str = "") -> str:
         """Return the prompt to follow a skill."""
-        from evolvable_tools.verbs import load_skill
-
-        loaded = load_skill(self._library, self._caller, Ref.parse(name))
+        loaded = verbs.load_skill(self._library, self._caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
             text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
@@ -58,8 +50,6 @@ class LibraryPrompts:
 
     def memory(self) -> str:
         """Return what is known of the person and the project."""
-        from evolvable_tools import verbs
-
         return verbs.briefing(self._library, self._caller)
 
     def inbox(self) -> str:
@@ -71,22 +61,16 @@ class LibraryPrompts:
         return self._person.why(ref, task)
 
     @property
-    def _person(self) -> "PersonPrompts":
-        from evolvable_server.mcp.person_prompts import PersonPrompts
-
+    def _person(self) -> PersonPrompts:
         return PersonPrompts(self._library, self._caller)
 
     async def everything(self) -> list[types.Prompt]:
         """Return every prompt of the library, by name."""
-        from evolvable_tools import verbs
-
         found = await run_sync(verbs.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in. Raise MCPError."""
-        from evolvable_tools import verbs
-
         try:
             text = await run_sync(verbs.fill_prompt, self._library, self._caller, name, arguments)
         except EvolvableError as error:
@@ -99,8 +83,6 @@ class LibraryPrompts:
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
-        from evolvable_tools import verbs
-
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
         if prompt == "why":

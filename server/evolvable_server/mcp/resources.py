@@ -44,7 +44,16 @@ from evolvable_store.resource import (
     parse_version,
 )
 from evolvable_store.storage import ChannelEntry
-from evolvable_tools import Caller, Library, authorships, bound_text, check_served, is_env_file, version_authorship
+from evolvable_tools import (
+    Caller,
+    Library,
+    authorships,
+    bound_text,
+    check_served,
+    is_env_file,
+    review,
+    version_authorship,
+)
 from evolvable_tools.verbs import HostCatalog, is_users
 
 if TYPE_CHECKING:
@@ -378,9 +387,7 @@ class Resources:
     def _read(self, uri: str, reader: str) -> types.ReadResourceResult:
         content: types.TextResourceContents | types.BlobResourceContents
         if uri.startswith("history://"):
-            from evolvable_tools.review import FOLDER, AssetFiles  # start time
-
-            names = AssetFiles(self._library.store.home / FOLDER).read(uri).decode("utf-8", "replace")
+            names = review.AssetFiles(self._library.store.home / review.FOLDER).read(uri).decode("utf-8", "replace")
             content = types.TextResourceContents(uri=uri, text=names, mime_type="application/json")
             return types.ReadResourceResult(contents=[content])
         place = resolve(self._library.store, uri)

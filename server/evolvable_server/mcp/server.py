@@ -23,6 +23,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from evolvable_server import hooks
 from evolvable_server.config import SELF_CHECK, Config
 from evolvable_server.mcp.call import Call, CallSessions, connection_of, session_of
 from evolvable_server.mcp.results import brief_result, error_result, invalid_arguments, with_warnings
@@ -270,13 +271,12 @@ def add_hook_event(
     """Make the server answer hooks, and learn from them which session its client is in."""
 
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
-        from evolvable_server.hooks import HookDispatcher, parse_event
-
-        event = parse_event(arguments)
+        event = hooks.parse_event(arguments)
         sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
         own = session_of(request, event.session_id) if event.session_id else ""
-        hooks = HookDispatcher(config, library, replace(caller, connection=connection_of(request, caller.connection)))
-        text = await anyio.to_thread.run_sync(hooks.answer, {**arguments, "session_id": own})
+        who = replace(caller, connection=connection_of(request, caller.connection))
+        dispatcher = hooks.HookDispatcher(config, library, who)
+        text = await anyio.to_thread.run_sync(dispatcher.answer, {**arguments, "session_id": own})
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     server.unlisted["hook_event"] = hook_event

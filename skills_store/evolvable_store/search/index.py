@@ -66,11 +66,11 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
         known = self._file.identity
         try:
             with contextlib.suppress(LibraryBusy):
-                self._writer.catch_up()
+                self._update()
             return read(self, *values, **options)
         except DamagedFile:
             self._start_anew(known)
-            self._writer.catch_up()
+            self._update()
             return read(self, *values, **options)
 
     return whole
@@ -99,9 +99,9 @@ class Index:
         """Return which entries may be seen; one that is not trusted hides none of its name further away."""
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes, person_only=self._person_only)
-        stamp, backend = self._store.backend.attestations.stamp(), self._store.backend
+        stamp, backend = self._store.backend.authorship.stamp(), self._store.backend
         if stamp != self._untrusted[0]:
-            self._untrusted = (stamp, tuple(sorted(backend.attestations.untrusted_resources())))
+            self._untrusted = (stamp, tuple(sorted(backend.authorship.untrusted_resources())))
         return visibility(kind, scopes, self._untrusted[1], person_only=self._person_only)
 
     @classmethod
@@ -148,10 +148,26 @@ class Index:
         """
         known = self._file.identity
         try:
-            return self._writer.catch_up(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
+            return self._update(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
         except DamagedFile:
             self._start_anew(known)
-            return self._writer.catch_up(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
+            return self._update(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
+
+    def _update(
+        self,
+        progress: Progress | None = None,
+        more: More | None = None,
+        *,
+        aging: bool = False,
+        wait: bool = True,
+        locked: bool = False,
+        batch: int = BATCH,
+    ) -> int:
+        """Index what the writer has not seen yet; return how many changes this call indexed."""
+        newest = self._store.backend.sequences()
+        if newest == self._writer.applied:
+            return 0
+        return self._writer.catch_up(newest, progress, more, aging=aging, wait=wait, locked=locked, batch=batch)
 
     def backlog(self) -> contextlib.AbstractContextManager[bool]:
         """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is."""
@@ -170,7 +186,7 @@ class Index:
         """Return what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
         try:
             for _ in range(_TRIES):
-                self._writer.catch_up()
+                self._update()
                 with self._file.reading() as db:
                     found = list(_faults(db, self._store.heads(), str(self.path)))
                 if not found:

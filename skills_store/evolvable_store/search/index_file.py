@@ -23,6 +23,7 @@ from evolvable_store.search.analyzer import ANALYSIS, FIELD_NUMBERS
 from evolvable_store.search.index_entries import IndexEntry, PrefixFilter, entries_of_documents
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.storage import connection as driver
+from evolvable_store.storage import translate_damage
 from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class IndexFile:
         with (
             self._lent() as connection,
             driver.ImmediateTransaction(connection, self.path),
-            driver.translate_damage(self.path),
+            translate_damage(self.path),
         ):
             yield connection
 
@@ -140,7 +141,7 @@ class IndexFile:
         except IndexError:  # asking first would be no use: another thread may be faster
             connection = self._connect()
         try:
-            with driver.translate_damage(self.path):
+            with translate_damage(self.path):
                 yield connection
         finally:
             if self._idle is idle and len(idle) < driver.MAX_IDLE:
@@ -151,7 +152,7 @@ class IndexFile:
     def _connect(self) -> Connection:
         if _identity(self.path) != self._known:
             raise DamagedFile("the file was replaced")
-        with driver.translate_damage(self.path, opening=True):
+        with translate_damage(self.path, opening=True):
             return driver.connect(self.path, durable=False, access="write")
 
     def _forget_if_forked(self) -> None:
@@ -203,7 +204,7 @@ class IndexFile:
         refuse_outdated: also for one of an earlier analysis. A private copy stays: each process would make it again.
         """
         self._known = _identity(self.path)
-        with driver.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
+        with translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
             self._known = self._known or _identity(self.path)

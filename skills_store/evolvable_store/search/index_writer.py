@@ -48,14 +48,15 @@ class IndexWriter:
         """analyze, bulk: as for `Index.open`."""
         self._store, self._file, self._analyze = store, file, analyze or _analyze_here
         self._bulk = bulk if file.path.parent == store.home else None
-        self._applied, self.any_learned = _NOTHING, False
+        self.applied, self.any_learned = _NOTHING, False
 
     def forget(self) -> None:
         """Take note that the file was replaced: nothing is indexed."""
-        self._applied = _NOTHING
+        self.applied = _NOTHING
 
     def catch_up(
         self,
+        newest: tuple[int, int],
         progress: Progress | None = None,
         more: More | None = None,
         *,
@@ -66,14 +67,12 @@ class IndexWriter:
     ) -> int:
         """Index every new change; return how many this call indexed.
 
-        aging: whether learned tasks age, once a month. The others: as for `Index.catch_up`. Raises DamagedFile,
-        LibraryBusy or LibraryFull.
+        newest: the library's sequences, which differ from `applied`. aging: whether learned tasks age, once a month.
+        The others: as for `Index.catch_up`. Raises DamagedFile, LibraryBusy or LibraryFull.
         """
-        target, learned = self._store.backend.sequences()
+        target, learned = newest
         self.any_learned = learned > 0
-        if (target, learned) == self._applied:
-            return 0
-        if first_time := self._applied == _NOTHING:
+        if first_time := self.applied == _NOTHING:
             self._check_origin()
         with self._file.reading() as db:
             applied = _applied_sequence(db)
@@ -89,7 +88,7 @@ class IndexWriter:
             taken, applied = self._take_in_all(applied, target, progress, more, holds, batch)
         if learned or first_time:
             self._take_in_learned(learned, aging)
-        self._applied = applied, learned
+        self.applied = applied, learned
         return taken
 
     def _has_indexed(self, sequence: int) -> bool:

@@ -44,7 +44,7 @@ def tasks_in_force(store: Store, resources: Sequence[int]) -> dict[int, Learned]
     A resource whose newest version nobody trusts has none: what was learned of other content says nothing of it.
     """
     tasks = store.backend.learned.tasks_of(resources)
-    trusted = set(tasks).difference(store.backend.attestations.untrusted_resources(list(tasks)) if tasks else ())
+    trusted = set(tasks).difference(store.backend.authorship.untrusted_resources(list(tasks)) if tasks else ())
     now, found = store.clock(), dict[int, Learned]()
     for resource in trusted:
         shares = [(one.task, share_of(one, now)) for one in by_sign(tasks, resource, against=False)]
@@ -119,7 +119,7 @@ def past_tasks(store: Store, task: str, resources: Iterable[int]) -> PastTasks:
     if not found:
         return NO_PAST_TASKS
     terms_, now = content_terms(task), store.clock()
-    trusted = set(found).difference(store.backend.attestations.untrusted_resources(list(found)))
+    trusted = set(found).difference(store.backend.authorship.untrusted_resources(list(found)))
     wrong, labelled, succeeded = set[int](), set[int](), set[int]()
     for resource in found:
         if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from evolvable_store.errors import DamagedFile, LibraryError
 from evolvable_store.storage import connection as driver
+from evolvable_store.storage import translate_damage
 from evolvable_store.storage.connection import Connection
 
 VECTORS_FILE = "vectors.db"
@@ -54,7 +55,7 @@ def _open_file(path: Path) -> Connection:
 
 
 def _translate_damage(path: Path) -> AbstractContextManager[None]:
-    return driver.translate_damage(path, opening=True)
+    return translate_damage(path, opening=True)
 
 
 _BY_TEXT = ("vector", "token")  # tables whose rows belong to a text of a model

@@ -116,6 +116,7 @@ if TYPE_CHECKING:
         SqliteRepository,
         TrustedFolders,
         every_folder,
+        translate_damage,
     )
     from evolvable_store.storage.trial_pool import PooledVersion, PoolState, PoolUnit, check_share
 else:
@@ -157,7 +158,7 @@ else:
             "protocol": "ArrivedStep Packed ReplayStep SharedVector SharedVectors Storage Writer",
             "release_channel": "Channel ChannelEntry ChannelMove ChannelState MoveNote POLICY Placement ReleasePolicy",
             "remotes": "RemoteState RemoteWaiting",
-            "sqlite_file": "FollowedFolders Lender SqliteRepository TrustedFolders every_folder",
+            "sqlite_file": "FollowedFolders Lender SqliteRepository TrustedFolders every_folder translate_damage",
             "sql": "SEQUENCE SqlStorage",
             "trial_pool": "PoolState PoolUnit PooledVersion check_share",
         },
@@ -276,4 +277,5 @@ __all__ = [
     "parse_signals",
     "read_home",
     "save_address",
+    "translate_damage",
 ]

@@ -1,4 +1,4 @@
-"""Attestations of contents, signatures of operations, and the authors of contents.
+"""Attestations of contents, and signatures of operations.
 
 The content of a repository is untrusted until a person vouches for it, and so is what an agent builds on it.
 """
@@ -9,33 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.operation import Identity, Principal, Signer, statement_of
-from evolvable_store.storage.authorship import (
-    Attestation,
-    Stands,
-    VersionAuthor,
-    VersionAuthors,
-    effective_principal,
-    list_vouched,
-    read_author,
-    read_newest,
-    read_version,
-    vouched_trees,
-)
+from evolvable_store.storage.authorship import Attestation, effective_principal, list_vouched
 from evolvable_store.storage.connection import read_queries
 from evolvable_store.storage.sqlite_file import Database, SqliteRepository
 
 QUERIES = read_queries()
 
-_RECENT_VERSIONS = 50
-"""Versions of a resource that are looked at."""
-
-
 # No resource has the number 0: its row says that the library was re-read.
 _NEEDS_REREAD = """SELECT NOT EXISTS (SELECT 1 FROM attribution WHERE resource = 0)
     AND EXISTS (SELECT 1 FROM operation WHERE principal IS NULL)"""
-
-_STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0) FROM vouched),
-    (SELECT count(*) FROM attribution)"""
 
 Sign = Callable[[bytes], bytes]
 """Signs a statement."""
@@ -65,7 +47,7 @@ def _digest(db: Any, newest: int) -> str:
 
 
 class Attestations(SqliteRepository):
-    """Contents that a person vouches for, and the authors of contents."""
+    """Writes which contents a person vouches for, and who made which; `AuthorshipReader` reads it."""
 
     def vouch(
         self,
@@ -97,15 +79,6 @@ class Attestations(SqliteRepository):
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
         with self._backend.writing() as db:
             db.executemany(insert, rows)
-
-    def of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
-        """Return the decisions on these resources that count, oldest first.
-
-        unlisted: also those on folders that are none of the backend's `trusted_folders`.
-        """
-        folders = None if unlisted else self._backend.trusted_folders()
-        with self._backend.reading() as db:
-            return list_vouched(db, resources, folders)
 
     def keep_folder(self, resources: Iterable[int], folder: str) -> None:
         """Note on which folder decisions were made that do not say so."""
@@ -168,53 +141,6 @@ class Attestations(SqliteRepository):
     def note_reread(self, at: str) -> None:
         """Note that the library was re-read."""
         self.attribute([(0, 0)], at, Identity(Principal.UNKNOWN, "reread"))
-
-    def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
-        """Return what differs when any answer of `untrusted` may differ."""
-        with self._backend.reading() as db:  # not by `_one`: the seventh frame of a search
-            change, decision, attributions = db.execute(_STAMP).fetchone()
-        return change, decision, attributions, self._backend.trusted_folders()
-
-    def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:
-        """Return those of the resources (None: of all) whose newest version is a repository's, or was built on one.
-
-        Not where a person made the same content, or vouches for it.
-        """
-        folders = self._backend.trusted_folders()
-        trees = vouched_trees(folders)
-        with self._backend.reading() as db:
-            suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
-            if resources is not None:
-                suspects &= set(resources)
-            found = read_newest(db, suspects, trees) if suspects else {}
-            return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one), folders)}
-
-    def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
-        """Return by resource who made the bytes of its newest version."""
-        with self._backend.reading() as db:
-            return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
-
-    def changed_resources(self) -> list[int]:
-        """Return the resources whose newest version may differ from the version that a person stood for.
-
-        Not those whose only version a stranger brought: that needs trust, and no look.
-        """
-        return self._all(int, QUERIES["changed_since_base"], '%"files"%')
-
-    def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
-        """Return who made the bytes of a version, None where there is no such version.
-
-        stands: tells which versions may be the base; by default those that counted when the version was written.
-        """
-        with self._backend.reading() as db:
-            return read_version(db, resource, number, vouched_trees(self._backend.trusted_folders()), stands)
-
-    def list_authors(self, resources: Iterable[int]) -> dict[int, list[VersionAuthor]]:
-        """Return by resource who made its newest version, newest first, with all who made the same content before."""
-        found: dict[int, list[VersionAuthor]] = {}
-        for resource, *row in self._rows(QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS):
-            found.setdefault(resource, []).append(read_author(row))
-        return found
 
 
 class Signatures(SqliteRepository):

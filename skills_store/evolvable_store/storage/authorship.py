@@ -10,11 +10,15 @@ from evolvable_store.operation import Actor, FollowedPull, Identity, Principal, 
 from evolvable_store.provenance import Provenance, derive
 from evolvable_store.resource import is_plugins
 from evolvable_store.storage.connection import Connection, read_queries
+from evolvable_store.storage.sqlite_file import SqliteRepository
 
 QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
-"""Versions of an older program that are looked at."""
+"""Versions of a resource, and of an older program, that are looked at."""
+
+_STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0) FROM vouched),
+    (SELECT count(*) FROM attribution)"""
 
 Trees = Callable[[Connection, int], Collection[str]]
 """Returns the contents of a resource that a person vouches for, by their tree."""
@@ -264,3 +268,63 @@ def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Prov
         if stands(author):
             return derive(author.version, reversed(manifests))
     return derive(0, reversed(manifests))
+
+
+class AuthorshipReader(SqliteRepository):
+    """Reads who made the versions of resources, and which contents a person vouches for."""
+
+    def attestations_of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
+        """Return the decisions on these resources that count, oldest first.
+
+        unlisted: also those on folders that are none of the backend's `trusted_folders`.
+        """
+        folders = None if unlisted else self._backend.trusted_folders()
+        with self._backend.reading() as db:
+            return list_vouched(db, resources, folders)
+
+    def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
+        """Return what differs when any answer of `untrusted_resources` may differ."""
+        with self._backend.reading() as db:  # not by `_one`: the seventh frame of a search
+            change, decision, attributions = db.execute(_STAMP).fetchone()
+        return change, decision, attributions, self._backend.trusted_folders()
+
+    def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:
+        """Return those of the resources (None: of all) whose newest version is a repository's, or was built on one.
+
+        Not where a person made the same content, or vouches for it.
+        """
+        folders = self._backend.trusted_folders()
+        trees = vouched_trees(folders)
+        with self._backend.reading() as db:
+            suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
+            if resources is not None:
+                suspects &= set(resources)
+            found = read_newest(db, suspects, trees) if suspects else {}
+            return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one), folders)}
+
+    def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
+        """Return by resource who made the bytes of its newest version."""
+        with self._backend.reading() as db:
+            return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
+
+    def changed_resources(self) -> list[int]:
+        """Return the resources whose newest version may differ from the version that a person stood for.
+
+        Not those whose only version a stranger brought: that needs trust, and no look.
+        """
+        return self._all(int, QUERIES["changed_since_base"], '%"files"%')
+
+    def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
+        """Return who made the bytes of a version, None where there is no such version.
+
+        stands: tells which versions may be the base; by default those that counted when the version was written.
+        """
+        with self._backend.reading() as db:
+            return read_version(db, resource, number, vouched_trees(self._backend.trusted_folders()), stands)
+
+    def list_authors(self, resources: Iterable[int]) -> dict[int, list[VersionAuthor]]:
+        """Return by resource who made its newest version, newest first, with all who made the same content before."""
+        found: dict[int, list[VersionAuthor]] = {}
+        for resource, *row in self._rows(QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS):
+            found.setdefault(resource, []).append(read_author(row))
+        return found

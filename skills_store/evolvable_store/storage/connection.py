@@ -360,28 +360,6 @@ def run_script(connection: Connection, script: str) -> None:
             statement = ""
 
 
-@contextlib.contextmanager
-def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other errors into ours.
-
-    opening: nothing but this file is used in the body, so our own error about a damaged file is about this one.
-    """
-    try:
-        yield
-    except Errors as error:
-        ours = library_error(error, path)
-        raise (DamagedFile(str(ours)) if _is_about_content(ours) else ours) from error
-    except LibraryError as error:
-        if opening and _is_about_content(error):
-            raise DamagedFile(str(error)) from error
-        raise
-
-
-def _is_about_content(error: EvolvableError) -> bool:
-    # An error of the disk too: a file that can be made again is made in another place of the disk.
-    return type(error) in (LibraryError, LibraryCorrupt, LibraryUnreachable)
-
-
 def set_aside(path: Path) -> None:
     """Move a derived file away for diagnosis; only the last one stays."""
     for log in ("-wal", "-shm", "-journal"):

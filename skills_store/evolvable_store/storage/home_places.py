@@ -12,7 +12,7 @@ from evolvable_store.errors import DamagedFile, LibraryCorrupt
 from evolvable_store.paths import PLACES_FILE
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Access, DerivedFormat
-from evolvable_store.storage.sqlite_file import SqliteFile
+from evolvable_store.storage.sqlite_file import SqliteFile, translate_damage
 
 _FORMAT = DerivedFormat(
     application_id=0x45564C50,  # EVLP
@@ -34,7 +34,7 @@ class HomePlaces(SqliteFile):
         with contextlib.ExitStack() as unless_ready:
             unless_ready.callback(opened.close)
             try:
-                with driver.translate_damage(self.path, opening=True):
+                with translate_damage(self.path, opening=True):
                     if writable:
                         _FORMAT.prepare(opened, self.path)
             except DamagedFile as error:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
+    from evolvable_store.storage.authorship import AuthorshipReader
     from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
     from evolvable_store.storage.collection_store import Collections
     from evolvable_store.storage.evidence import EvidenceLog
@@ -116,6 +117,7 @@ class Storage(Protocol):
     project_marks: ProjectMarks
     held: HeldDirectories
     attestations: Attestations
+    authorship: AuthorshipReader
     secrets: Secrets
     purges: Purges
     remotes: Remotes

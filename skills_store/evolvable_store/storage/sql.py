@@ -20,7 +20,7 @@ from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
-from evolvable_store.storage.authorship import read_provenance, vouched_trees
+from evolvable_store.storage.authorship import AuthorshipReader, read_provenance, vouched_trees
 from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
 from evolvable_store.storage.carried_places import carried_places, forget_carried
 from evolvable_store.storage.collection_store import Collections
@@ -167,6 +167,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.project_marks = ProjectMarks(self)
         self.held = HeldDirectories(self)
         self.attestations = Attestations(self)
+        self.authorship = AuthorshipReader(self)
         self.secrets = Secrets(self)
         self.purges = Purges(self)
         self.remotes = Remotes(self)

@@ -11,7 +11,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from evolvable_store.errors import LibraryReadOnly
+from evolvable_store.errors import (
+    DamagedFile,
+    EvolvableError,
+    LibraryCorrupt,
+    LibraryError,
+    LibraryReadOnly,
+    LibraryUnreachable,
+)
 from evolvable_store.operation import Operation
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage import migrations
@@ -188,3 +195,25 @@ class SqliteFile:
         """Lend a function whose result differs from its last one when anybody has committed in between."""
         with self.reading() as db:
             yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
+
+
+@contextlib.contextmanager
+def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other errors into ours.
+
+    opening: nothing but this file is used in the body, so our own error about a damaged file is about this one.
+    """
+    try:
+        yield
+    except driver.Errors as error:
+        ours = driver.library_error(error, path)
+        raise (DamagedFile(str(ours)) if _is_about_content(ours) else ours) from error
+    except LibraryError as error:
+        if opening and _is_about_content(error):
+            raise DamagedFile(str(error)) from error
+        raise
+
+
+def _is_about_content(error: EvolvableError) -> bool:
+    # An error of the disk too: a file that can be made again is made in another place of the disk.
+    return type(error) in (LibraryError, LibraryCorrupt, LibraryUnreachable)

@@ -74,12 +74,12 @@ class WorkingCopies:
 
     def _stand_for(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> None:
         """Note that the person stands for what the program copied from this folder before it was watched."""
-        vouching = self._store.backend.attestations
+        backend = self._store.backend
         bound = self.bindings.of_directories(folder, directories).values()
-        found = vouching.newest_authors({binding.resource for binding in bound}).values()
+        found = backend.authorship.newest_authors({binding.resource for binding in bound}).values()
         copied = [one for one in found if Identity(one.made.principal, one.made.via) == QUICKSTART]
         if copied:
-            vouching.vouch(((one.resource, one.made.tree) for one in copied), self._store.now(), identity)
+            backend.attestations.vouch(((one.resource, one.made.tree) for one in copied), self._store.now(), identity)
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""

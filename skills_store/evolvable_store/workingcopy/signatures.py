@@ -11,7 +11,6 @@ from pathlib import Path
 
 from evolvable_store.objects import MAX_FILES
 from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy, path_problem
-from evolvable_store.workingcopy.inner_links import SYMLINK
 from evolvable_store.workingcopy.openat import is_link
 
 MAX_SEEN = 4 * MAX_FILES
@@ -23,6 +22,9 @@ RACY_NS = 2 * 10**9
 _POSIX = os.name == "posix"
 UNREADABLE = "unreadable"
 """Why an entry is left out."""
+
+SYMLINK = "a symlink"
+"""How each reason begins for which a link is left out."""
 
 
 StatEntries = list[tuple[str, os.stat_result | None]]

@@ -26,12 +26,11 @@ from evolvable_store.workingcopy.discovery import (
     is_hidden,
     is_single,
 )
-from evolvable_store.workingcopy.inner_links import boundary_of
 from evolvable_store.workingcopy.openat import first_link
 from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_of, resolve
 from evolvable_store.workingcopy.root_links import link_problem, target_of
 from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
-from evolvable_store.workingcopy.tree_reader import FolderContents, keep_modes, read_folder, read_single
+from evolvable_store.workingcopy.tree_reader import FolderContents, boundary_of, keep_modes, read_folder, read_single
 from evolvable_store.workingcopy.written_powers import ForkPolicy, WrittenPowersRecords
 
 

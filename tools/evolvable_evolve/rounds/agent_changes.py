@@ -142,7 +142,7 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
     used = {ref for one in sessions for ref in one.skills}.union(*(_listed(library, head) for head in agents.values()))
     chosen = {str(head.ref): head for head in skills.values() if str(head.ref) in used}
     delegates = _delegates(library, chosen, agents)
-    untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in chosen.values()])
+    untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in chosen.values()])
     tried = {one.resource for one in library.store.backend.pool.on_trial()}
     held = {*untrusted, *tried, *(head.id for head in chosen.values() if head.frozen or _has_several(library, head))}
     able = (head for head in chosen.values() if head.id not in held)
@@ -165,7 +165,7 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
 def _agents(library: Library) -> dict[str, Head]:
     """Return the agents of the person's own scope that the person trusts."""
     heads = [head for head in library.store.heads(Kind.AGENT, USER_SCOPE) if head.version is not None]
-    untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in heads])
+    untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in heads])
     return {str(head.ref): head for head in heads if head.id not in untrusted}
 
 

@@ -84,7 +84,7 @@ def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) 
     promoted: resources whose trial was won; seeds: names of the skills that come with the product.
     """
     heads = [head for head in library.store.heads(Kind.SKILL) if head.version is not None]
-    untrusted = library.store.backend.attestations.untrusted_resources([head.id for head in heads])
+    untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in heads])
     proofs = library.evidence.count_successes([head.id for head in heads])
     won, own = set(promoted), set(seeds)
     good = {

@@ -111,7 +111,7 @@ def check_may_try(library: Library, ref: Ref) -> Head:
         raise InvalidArgument(f"{ref} is no skill; only skills are tried.", "Approve the change, or reject it.")
     if head.frozen:
         raise Refused(f"{ref} is frozen, so no version of it is tried.", "A person changes it.")
-    if head.id in library.store.backend.attestations.untrusted_resources([head.id]):
+    if head.id in library.store.backend.authorship.untrusted_resources([head.id]):
         raise Refused(f"{ref} came with a repository that no person trusts.", "`evolvable trust` first.")
     running = library.store.backend.pool.on_trial()
     if any(trial.resource == head.id for trial in running):

@@ -138,7 +138,7 @@ def _is_own(whose: Authorship) -> bool:
 def _succeeded(library: Library, identity: str, heads: Iterable[int]) -> dict[int, Attempt]:
     """Return the resources whose use in this session is verified to have ended well, and that somebody trusts."""
     ids = list(heads)
-    untrusted = library.store.backend.attestations.untrusted_resources(ids) if ids else set()
+    untrusted = library.store.backend.authorship.untrusted_resources(ids) if ids else set()
     return {
         one.resource: one
         for one in library.evidence.list_attempts(ids)

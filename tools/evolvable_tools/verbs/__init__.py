@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         read_skills,
         remove_from_collection,
     )
-    from evolvable_tools.verbs.duplicate_hints import DuplicateHints, take_pairs
+    from evolvable_tools.verbs.duplicate_hints import DuplicateHints, near_duplicates_of, take_pairs
     from evolvable_tools.verbs.edit import Updated, remove_resource, remove_together, restore_resource, update_resource
     from evolvable_tools.verbs.fork_proposals import propose_forks
     from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
@@ -169,7 +169,6 @@ if TYPE_CHECKING:
         index_for,
         list_page,
         list_resources,
-        near_duplicates_of,
         record_impressions,
     )
     from evolvable_tools.verbs.tool_commands import (
@@ -217,7 +216,7 @@ else:
                 "find_collection fitting_skills list_collections measure_listing plan_overrides read_skills "
                 "remove_from_collection"
             ),
-            "duplicate_hints": "DuplicateHints take_pairs",
+            "duplicate_hints": "DuplicateHints near_duplicates_of take_pairs",
             "edit": "Updated remove_resource remove_together restore_resource update_resource",
             "fork_proposals": "propose_forks",
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
@@ -262,7 +261,7 @@ else:
             ),
             "search": (
                 "CHOICES FoundSkills FurtherChoice ListedResource Listing MAX_MATCHES MAX_PAGE NEAREST "
-                "find_skill index_for list_page list_resources near_duplicates_of record_impressions"
+                "find_skill index_for list_page list_resources record_impressions"
             ),
             "tool_commands": (
                 "APPROVALS_FILE FOLDER PYTHON RunSpec ToolVersion approve_tool approved_digests "

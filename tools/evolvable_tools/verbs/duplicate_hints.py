@@ -1,4 +1,4 @@
-"""Near duplicates of what a single write made: found after the write has answered, and given out once.
+"""Near duplicates: of any resources, and of what a single write made, found after its answer and given out once.
 
 A server compares on a thread of its own. Another process leaves the resource for the next `evolvable status`, which
 compares. Nothing is kept for good: `evolvable doctor` compares the whole library.
@@ -7,16 +7,22 @@ compares. Nothing is kept for good: `evolvable doctor` compares the whole librar
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from evolvable_store import Head
 from evolvable_store.errors import EvolvableError, LibraryBusy, may_pass
 from evolvable_store.resource import Ref
+from evolvable_tools import retrieval
 from evolvable_tools.authors import NOBODYS, authorships
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.near_duplicate_notes import leave_for_status, note_pairs, take_notes
 from evolvable_tools.untrusted_text import quoted_excerpt
+
+if TYPE_CHECKING:
+    from evolvable_store.search import IndexEntry
+    from evolvable_tools.retrieval import NearDuplicateReport
 
 MAX_PAIRS = 3
 """Pairs named for one write, and in one answer."""
@@ -108,8 +114,6 @@ class DuplicateHints:
 
     def _compare(self, resource: int, caller: Caller) -> None:
         """Raise LibraryBusy while the index does not have the newest version."""
-        from evolvable_tools.verbs.search import near_duplicates_of  # start time: a server writes before it compares
-
         library = self._library
         head = library.store.backend.heads_by_id([resource]).get(resource)
         if head is None or head.version is None:  # it was removed since
@@ -158,8 +162,6 @@ def hint_line(one: Head, other: Head, likeness: float, shared: str = "") -> str:
 
 def take_pairs(library: Library) -> list[str]:
     """Return a line for each pair that was found since the last call; compare first what other processes left."""
-    from evolvable_tools.verbs.search import near_duplicates_of  # start time, as above
-
     notes = take_notes(library.store.home)
     heads = library.store.backend.heads_by_id(notes) if notes else {}
     waiting = [heads[one] for one, found in notes.items() if found is None and one in heads][-MAX_WAITING:]
@@ -180,3 +182,30 @@ def take_pairs(library: Library) -> list[str]:
         if first and second and first.version is not None and second.version is not None:
             lines.setdefault(frozenset((one, other)), hint_line(first, second, likeness))
     return list(lines.values())
+
+
+def near_duplicates_of(
+    library: Library,
+    resources: Sequence[Ref | Head],
+    *,
+    limit: int = 10,
+    progress: Callable[[int, int], None] | None = None,
+) -> "NearDuplicateReport":
+    """Return which of these resources can easily be taken for another one, the most alike first.
+
+    progress: see `find_near_duplicates`.
+    """
+    heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
+    if len(heads) <= retrieval.EACH:
+        entries = _indexed(library, heads)
+        return retrieval.find_near_duplicates(library.index, entries, seen=library.scopes_from, limit=limit)
+    others = _indexed(library, library.store.heads())
+    asked = {head.id for head in heads}
+    newcomers = [entry for entry in others if entry.id in asked]
+    return retrieval.find_near_duplicates(
+        library.index, newcomers, seen=library.scopes_from, limit=limit, others=others, progress=progress
+    )
+
+
+def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
+    return list(library.index.visible_entries(head.id for head in heads).values())

@@ -108,7 +108,7 @@ def _pulled(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) 
     """Return the commit of the newest pull into a folder whose pulls the person follows, '' for none."""
     if not any(folder.path.is_relative_to(one) for one in library.store.backend.followed_folders()):
         return ""
-    found = library.store.backend.attestations.newest_authors({binding.resource for binding in bound.values()})
+    found = library.store.backend.authorship.newest_authors({binding.resource for binding in bound.values()})
     made = [one for authors in found.values() for one in (authors.made, *authors.others.values())]
     newest = max((one for one in made if one.pull is not None), key=lambda one: one.operation, default=None)
     return newest.pull.commit if newest is not None and newest.pull is not None else ""

@@ -63,7 +63,7 @@ class HostCatalog:
         if scopes is None:
             return self._skills
         nearest: dict[str, ChannelEntry] = {}
-        last = self._store.backend.attestations.untrusted_resources() if len(scopes) > 1 else set()
+        last = self._store.backend.authorship.untrusted_resources() if len(scopes) > 1 else set()
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):
                 seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]

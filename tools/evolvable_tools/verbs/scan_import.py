@@ -396,11 +396,12 @@ def withdraw_trust(
     """Record that a person no longer vouches for what a folder or a resource holds. Raises NotFound, Refused."""
     check_is_person(caller)
     heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
-    vouching = library.store.backend.attestations
-    held = {one.resource for one in vouching.of([head.id for head in heads], unlisted=True)}
+    backend = library.store.backend
+    attested = backend.authorship.attestations_of([head.id for head in heads], unlisted=True)
+    held = {one.resource for one in attested}
     there = [head for head in heads if head.id in held]
-    contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there], unlisted=True)]
-    vouching.withdraw(contents_of, library.store.now(), caller.identity)
+    contents_of = [(one.resource, one.tree) for one in attested]
+    backend.attestations.withdraw(contents_of, library.store.now(), caller.identity)
     library.record(caller, "withdraw trust", *(str(head.ref) for head in there))
     return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in there))
 

@@ -3,15 +3,16 @@
 import base64
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from evolvable_store import Actor, Delegate, Head, parse_document
+from evolvable_store import Actor, Delegate, parse_document
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import Impression, PooledVersion, SuccessCounts, Tally
+from evolvable_tools import llm, retrieval
 from evolvable_tools.authors import NOBODYS, AuthorKind, Authorship, authorships, version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegates import parse_delegate
@@ -25,7 +26,6 @@ from evolvable_tools.verbs.load import proven_maturity, summarise
 
 if TYPE_CHECKING:
     from evolvable_store.search import Index, IndexEntry, Match
-    from evolvable_tools.retrieval import NearDuplicateReport
 
 
 MAX_MATCHES = 20
@@ -135,27 +135,26 @@ def find_skill(
     round are not. task_type: near ties are ordered by what is verified of each match for it, where that is enough. The
     same question has the same answer until library, scopes or evidence change. Raises InvalidArgument.
     """
-    # Late: 60 ms. Only its types are needed before the first search, and a server shall start fast.
-    from evolvable_tools.llm import RedactingModel
-    from evolvable_tools.retrieval import MOST, break_ties, search_cascade
-
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
     means, scopes = means or library.means, scopes or caller.scopes
     if means.thinker is not None:
-        means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
+        means = replace(means, thinker=llm.RedactingModel(means.thinker, library.redacted))
     means = replace(means, proven=library.store.backend.evidence.most_successful)
     index = index_for(library, caller)
-    found = search_cascade(index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, means=means)
+    found = retrieval.search_cascade(
+        index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, means=means
+    )
     known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
-    named = found.further[:MOST]  # an answer has no room for more, and a judge of a small library chose before
+    # An answer has no room for more, and a judge of a small library chose before.
+    named = found.further[: retrieval.MOST]
     ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in named)]
     whose = authorships(library, ids, caller)
     capped = _capped(library, whose, known)
     ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
     for match in found.matches:
         _doubt_new(match, whose.get(match.entry.id), found.fits)
-    order = _strangers_last(break_ties(found.matches, ranked, scopes, found.fits, capped), whose, found.fits)
+    order = _strangers_last(retrieval.break_ties(found.matches, ranked, scopes, found.fits, capped), whose, found.fits)
     verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
     beyond, order = order[limit:], order[:limit]
     marks = _marks(caller)
@@ -283,34 +282,6 @@ def record_impressions(library: Library, caller: Caller, search: str, versions: 
     """Note that a search showed these (resource, version) to an agent; written a moment later."""
     at = library.store.now()
     library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
-
-
-def near_duplicates_of(
-    library: Library,
-    resources: Sequence[Ref | Head],
-    *,
-    limit: int = 10,
-    progress: Callable[[int, int], None] | None = None,
-) -> "NearDuplicateReport":
-    """Return which of these resources can easily be taken for another one, the most alike first.
-
-    progress: see `find_near_duplicates`.
-    """
-    from evolvable_tools.retrieval import EACH, find_near_duplicates  # late: 35 ms
-
-    heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
-    if len(heads) <= EACH:
-        return find_near_duplicates(library.index, _indexed(library, heads), seen=library.scopes_from, limit=limit)
-    others = _indexed(library, library.store.heads())
-    asked = {head.id for head in heads}
-    newcomers = [entry for entry in others if entry.id in asked]
-    return find_near_duplicates(
-        library.index, newcomers, seen=library.scopes_from, limit=limit, others=others, progress=progress
-    )
-
-
-def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
-    return list(library.index.visible_entries(head.id for head in heads).values())
 
 
 def list_resources(

@@ -93,7 +93,7 @@ def _unseen(library: Library, caller: Caller | None, heads: Iterable[Head] | Non
     if heads is not None:
         known = {head.id: head for head in heads}
     elif library.lock is None:
-        known = backend.heads_by_id(backend.attestations.changed_resources())
+        known = backend.heads_by_id(backend.authorship.changed_resources())
     else:  # an edit without a signature is an agent's, whatever its base was when it was written
         known = {head.id: head for head in library.store.heads()}
     there = {identity: head for identity, head in known.items() if head.version is not None}
