@@ -21,8 +21,8 @@ from evolvable_evolve.rounds.executor_evidence import (
     executor_sessions,
 )
 from evolvable_evolve.rounds.pool import decide_trial, list_pool, start_trial
-from evolvable_evolve.rounds.round_state import LEDGER
-from evolvable_evolve.rounds.service import read_rounds, run_round
+from evolvable_evolve.rounds.round_state import LEDGER, read_rounds
+from evolvable_evolve.rounds.service import run_round
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref

@@ -29,8 +29,8 @@ from evolvable_evolve.evolution.statistics.staged_test import clopper_pearson_up
 from evolvable_evolve.rounds.diagnosis import ProposalSign, TraceDiagnosis, diagnose, proposal_sign
 from evolvable_evolve.rounds.pool import decide_trial, list_pool, start_trial
 from evolvable_evolve.rounds.round_source import TrialSource
-from evolvable_evolve.rounds.round_state import LEDGER, fold_rounds
-from evolvable_evolve.rounds.service import read_rounds, run_round
+from evolvable_evolve.rounds.round_state import LEDGER, fold_rounds, read_rounds
+from evolvable_evolve.rounds.service import run_round
 from evolvable_evolve.rounds.traces import PER_CLUSTER, RetainReason, RoundTrace, retain
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
