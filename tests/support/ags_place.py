@@ -227,18 +227,18 @@ class AgsPlace:
             heads = [self.library.store.head(Ref.parse(ref)) for ref in settings["agents"]]
             most = settings["concurrency"]
             run = AgsRun(
-                folder,
-                bus,
-                planner,
-                workers,
-                backend,
-                budget,
-                ConcurrencyLimit(most, most=most),
-                lambda: contract_of(self.library, heads),
-                (lambda plan: publish_plan(self.library, PERSON, plan)) if versions else self._note,
-                Redactor(),
-                lambda: folder.is_stop_requested,
-                (lambda item: keep_evidence(self.library, opened.records, item)) if evidence else str,
+                folder=folder,
+                bus=bus,
+                planner=planner,
+                workers=workers,
+                backend=backend,
+                budget=budget,
+                throttle=ConcurrencyLimit(most, most=most),
+                contracts=lambda: contract_of(self.library, heads),
+                publish=(lambda plan: publish_plan(self.library, PERSON, plan)) if versions else self._note,
+                redactor=Redactor(),
+                stop=lambda: folder.is_stop_requested,
+                record=(lambda item: keep_evidence(self.library, opened.records, item)) if evidence else str,
             )
             if judge is not None:
                 add_judge(run, judge)

@@ -197,18 +197,18 @@ def open_run(
         return contract_of(library, [head for head in heads if head is not None and head.version is not None])
 
     run = AgsRun(
-        folder,
-        bus,
-        open_planner(settings, host, library.store.home, folder.answer),
-        workers,
-        _open_backend(workers, host),
-        budget,
-        ConcurrencyLimit(settings["concurrency"], most=settings["concurrency"]),
-        contracts,
-        lambda plan: publish_plan(library, who, plan),
-        library.redactor(),
-        stop,
-        lambda item: keep_evidence(library, ledger.records, item),
+        folder=folder,
+        bus=bus,
+        planner=open_planner(settings, host, library.store.home, folder.answer),
+        workers=workers,
+        backend=_open_backend(workers, host),
+        budget=budget,
+        throttle=ConcurrencyLimit(settings["concurrency"], most=settings["concurrency"]),
+        contracts=contracts,
+        publish=lambda plan: publish_plan(library, who, plan),
+        redactor=library.redactor(),
+        stop=stop,
+        record=lambda item: keep_evidence(library, ledger.records, item),
     )
     if who_judges := settings.get("judge"):
         add_judge(run, open_judge(who_judges, settings, host, library.store.home))
@@ -219,15 +219,16 @@ def open_run(
 
 def add_judge(run: AgsRun, model: ProposerModel) -> None:
     """Give a run the judge of its items."""
-    run.judge = ItemJudge(run.folder, run.bus, model, run.workers, run.budget, run.redactor, run.stop)
+    run.judge = ItemJudge(model=model, **run.shared())
 
 
 def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
     """Return what improves the program of a run. records: of the run so far, which say what improving has spent."""
     share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
     share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))
-    parts = (run.folder, run.bus, model, run.workers, run.backend, run.budget, share, run.throttle, run.redactor)
-    return ProgramImprover(*parts, run.stop, run.judge)
+    return ProgramImprover(
+        model=model, backend=run.backend, share=share, throttle=run.throttle, judge=run.judge, **run.shared()
+    )
 
 
 def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:

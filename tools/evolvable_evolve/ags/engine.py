@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, Bus, EndReason, MessageKind, spending_fields
+from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, EndReason, MessageKind, spending_fields
 from evolvable_evolve.ags.improver import ProgramImprover
-from evolvable_evolve.ags.item_judge import ItemJudge
+from evolvable_evolve.ags.item_judge import AgsParts, ItemJudge
 from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
 from evolvable_evolve.ags.planner import SingleItemPlan, check_plan_answer, plan_question
-from evolvable_evolve.ags.workers import Workers, WorkResult, shorten_bytes
+from evolvable_evolve.ags.workers import WorkResult, shorten_bytes
 from evolvable_evolve.evolution import (
     QUESTION_TOKENS,
     BudgetSpent,
@@ -28,13 +28,10 @@ from evolvable_evolve.evolution import (
     NoAnswer,
     ProposerModel,
     Reservation,
-    RunBudget,
-    RunDirectory,
     RunStopped,
     TrialBackend,
 )
 from evolvable_store.errors import EvolvableError, TryAgain
-from evolvable_tools.redaction import Redactor
 
 _NOTHING = ModelUsage()
 _END_KEYS = ("dispatch", "item", "agent", "summary", "outcome", "read", "files", "retry", "lost")
@@ -52,26 +49,20 @@ class _Flight:
     began: int
 
 
-@dataclass
-class AgsRun:
+@dataclass(kw_only=True)
+class AgsRun(AgsParts):
     """The collaborators of one run.
 
-    contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. stop: checked
-    before every step. record: keeps an item that ended as evidence, by its id. improver: improves the run's own
-    program between two rounds, None where nobody wants that. judge: checks the items that name it as their check.
+    contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. record: keeps
+    an item that ended as evidence, by its id. improver: improves the run's own program between two rounds, None where
+    nobody wants that. judge: checks the items that name it as their check.
     """
 
-    folder: RunDirectory
-    bus: Bus
     planner: ProposerModel
-    workers: Workers
     backend: TrialBackend
-    budget: RunBudget
     throttle: ConcurrencyLimit
     contracts: Callable[[], str]
     publish: Callable[[Plan], str]
-    redactor: Redactor
-    stop: Callable[[], bool] = bool
     record: Callable[[str], object] = str
     improver: ProgramImprover | None = None
     judge: ItemJudge | None = None

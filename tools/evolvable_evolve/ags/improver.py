@@ -9,15 +9,14 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_evolve.ags.bus import MAX_ATTEMPTS, RUN, AgsState, Bus, ItemOutcome, MessageKind, spending_fields
+from evolvable_evolve.ags.bus import MAX_ATTEMPTS, RUN, AgsState, ItemOutcome, MessageKind, spending_fields
 from evolvable_evolve.ags.improvement import IMPROVER, MAX_IMPROVEMENTS, Improvement, ImprovementStep, TrialArm
-from evolvable_evolve.ags.item_judge import ItemJudge
+from evolvable_evolve.ags.item_judge import AgsParts, ItemJudge
 from evolvable_evolve.ags.plan import PlanItem
-from evolvable_evolve.ags.workers import Workers
 from evolvable_evolve.evolution import (
     QUESTION_TOKENS,
     BudgetSpent,
@@ -34,7 +33,6 @@ from evolvable_evolve.evolution import (
     ProposerModel,
     Reservation,
     RunBudget,
-    RunDirectory,
     RunStopped,
     SpendLimit,
     TrialAttempt,
@@ -43,7 +41,6 @@ from evolvable_evolve.evolution import (
 )
 from evolvable_store.errors import EvolvableError, NotFound, Refused, TryAgain
 from evolvable_store.resource import Ref
-from evolvable_tools.redaction import Redactor
 
 MAX_RETRIED = 3
 """Failed items that are run again for one change, and as many that passed."""
@@ -71,23 +68,17 @@ class _Trial:
     began: int
 
 
-@dataclass
-class ProgramImprover:
+@dataclass(kw_only=True)
+class ProgramImprover(AgsParts):
     """The collaborators of improving the program of one run.
 
-    share: what improving may spend, a part of `budget`. stop: checked before every step. judge: of the run's items.
+    share: what improving may spend, a part of `budget`. judge: of the run's items.
     """
 
-    folder: RunDirectory
-    bus: Bus
     model: ProposerModel
-    workers: Workers
     backend: TrialBackend
-    budget: RunBudget
     share: RunBudget
     throttle: ConcurrencyLimit
-    redactor: Redactor
-    stop: Callable[[], bool] = bool
     judge: ItemJudge | None = None
 
     @property

@@ -7,7 +7,7 @@ known bad answer is judged a second time with such a plea.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from evolvable_evolve.ags.bus import RUN, AgsState, Bus, MessageKind, spending_fields
@@ -40,17 +40,27 @@ PASS_SCORE = 0.5
 _NOTHING = ModelUsage()
 
 
-@dataclass
-class ItemJudge:
-    """The collaborators of judging the items of one run. stop: checked before every question."""
+@dataclass(kw_only=True)
+class AgsParts:
+    """What all that works on one run shares. stop: checked before every step and every question."""
 
     folder: RunDirectory
     bus: Bus
-    model: ProposerModel
     workers: Workers
     budget: RunBudget
     redactor: Redactor
     stop: Callable[[], bool] = bool
+
+    def shared(self) -> dict[str, Any]:
+        """Return these parts, for another one that works on the same run."""
+        return {field.name: getattr(self, field.name) for field in fields(AgsParts)}
+
+
+@dataclass(kw_only=True)
+class ItemJudge(AgsParts):
+    """The collaborators of judging the items of one run."""
+
+    model: ProposerModel
 
     async def check(self, item: PlanItem, ended: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is different in the end of an item after the judge saw it. ended: the body of its message.
