@@ -20,15 +20,8 @@ from tolls import DATA, PROPOSER, THINKING, text_of
 from whole_run import parsed
 
 from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard
-from evolvable_evolve.evolution.candidates.programs import (
-    EditOperation,
-    Program,
-    ProgramEdit,
-    apply_edits,
-    make_part,
-    make_program,
-    skill_owners,
-)
+from evolvable_evolve.evolution.candidates.program_edits import EditOperation, ProgramEdit, apply_edits
+from evolvable_evolve.evolution.candidates.programs import Program, make_part, make_program, skill_owners
 from evolvable_evolve.evolution.task import ScorerSpec, Split, Task
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store

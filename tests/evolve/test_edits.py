@@ -5,14 +5,8 @@ from typing import Any
 import pytest
 from evolving import a_program, a_skill
 
-from evolvable_evolve.evolution.candidates.programs import (
-    EditOperation,
-    InvalidEdit,
-    Program,
-    ProgramEdit,
-    apply_edits,
-    make_part,
-)
+from evolvable_evolve.evolution.candidates.program_edits import EditOperation, InvalidEdit, ProgramEdit, apply_edits
+from evolvable_evolve.evolution.candidates.programs import Program, make_part
 from evolvable_store.resource import Kind
 from evolvable_tools.file_edits import TextEdit
 

@@ -7,7 +7,12 @@ import pytest
 from evolving import a_program, a_skill, a_task, a_trial
 from jsonschema import Draft202012Validator
 
-from evolvable_evolve.evolution.candidates.programs import AGENT_OPERATIONS, EditOperation, InvalidEdit, apply_edits
+from evolvable_evolve.evolution.candidates.program_edits import (
+    AGENT_OPERATIONS,
+    EditOperation,
+    InvalidEdit,
+    apply_edits,
+)
 from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
 from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
 from evolvable_evolve.evolution.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag

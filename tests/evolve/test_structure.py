@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 
 from evolvable_evolve.evolution.candidates import agent_files
 from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard, InvalidAgent, merged_agent, new_agent
-from evolvable_evolve.evolution.candidates.programs import (
+from evolvable_evolve.evolution.candidates.program_edits import (
     EditOperation,
     InvalidEdit,
-    Program,
     ProgramEdit,
-    ProgramPart,
     apply_edits,
-    make_part,
     settle_owners,
-    skill_owners,
 )
+from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, skill_owners
 from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus, check_candidate
 from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
 from evolvable_evolve.evolution.run_config import RunSettings

@@ -1,16 +1,12 @@
-"""The vectors of a library: the texts that are embedded, the matrix in memory, and the indexer that keeps it in sync.
+"""The vectors of a library: the texts that are embedded, and the indexer that keeps the matrix in sync with them.
 
 While the indexer prepares a changed model, the model before answers where it can still be opened. The vectors of both
 stay, so going back needs only what changed since. The indexer deletes those of all other models.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
-
-import numpy as np
-from numpy.typing import NDArray
 
 from evolvable_store import Document, Head, Store, main_path, parse_document, summarize
 from evolvable_store.errors import EvolvableError, LibraryCorrupt
@@ -23,181 +19,12 @@ from evolvable_store.search import (
     Vectors,
     digest_text,
 )
-from evolvable_tools.embedding.embedder import Embedder, SimilarResources
+from evolvable_tools.embedding.embedder import Embedder
 from evolvable_tools.embedding.learned_vectors import LearnedVectors
 from evolvable_tools.embedding.local_models import open_embedder
 from evolvable_tools.embedding.shared_texts import SharedTexts
-from evolvable_tools.embedding.token_vectors import Floats, unpack_vector
-
-_VIEWS = 32  # combinations of kind and scopes that are remembered
-
-
-class VectorTable:
-    """One vector for each resource, in the order they came."""
-
-    def __init__(self, dimension: int) -> None:
-        self._rows: Floats = np.zeros((64, dimension), np.float32)
-        self._used = 0
-        self.filled: NDArray[np.bool_] = np.zeros(64, np.bool_)
-
-    @property
-    def rows(self) -> Floats:
-        """The vectors, as far as there are any: there is room for half as many more."""
-        return self._rows[: self._used]
-
-    def put(self, row: int, vector: Floats) -> None:
-        """Put a vector in a row; grow the matrix where it is full."""
-        if row >= len(self._rows):
-            grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
-            rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
-            rows[: self._used], filled[: self._used] = self.rows, self.filled[: self._used]
-            self._rows, self.filled = rows, filled
-        self._rows[row], self.filled[row] = vector, True
-        self._used = max(self._used, row + 1)
-
-    def clear(self, row: int) -> None:
-        """Remove the vector of a row."""
-        if row < self._used:
-            self._rows[row], self.filled[row] = 0, False
-
-    def among(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each of these rows whether it has a vector."""
-        inside = rows < len(self.filled)
-        inside[inside] = self.filled[rows[inside]]
-        return inside
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A task's cosines to all rows of names and descriptions, as the matrix was then."""
-
-    generation: int
-    cosines: Floats
-
-
-class VectorMatrix:
-    """All resources of a library with their vectors of one model. Safe to share between threads.
-
-    A vector of 384 numbers takes 1.5 KB: kept as float32, because turning float16 into it costs more than the product.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
-        self._lock = threading.Lock()
-        self._places: dict[int, VectorResource] = {}
-        self._row: dict[int, int] = {}
-        self._free: list[int] = []
-        self._tables = {TextRole.WHOLE: VectorTable(dimension), TextRole.DESCRIPTION: VectorTable(dimension)}
-        self._views: dict[object, tuple[list[int], NDArray[np.int64]]] = {}
-        self._generation = 0
-
-    def place(self, place: VectorResource) -> None:
-        """Make a resource known, without any vector."""
-        with self._lock:
-            self._drop(place.id)
-            self._generation += 1
-            self._places[place.id] = place
-            self._row[place.id] = self._free.pop() if self._free else len(self._row)
-            self._views.clear()
-
-    def drop(self, resource: int) -> None:
-        """Forget a resource."""
-        with self._lock:
-            self._drop(resource)
-            self._generation += 1
-            self._views.clear()
-
-    def _drop(self, resource: int) -> None:
-        row = self._row.pop(resource, None)
-        if row is not None:
-            self._free.append(row)
-            for table in self._tables.values():
-                table.clear(row)
-        self._places.pop(resource, None)
-
-    def put(self, role: TextRole, resource: int, vector: Floats) -> None:
-        """Set the vector of one role of a known resource."""
-        with self._lock:
-            if resource in self._row:
-                self._generation += 1
-                self._tables[role].put(self._row[resource], vector)
-
-    def counted(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
-        """Return how many resources have their vector of this role, and how many there are."""
-        with self._lock:
-            return int(self._tables[role].filled.sum()), len(self._row)
-
-    def product(self, task: Floats) -> Product:
-        """Return the part of `similar` that does not depend on what is asked about the task."""
-        with self._lock:
-            return Product(self._generation, self._tables[TextRole.WHOLE].rows @ task)
-
-    def similar(
-        self, task: Floats, ids: Sequence[int], kind: str, scopes: Sequence[str] | None, limit: int, ready: Product
-    ) -> SimilarResources:
-        """Return the cosines to the ids asked and to the nearest there are.
-
-        ready: the product with this task; computed again when the matrix has changed since.
-        """
-        with self._lock:
-            whole = self._tables[TextRole.WHOLE]
-            every = ready.cosines if ready.generation == self._generation else whole.rows @ task
-            seen, cosines = self._cosines(whole, every, kind, scopes)
-            count = min(limit, len(seen))
-            best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
-            near = {seen[at]: float(cosines[at]) for at in best}
-            asked = [id_ for id_ in ids if id_ in self._row]
-            rows = np.array([self._row[id_] for id_ in asked], np.int64)
-            known = {id_: float(every[self._row[id_]]) for id_ in _where(asked, whole.among(rows))}
-        return SimilarResources(near | known, tuple(sorted(near, key=lambda id_: (-near[id_], id_))))
-
-    def described(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
-        """Return the resource whose description is nearest, the first by id of equals; None when none is above 0."""
-        with self._lock:
-            table = self._tables[TextRole.DESCRIPTION]
-            seen, cosines = self._cosines(table, table.rows @ task, kind, scopes)
-        if not len(cosines) or cosines.max() <= 0:
-            return None
-        at = int(cosines.argmax())
-        return seen[at], float(cosines[at])
-
-    def _cosines(
-        self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
-    ) -> tuple[Sequence[int], Floats]:
-        """Return the ids that are seen and have a vector in the table, in order, with their cosines."""
-        ids, rows = self._seen(kind, scopes)
-        has = table.among(rows)
-        if has.all():
-            return ids, every[rows]
-        return _where(ids, has), every[rows[has]]
-
-    def _seen(self, kind: str, scopes: Sequence[str] | None) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the ids of one kind in these scopes and their rows; nearer ones hide those of their name."""
-        key = (kind, None if scopes is None else tuple(scopes))
-        if key not in self._views:
-            if len(self._views) >= _VIEWS:
-                self._views.clear()
-            ids = sorted(_seen(self._places.values(), kind, scopes))
-            self._views[key] = ids, np.array([self._row[id_] for id_ in ids], np.int64)
-        return self._views[key]
-
-
-def _where(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
-    return [id_ for id_, there in zip(ids, chosen, strict=True) if there]
-
-
-def _seen(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
-    if scopes is None:
-        return [place.id for place in places if place.kind == kind]
-    distance = {scope: at for at, scope in reversed(list(enumerate(scopes)))}
-    nearest: dict[str, VectorResource] = {}
-    for place in places:
-        if place.kind == kind and place.scope in distance:
-            other = nearest.get(place.name)
-            if other is None or distance[place.scope] < distance[other.scope]:
-                nearest[place.name] = place
-    return [place.id for place in nearest.values()]
-
+from evolvable_tools.embedding.token_vectors import unpack_vector
+from evolvable_tools.embedding.vector_matrix import VectorMatrix
 
 MAX_DESCRIPTION = 8_192
 """Characters of a description that are taken; a model reads far fewer."""

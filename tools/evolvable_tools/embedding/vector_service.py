@@ -25,10 +25,11 @@ from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import VECTORS_FILE, TextRole, Vectors, set_aside
 from evolvable_tools.embedding import ipc
 from evolvable_tools.embedding.embedder import CLOSEST, Embedder, NearestDescription, SimilarResources
-from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
+from evolvable_tools.embedding.indexer import IndexingState, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
 from evolvable_tools.embedding.local_models import open_embedder
 from evolvable_tools.embedding.token_vectors import Floats, TokenVectors, late_interaction, normalize_rows
+from evolvable_tools.embedding.vector_matrix import Product
 
 _REMEMBERED = 256  # tasks whose vectors are kept
 _MOST_NEAREST = 1_000

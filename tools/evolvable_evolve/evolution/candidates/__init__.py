@@ -9,25 +9,27 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard, new_agent, with_delegate
-    from evolvable_evolve.evolution.candidates.programs import (
+    from evolvable_evolve.evolution.candidates.program_edits import (
         ALL_KINDS,
         MAX_EDITS,
         EditOperation,
         InvalidEdit,
-        Program,
         ProgramEdit,
+        apply_edits,
+        parse_part_ref,
+        settle_owners,
+    )
+    from evolvable_evolve.evolution.candidates.programs import (
+        Program,
         ProgramPart,
         ProgramPin,
-        apply_edits,
         changed_parts,
         diff_programs,
         load_program,
         make_part,
         make_program,
-        parse_part_ref,
         program_from_json,
         program_to_json,
-        settle_owners,
         skill_owners,
     )
     from evolvable_evolve.evolution.candidates.static_gate import (
@@ -43,10 +45,12 @@ else:
         __name__,
         {
             "agent_files": "AgentCard MAIN new_agent with_delegate",
+            "program_edits": (
+                "ALL_KINDS EditOperation InvalidEdit MAX_EDITS ProgramEdit apply_edits parse_part_ref settle_owners"
+            ),
             "programs": (
-                "ALL_KINDS EditOperation InvalidEdit MAX_EDITS Program ProgramEdit ProgramPart ProgramPin "
-                "apply_edits changed_parts diff_programs load_program make_part make_program parse_part_ref "
-                "program_from_json program_to_json settle_owners skill_owners"
+                "Program ProgramPart ProgramPin changed_parts diff_programs load_program make_part make_program "
+                "program_from_json program_to_json skill_owners"
             ),
             "static_gate": "ChangeReview LeakCorpus check_candidate find_executable_change iter_leaves review_change",
         },
