@@ -83,11 +83,15 @@ class Trusted:
 
 @dataclass(frozen=True, slots=True)
 class NamedRemote:
-    """A git repository of the library in `home`. See `Remote` for the fields."""
+    """A git repository of the library in `home`, which a person named. scopes: whose resources go there.
+
+    parts: what else goes there. signed: the newest commit has to carry a signature that the person's git verifies, and
+    a push makes one.
+    """
 
     name: str
     url: str
-    home: str
+    home: str = ""
     branch: str = "main"
     scopes: tuple[str, ...] = ("user",)
     parts: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ import re
 import secrets
 import stat
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -242,10 +243,8 @@ def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
 
 
 def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int] | None]:
-    try:
+    with reporting_edits(path, text):
         document = parse_jsonc(text)
-    except JsonError as error:
-        raise ConfigurationBroken(path, str(error), *line_and_column(text, error.at)) from None
     if not isinstance(document.root.value, dict):
         raise ConfigurationBroken(path, "it should be an object in braces", *line_and_column(text, document.root.start))
     loose = (document.loose[0], *line_and_column(text, document.loose[1])) if document.loose else None
@@ -257,16 +256,23 @@ def edit_configuration(found: Configuration, path: tuple[str, ...], value: dict[
 
     Raise ConfigurationBroken when there is no way to do that without touching anything else.
     """
-    try:
+    with reporting_edits(found.path, found.text):
         if found.path.suffix == ".toml":
             outer, name = path
             return edit_toml(found.text, (outer, name), value)
         empty = not found.text.strip("\ufeff \t\r\n")
         return edit_json(EMPTY if empty else found.text, path, value)
+
+
+@contextlib.contextmanager
+def reporting_edits(path: Path, text: str) -> Iterator[None]:
+    """Raise ConfigurationBroken for what parsing and editing a text in the body raises, with its line where known."""
+    try:
+        yield
     except JsonError as error:
-        raise ConfigurationBroken(found.path, str(error), *line_and_column(found.text, error.at)) from None
+        raise ConfigurationBroken(path, str(error), *line_and_column(text, error.at)) from None
     except ValueError as error:
-        raise ConfigurationBroken(found.path, str(error)) from None
+        raise ConfigurationBroken(path, str(error)) from None
 
 
 def write_configuration(

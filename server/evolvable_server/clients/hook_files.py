@@ -7,15 +7,14 @@ else stays as it is.
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evolvable_server.clients import config_files
 from evolvable_server.clients.client import Start
-from evolvable_server.clients.json_edit import EMPTY, JsonError, add_json_item, line_and_column, remove_json_items
+from evolvable_server.clients.json_edit import EMPTY, add_json_item, remove_json_items
 from evolvable_server.config import Machine
 from evolvable_server.environment import CONFIG, HOME
 from evolvable_store.errors import Refused
@@ -186,7 +185,7 @@ def _with_items(found: config_files.Configuration, form: HookForm, command: Hook
     if all(isinstance(there.get(event), list) and item in there[event] for event, item in wanted.items()):
         return found.text
     text = _without_items(found, form) if found.text.strip("\ufeff \t\r\n") else EMPTY
-    with _reported(found):
+    with config_files.reporting_edits(found.path, found.text):
         for event, item in wanted.items():
             text = add_json_item(text, ("hooks", event), item)
     return text
@@ -200,7 +199,7 @@ def _without_items(found: config_files.Configuration, form: HookForm) -> str:
     text = found.text
     if not text.strip("\ufeff \t\r\n"):
         return text
-    with _reported(found):
+    with config_files.reporting_edits(found.path, found.text):
         for event in form.events:
             text = remove_json_items(text, ("hooks", event), _is_our_item)
     return text
@@ -212,15 +211,3 @@ def _is_our_item(item: Any) -> bool:
         return False
     commands = [str(hook.get("command")) if isinstance(hook, dict) else "" for hook in hooks]
     return all(any(mark in command for mark in MARKS) for command in commands)
-
-
-@contextmanager
-def _reported(found: config_files.Configuration) -> Iterator[None]:
-    """Raise ConfigurationBroken for what the editor of JSON raises."""
-    try:
-        yield
-    except JsonError as error:
-        where = line_and_column(found.text, error.at)
-        raise config_files.ConfigurationBroken(found.path, str(error), *where) from None
-    except ValueError as error:
-        raise config_files.ConfigurationBroken(found.path, str(error)) from None

@@ -8,13 +8,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evolvable_server.clients import config_files
-from evolvable_server.clients.config_files import Configuration, ConfigurationBroken
-from evolvable_server.clients.json_edit import EMPTY, JsonError, add_json_item, remove_json_items
-from evolvable_server.clients.skill_list import ListChange, alone, difference
+from evolvable_server.clients.config_files import Configuration
+from evolvable_server.clients.json_edit import EMPTY, add_json_item, remove_json_items
+from evolvable_server.clients.skill_list import ListChange, alone, choice_of, difference, write_choice
 from evolvable_server.config import Machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind
@@ -170,8 +170,7 @@ def _choose(
     if not skills:
         where = " or ".join(map(str, client.folders(machine)))
         raise InvalidArgument(f"No skill is watched in {where}, which {client.title} reads.", "`evolvable init` does.")
-    backend = library.store.backend.collections
-    before = next((one for one in backend.choices() if one.settings == settings), None)
+    before = choice_of(library, settings)
     found = config_files.read_configuration(settings)
     text = _without(found.text, found.path, before.written if before else {})
     own = _switched_off(config_files.parsed_configuration(found.path, text))
@@ -184,22 +183,10 @@ def _choose(
     change = ListChange(str(settings), name, listed, hidden, sorted(own & {one.name for one in skills}), diff)
     if dry_run:
         return change
-    backup = None
-    written = dict.fromkeys(plan, (_OFF,))
-    if name:
-        # Noted first, with what is there now, so that after a kill at any point it can be taken out again.
-        both = {**(before.written if before else {}), **written}
-        backend.choose(ListingChoice(settings, name, both, library.store.now()))
-    if text != found.text:
-        stamp = time.strftime("%Y%m%dT%H%M%S")
-        backup = config_files.write_configuration(found, text, private=True, stamp=stamp)
-    if name:
-        backend.choose(ListingChoice(settings, name, written, library.store.now()))
-    else:
-        backend.forget(settings)
+    choice = ListingChoice(settings, name, dict.fromkeys(plan, (_OFF,)), library.store.now())
+    backup = write_choice(library, found, text, choice, before, private=True)
     library.record(caller, "choose collection", f"{name or 'none'} in {client.title}")
-    made = str(backup) if backup else None
-    return ListChange(str(settings), name, listed, hidden, change.kept, diff, made, text != found.text)
+    return replace(change, backup=backup, written=text != found.text)
 
 
 def take_out_of_client(choice: ListingChoice) -> None:
@@ -219,11 +206,9 @@ def _with(text: str, path: Path, names: Sequence[str]) -> str:
     """Return the settings with these skills switched off."""
     if path.suffix == ".toml":
         return "".join([text, *map(_table, names)])
-    try:
+    with config_files.reporting_edits(path, text):
         for name in names:
             text = add_json_item(text if text.strip() else EMPTY, ("disabledSkills",), name)
-    except (JsonError, ValueError) as error:
-        raise ConfigurationBroken(path, str(error)) from None
     return text
 
 
@@ -235,10 +220,8 @@ def _without(text: str, path: Path, written: Mapping[str, Sequence[str]]) -> str
         return text
     if not text.strip():
         return text
-    try:
+    with config_files.reporting_edits(path, text):
         return remove_json_items(text, ("disabledSkills",), lambda name: name in written)
-    except (JsonError, ValueError) as error:
-        raise ConfigurationBroken(path, str(error)) from None
 
 
 def _table(name: str) -> str:

@@ -225,8 +225,7 @@ def alone(library: Library) -> contextlib.AbstractContextManager[None]:
 
 def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, dry_run: bool) -> ListChange:
     chosen = find_collection(library, name).ids if name else frozenset()
-    backend = library.store.backend.collections
-    before = next((one for one in backend.choices() if one.settings == where.settings), None)
+    before = choice_of(library, where.settings)
     found = config_files.read_configuration(where.settings)
     own = _own(found, before)
     skills = listed_skills(library, where)
@@ -238,23 +237,46 @@ def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, d
         return change
     written = {skill: (value,) for skill, value in plan.items()}
     choice = ListingChoice(where.settings, name, written, library.store.now())
-    if name:
+    backup = write_choice(library, found, text, choice, before, private=not where.project)
+    library.record(caller, "choose collection", f"{name or 'none'} {where.title}")
+    return replace(change, backup=backup, written=text != found.text)
+
+
+def choice_of(library: Library, settings: Path) -> ListingChoice | None:
+    """Return what was chosen for the list that a file of settings decides about, None for nothing."""
+    return next((one for one in library.store.backend.collections.choices() if one.settings == settings), None)
+
+
+def write_choice(
+    library: Library,
+    found: Configuration,
+    text: str,
+    choice: ListingChoice,
+    before: ListingChoice | None,
+    *,
+    private: bool,
+) -> str | None:
+    """Write a client's settings and note the choice; return the copy of the file as it was, None for a new one.
+
+    before: what was chosen until now. Raise as `choose_collection`; then settings and choice are as they were.
+    """
+    backend = library.store.backend.collections
+    if choice.collection:
         # Noted first, with what is there now, so that after a kill at any point the settings can be taken out again.
-        backend.choose(replace(choice, written=_both(before.written if before else {}, written)))
+        backend.choose(replace(choice, written=_both(before.written if before else {}, choice.written)))
+    backup = None
     try:
-        backup = None
         if text != found.text:
             stamp = time.strftime("%Y%m%dT%H%M%S")
-            backup = config_files.write_configuration(found, text, private=not where.project, stamp=stamp)
+            backup = config_files.write_configuration(found, text, private=private, stamp=stamp)
     except EvolvableError:
-        _restore(library, where, before)
+        _restore(library, choice.settings, before)
         raise
-    if name:
+    if choice.collection:
         backend.choose(choice)
     else:
-        backend.forget(where.settings)
-    library.record(caller, "choose collection", f"{name or 'none'} {where.title}")
-    return replace(change, backup=str(backup) if backup else None, written=text != found.text)
+        backend.forget(choice.settings)
+    return str(backup) if backup else None
 
 
 def _own(found: Configuration, choice: ListingChoice | None) -> dict[str, object]:
@@ -267,10 +289,10 @@ def _both(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]
     return {skill: sorted({*before.get(skill, ()), *after.get(skill, ())}) for skill in before.keys() | after.keys()}
 
 
-def _restore(library: Library, where: ClientList, before: ListingChoice | None) -> None:
+def _restore(library: Library, settings: Path, before: ListingChoice | None) -> None:
     backend = library.store.backend.collections
     if before is None:
-        backend.forget(where.settings)
+        backend.forget(settings)
     else:
         backend.choose(before)
 

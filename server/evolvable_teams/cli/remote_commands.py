@@ -219,8 +219,9 @@ def _named(state: CommandContext) -> list[NamedRemote]:
 
 def _find(state: CommandContext, name: str) -> Remote:
     one, keys = _named_one(state, name), state.config().person.remote_keys
-    where = check_address(one.url), check_branch(one.branch)
-    return Remote(one.name, *where, one.scopes, one.parts, keys, one.signed, next(iter(plugins.archive_parts()), None))
+    where = check_address(one.url), one.home, check_branch(one.branch)
+    looks = next(iter(plugins.archive_parts()), None)
+    return Remote(one.name, *where, one.scopes, one.parts, one.signed, keys, looks)
 
 
 def _named_one(state: CommandContext, name: str) -> NamedRemote:

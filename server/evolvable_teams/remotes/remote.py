@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from filelock import FileLock, Timeout
 
+from evolvable_server import NamedRemote
 from evolvable_store import MIRRORS, PLAIN, Head, Intent, Principal
 from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -26,20 +27,13 @@ _LOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
-    """A git repository that a person named. scopes: whose resources go there. parts: of PARTS, those chosen.
+class Remote(NamedRemote):
+    """A git repository to synchronise with; its parts are of PARTS.
 
-    keys: public keys of approvals that the person listed. signed: the newest commit has to carry a signature that the
-    person's git verifies, and a push makes one. looks: the looks at sealed tests, which travel along.
+    keys: public keys of approvals that the person listed. looks: the looks at sealed tests, which travel along.
     """
 
-    name: str
-    url: str
-    branch: str = "main"
-    scopes: tuple[str, ...] = (USER_SCOPE,)
-    parts: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
-    signed: bool = False
     looks: LookRecords | None = None
 
     def chooses(self, ref: Ref) -> bool:
