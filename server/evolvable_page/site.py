@@ -275,7 +275,7 @@ class Site:
     def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
         """Return what follows from the library, the folders that are trusted, who asks and, to the minute, when.
 
-        It is computed anew once one of them differs; a commit counts, by whatever process. name: one for each use.
+        It is computed again once one of them differs; a commit counts, by whatever process. name: one for each use.
         is_dated: whether it goes by the time at all.
         """
         caller, backend = self.caller, self.library.store.backend
