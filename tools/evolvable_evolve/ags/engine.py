@@ -14,7 +14,7 @@ from typing import Any
 
 from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, EndReason, MessageKind, spending_fields
 from evolvable_evolve.ags.improver import ProgramImprover
-from evolvable_evolve.ags.item_judge import ItemJudge, RunParts
+from evolvable_evolve.ags.item_judge import AgsParts, ItemJudge
 from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
 from evolvable_evolve.ags.planner import SingleItemPlan, check_plan_answer, plan_question
 from evolvable_evolve.ags.workers import WorkResult, shorten_bytes
@@ -50,7 +50,7 @@ class _Flight:
 
 
 @dataclass(kw_only=True)
-class AgsRun(RunParts):
+class AgsRun(AgsParts):
     """The collaborators of one run.
 
     contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. record: keeps

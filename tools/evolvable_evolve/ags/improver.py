@@ -15,7 +15,7 @@ from typing import Any
 
 from evolvable_evolve.ags.bus import MAX_ATTEMPTS, RUN, AgsState, ItemOutcome, MessageKind, spending_fields
 from evolvable_evolve.ags.improvement import IMPROVER, MAX_IMPROVEMENTS, Improvement, ImprovementStep, TrialArm
-from evolvable_evolve.ags.item_judge import ItemJudge, RunParts
+from evolvable_evolve.ags.item_judge import AgsParts, ItemJudge
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.evolution import (
     QUESTION_TOKENS,
@@ -69,7 +69,7 @@ class _Trial:
 
 
 @dataclass(kw_only=True)
-class ProgramImprover(RunParts):
+class ProgramImprover(AgsParts):
     """The collaborators of improving the program of one run.
 
     share: what improving may spend, a part of `budget`. judge: of the run's items.

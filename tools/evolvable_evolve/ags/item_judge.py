@@ -41,7 +41,7 @@ _NOTHING = ModelUsage()
 
 
 @dataclass(kw_only=True)
-class RunParts:
+class AgsParts:
     """What all that works on one run shares. stop: checked before every step and every question."""
 
     folder: RunDirectory
@@ -53,11 +53,11 @@ class RunParts:
 
     def shared(self) -> dict[str, Any]:
         """Return these parts, for another one that works on the same run."""
-        return {field.name: getattr(self, field.name) for field in fields(RunParts)}
+        return {field.name: getattr(self, field.name) for field in fields(AgsParts)}
 
 
 @dataclass(kw_only=True)
-class ItemJudge(RunParts):
+class ItemJudge(AgsParts):
     """The collaborators of judging the items of one run."""
 
     model: ProposerModel
