@@ -12,18 +12,19 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from chat import ChatModel
-from model import Say, Turn, Use
+from model import Say, Seen, Use
 from place import BODY, Place, wait_for
-from reviewing import TALK, candidates, evolvable, is_worker, on_path
+from reviewing import SAID, TALK, candidates, evolvable, is_worker, on_path
 from talks import CHANGED, Check
 from whole_way_clients import Driver, ServerEnvironment
 
 SERVER = "evolvable"
-SECONDS = 150
+SECONDS = 400
 """How long a review by a client may take on a busy machine."""
 
 _SESSION = re.compile(r'"(?:sessionId|sessionID|session_id)":\s*"([^"]+)"')
@@ -93,23 +94,30 @@ def _merge(path: Path, values: Mapping[str, Any]) -> None:
     path.write_text(json.dumps({**there, **values}, indent=2), encoding="utf-8")
 
 
-def turns() -> list[Turn]:
-    """Return the turns of the session with the correction, and of a later session with the same task."""
+AGAIN = "Fill in the next PDF form."
+"""What a later session asks for: its words differ from those of the first."""
+
+
+def answer(seen: Seen) -> Say | Use:
+    """Say what fits the conversation: the session with the correction, a later one with the same task, or neither.
+
+    By what was said and not by counting: clients make requests of their own between those of a person's.
+    """
+    said = json.dumps(seen.request.get("messages"), ensure_ascii=False)
     load = Use("load_skill", {"ref": "skill:pdf"}, SERVER)
-    find = Use("find_skill", {"task": "fill in a PDF form"}, SERVER)
-    return [
-        lambda _: load,
-        lambda _: Say("I counted the pages."),
-        lambda _: Say("Understood."),
-        lambda _: find,
-        lambda _: load,
-        lambda _: Say("DONE"),
-    ]
+    if AGAIN in said:
+        uses = [Use("find_skill", {"task": "fill in a PDF form"}, SERVER), load]
+        return uses[len(seen.results)] if len(seen.results) < len(uses) else Say("DONE")
+    if SAID in said:
+        return Say("Understood.")
+    if TALK[0] in said:
+        return Say("I counted the pages.") if seen.results else load
+    return Say("Hello.")
 
 
 def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
     """No command of the person between the correction and the lesson, one answer to keep it, one call to undo it."""
-    with ChatModel(turns(), candidates) as model:
+    with ChatModel(repeat(answer), candidates) as model:
         client.configure(place, model)
         pairs = [word for pair in ServerEnvironment(place).pairs for word in ("--env", pair)]
         done = place.person("connect", client.driver.name, *client.driver.options(True), *pairs)
@@ -119,7 +127,11 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         if not client.tells_end:
             _half_an_hour_passes(place)
             client.say(place, model, "Hello.")
-        wait_for(lambda: evolvable(place, "inbox")["proposals"], f"no lesson came: {place.queued()}", SECONDS)
+        try:
+            wait_for(lambda: evolvable(place, "inbox")["proposals"], "no lesson came", SECONDS)
+        except TimeoutError as error:
+            yield "a lesson comes", False, f"{error}: {_state(place, model)}"
+            return
         (waiting,) = evolvable(place, "inbox")["proposals"]
         yield "the lesson waits, of that session", waiting["session"] == session, str(waiting)
         yield "the reviewer was asked once", len(model.reviewed) == 1, str(len(model.reviewed))
@@ -128,7 +140,7 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         yield "the session of the review is not queued", not ours & _reviews(place), str(place.queued())
         decided = evolvable(place, "inbox", "approve", str(waiting["proposal_id"]))
         yield "one answer makes version 2", decided["version"] == 2, str(decided)
-        client.say(place, model, "Fill in the PDF form.")
+        client.say(place, model, AGAIN)
         last = model.seen.last
         yield "the next session finds the changed skill", CHANGED in last and BODY not in last, last[-600:]
         used = evolvable(place, "stats", "pdf")["resources"][0]
@@ -139,6 +151,16 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         workers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if is_worker(path, place)]
         wait_for(lambda: not [one for one in workers if is_worker(one, place)], "a worker stays", SECONDS)
         yield "no process of reviews is left", True, ""
+
+
+def _state(place: Place, model: ChatModel) -> str:
+    """Return what there is to see of reviews, for a session of which none came."""
+    kept = {
+        str(path.relative_to(place.library)): path.read_text(encoding="utf-8", errors="replace")[-600:]
+        for path in (place.library / "reviews").rglob("*")
+        if path.is_file()
+    }
+    return f"asked {len(model.reviewed)} times; {evolvable(place, 'review', 'auto')}; {kept}"
 
 
 def _half_an_hour_passes(place: Place) -> None:
