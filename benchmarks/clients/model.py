@@ -135,7 +135,12 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
                 self._json({"data": [], "models": [], "has_more": False})
 
         def do_POST(self) -> None:
-            request = json.loads(self._body() or b"{}")
+            try:
+                self._answer(json.loads(self._body() or b"{}"))
+            except ConnectionError:  # the reviewer hangs up, or the client did
+                self.close_connection = True
+
+        def _answer(self, request: dict[str, Any]) -> None:
             path = self.path.partition("?")[0].rstrip("/")
             if path.endswith("/chat/completions"):
                 self._chat(request)
