@@ -22,6 +22,7 @@ import claude
 import codex
 import consenting
 import delegating
+import disturbed
 import evolution
 import listing
 import planning
@@ -70,6 +71,7 @@ CLAUDE: dict[str, Session] = {
     "claude -p, automatic review": reviewing.claude_automatic,
     "claude -p, try, table": trying.claude_table,
     "claude -p, try, sessions": trying.claude_sessions,
+    **disturbed.sessions_of("claude"),
 }
 CODEX: dict[str, Session] = {
     "codex exec": codex.by_exec,
@@ -86,6 +88,7 @@ CODEX: dict[str, Session] = {
     "codex exec, automatic review": reviewing.codex_automatic,
     "codex exec, try, table": trying.codex_table,
     "codex exec, try, sessions": trying.codex_sessions,
+    **disturbed.sessions_of("codex"),
 }
 VSCODE: dict[str, str] = {
     "vscode": "in_the_chat",

@@ -9,21 +9,24 @@ next session takes it.
 import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from chat import ChatModel
-from model import Say, Turn, Use
+from model import Model, Say, Seen, Use
 from place import BODY, Place, wait_for
-from reviewing import TALK, candidates, evolvable, is_worker, on_path
+from reviewing import SAID, TALK, candidates, evolvable, is_worker, on_path
 from talks import CHANGED, Check
 from whole_way_clients import Driver, ServerEnvironment
 
 SERVER = "evolvable"
-SECONDS = 150
+SECONDS = 400
 """How long a review by a client may take on a busy machine."""
 
 _SESSION = re.compile(r'"(?:sessionId|sessionID|session_id)":\s*"([^"]+)"')
@@ -62,9 +65,15 @@ class HeadlessClient:
             for words in messages[1:]:
                 self.say(place, model, words, session)
             return session
-        lines = [json.dumps({"role": "user", "content": words}) + "\n" for words in messages]
         command = [*self.driver.command("", True)[:-3], "-o", "stream-json", "--input-format", "stream-json"]
-        return self._run(place, model, command, "".join(lines))
+        words = (str(self.driver.binary), *command)
+        environment = place.environment | self._environment(place, model)
+        with (place.root / "errors").open("w+") as errors, place.start(words, environment, errors) as process:
+            try:
+                printed = _converse(process, model, messages)
+            finally:
+                process.kill()
+        return self._session_of(0, printed, (place.root / "errors").read_text())
 
     def say(self, place: Place, model: ChatModel, words: str, session: str = "") -> str:
         """Say something in a new session or in one that is there, and return its id."""
@@ -75,16 +84,37 @@ class HeadlessClient:
             command = [*command[:-1], self.resume, session, command[-1]]
         return self._run(place, model, command)
 
-    def _run(self, place: Place, model: ChatModel, command: Sequence[str], typed: str = "") -> str:
+    def _run(self, place: Place, model: ChatModel, command: Sequence[str]) -> str:
+        own = self._environment(place, model)
+        done = place.run(str(self.driver.binary), *command, seconds=SECONDS, **own)
+        return self._session_of(done.returncode, done.stdout, done.stderr)
+
+    def _environment(self, place: Place, model: ChatModel) -> dict[str, str]:
         path = os.pathsep.join((str(place.root / "bin"), self.driver.path(place)["PATH"]))
-        own = {**self.driver.environment(model), "PATH": path}
-        done = place.run(str(self.driver.binary), *command, seconds=SECONDS, typed=typed, **own)
-        found = _SESSION.findall(done.stdout)
-        if done.returncode or not found:
-            raise RuntimeError(
-                f"{self.program} ended with {done.returncode}: {done.stdout[-600:]} {done.stderr[-300:]}"
-            )
+        return {**self.driver.environment(model), "PATH": path}
+
+    def _session_of(self, code: int, printed: str, errors: str) -> str:
+        found = _SESSION.findall(printed)
+        if code or not found:
+            raise RuntimeError(f"{self.program} ended with {code}: {printed[-600:]} {errors[-300:]}")
         return str(found[-1])
+
+
+def _converse(process: "subprocess.Popen[str]", model: ChatModel, messages: Sequence[str]) -> str:
+    """Say the messages to a client that reads them line by line, and return what it printed."""
+    assert process.stdin is not None and process.stdout is not None
+    for number, message in enumerate(messages, 1):
+        process.stdin.write(json.dumps({"role": "user", "content": message}) + "\n")
+        process.stdin.flush()
+        # What comes before an answer is read together with the message before it.
+        answered = partial(_has_answered, model, number)
+        wait_for(answered, f"no answer to {message}", SECONDS)
+    process.stdin.close()
+    return process.stdout.read()
+
+
+def _has_answered(model: ChatModel, messages: int) -> bool:
+    return sum(isinstance(said, Say) for said in model.said) >= messages
 
 
 def _merge(path: Path, values: Mapping[str, Any]) -> None:
@@ -93,23 +123,30 @@ def _merge(path: Path, values: Mapping[str, Any]) -> None:
     path.write_text(json.dumps({**there, **values}, indent=2), encoding="utf-8")
 
 
-def turns() -> list[Turn]:
-    """Return the turns of the session with the correction, and of a later session with the same task."""
-    load = Use("load_skill", {"ref": "skill:pdf"}, SERVER)
-    find = Use("find_skill", {"task": "fill in a PDF form"}, SERVER)
-    return [
-        lambda _: load,
-        lambda _: Say("I counted the pages."),
-        lambda _: Say("Understood."),
-        lambda _: find,
-        lambda _: load,
-        lambda _: Say("DONE"),
-    ]
+AGAIN = "Fill in the next PDF form."
+"""What a later session asks for: its words differ from those of the first."""
+
+
+def answer(seen: Seen, server: str = SERVER) -> Say | Use:
+    """Say what fits the conversation: the session with the correction, a later one with the same task, or neither.
+
+    By what was said and not by counting: clients make requests of their own between those of a person's.
+    """
+    said = json.dumps([seen.request.get(name) for name in ("messages", "input")], ensure_ascii=False)
+    load = Use("load_skill", {"ref": "skill:pdf"}, server)
+    if AGAIN in said:
+        uses = [Use("find_skill", {"task": "fill in a PDF form"}, server), load]
+        return uses[len(seen.results)] if len(seen.results) < len(uses) else Say("DONE")
+    if SAID in said:
+        return Say("Understood.")
+    if TALK[0] in said:
+        return Say("I counted the pages.") if seen.results else load
+    return Say("Hello.")
 
 
 def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
     """No command of the person between the correction and the lesson, one answer to keep it, one call to undo it."""
-    with ChatModel(turns(), candidates) as model:
+    with ChatModel(repeat(answer), candidates) as model:
         client.configure(place, model)
         pairs = [word for pair in ServerEnvironment(place).pairs for word in ("--env", pair)]
         done = place.person("connect", client.driver.name, *client.driver.options(True), *pairs)
@@ -117,9 +154,13 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         evolvable(place, "review", "auto", "on")
         session = client.talk(place, model, TALK[:2])
         if not client.tells_end:
-            _half_an_hour_passes(place)
+            half_an_hour_passes(place)
             client.say(place, model, "Hello.")
-        wait_for(lambda: evolvable(place, "inbox")["proposals"], f"no lesson came: {place.queued()}", SECONDS)
+        try:
+            wait_for(lambda: evolvable(place, "inbox")["proposals"], "no lesson came", SECONDS)
+        except TimeoutError as error:
+            yield "a lesson comes", False, f"{error}: {review_state(place, model)}"
+            return
         (waiting,) = evolvable(place, "inbox")["proposals"]
         yield "the lesson waits, of that session", waiting["session"] == session, str(waiting)
         yield "the reviewer was asked once", len(model.reviewed) == 1, str(len(model.reviewed))
@@ -128,7 +169,7 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         yield "the session of the review is not queued", not ours & _reviews(place), str(place.queued())
         decided = evolvable(place, "inbox", "approve", str(waiting["proposal_id"]))
         yield "one answer makes version 2", decided["version"] == 2, str(decided)
-        client.say(place, model, "Fill in the PDF form.")
+        client.say(place, model, AGAIN)
         last = model.seen.last
         yield "the next session finds the changed skill", CHANGED in last and BODY not in last, last[-600:]
         used = evolvable(place, "stats", "pdf")["resources"][0]
@@ -141,11 +182,23 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         yield "no process of reviews is left", True, ""
 
 
-def _half_an_hour_passes(place: Place) -> None:
+def review_state(place: Place, model: Model) -> str:
+    """Return what there is to see of reviews, for a session of which none came."""
+    kept = {
+        str(path.relative_to(place.library)): path.read_text(encoding="utf-8", errors="replace")[-600:]
+        for path in (place.library / "reviews").rglob("*")
+        if path.is_file()
+    }
+    asked, listed = len(model.reviewed), evolvable(place, "sessions")["sessions"]
+    return f"asked {asked} times; {evolvable(place, 'review', 'auto')}; {listed}; {kept}"
+
+
+def half_an_hour_passes(place: Place) -> None:
     """Set the time of what waits back by more than the half hour after which a session counts as ended."""
     then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
     for path in (place.library / "reviews" / "queue").glob("*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "time": then}), encoding="utf-8")
+        os.utime(path, (time.time() - 3600,) * 2)
 
 
 def _offered(model: ChatModel) -> list[str]:

@@ -6,10 +6,10 @@ tools back, the model searches for them first, as a real one would.
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from model import Model, Reviewer, Say, Turn, Use
+from model import Model, Say, Use
 
 SEARCHES = ("tool_search", "ToolSearch")
 """The tools with which a model gets tools that its client holds back."""
@@ -22,11 +22,7 @@ TRIES = 6
 
 
 class ChatModel(Model):
-    """The model with the third API. waiting: what is said once a search has brought the tool for it."""
-
-    def __init__(self, turns: Iterable[Turn], reviewer: Reviewer | None = None) -> None:
-        super().__init__(turns, reviewer)
-        self.waiting: list[Use] = []
+    """The model with the third API."""
 
     def chat(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         message, reason = _message(self, request)

@@ -70,6 +70,8 @@ class Model:
         self.said: list[Say | Use] = []
         self.seen = Seen()
         self.failures: list[str] = []
+        self.waiting: list[Use] = []
+        """What is said once the server that it needs has started, or a search has brought the tool for it."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -135,7 +137,12 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
                 self._json({"data": [], "models": [], "has_more": False})
 
         def do_POST(self) -> None:
-            request = json.loads(self._body() or b"{}")
+            try:
+                self._answer(json.loads(self._body() or b"{}"))
+            except ConnectionError:  # the reviewer hangs up, or the client did
+                self.close_connection = True
+
+        def _answer(self, request: dict[str, Any]) -> None:
             path = self.path.partition("?")[0].rstrip("/")
             if path.endswith("/chat/completions"):
                 self._chat(request)
@@ -209,8 +216,12 @@ def _question(request: dict[str, Any]) -> dict[str, Any] | None:
 # The Messages API
 
 
+WAITS = "WaitForMcpServers"
+"""The tool of Claude Code with which its model waits for servers that are starting, as a real one does."""
+
+
 def _messages(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    said = model.answer(request, _message_results(request))
+    said = _awaited(model, request)
     if isinstance(said, Say):
         block: dict[str, Any] = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": said.text}
@@ -229,6 +240,18 @@ def _messages(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]
         "usage": {"output_tokens": 9},
     }
     yield {"type": "message_stop"}
+
+
+def _awaited(model: Model, request: dict[str, Any]) -> Say | Use:
+    """Return what to say: where the tool for it may be missing because a server starts, that it waits, once."""
+    names = {tool.get("name") for tool in request.get("tools") or []}
+    if model.waiting and names:
+        return model.waiting.pop()
+    said = model.answer(request, _message_results(request))
+    if isinstance(said, Use) and said.server and WAITS in names and f"mcp__{said.server}__{said.tool}" not in names:
+        model.waiting.append(said)
+        return Use(WAITS, {})
+    return said
 
 
 def _message(model: Model, request: dict[str, Any], content: list[Any], stop: str | None) -> dict[str, Any]:
@@ -251,7 +274,9 @@ def _message_results(request: dict[str, Any]) -> list[str]:
         if isinstance(message.get("content"), list)
         for block in message["content"]
     ]
-    return [_text(block.get("content")) for block in blocks if block.get("type") == "tool_result"]
+    waits = {block.get("id") for block in blocks if block.get("name") == WAITS}
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    return [_text(block.get("content")) for block in results if block.get("tool_use_id") not in waits]
 
 
 # The Responses API

@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Ref
@@ -108,6 +108,13 @@ class Place:
             text=True,
             timeout=seconds,
             check=False,
+        )
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], errors: IO[str]) -> "subprocess.Popen[str]":
+        """Start a client in the project, to be written to while it runs."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, env=environment, cwd=self.project, stdin=pipe, stdout=pipe, stderr=errors, text=True
         )
 
     def person(

@@ -119,19 +119,19 @@ class Conversation:
     """Talks with a client: the first messages in one session, what follows in sessions of their own."""
 
     def __init__(self, say: Callable[[str, str | None], str]) -> None:
-        self._say, self._said, self.session = say, 0, ""
+        self.say, self._said, self.session = say, 0, ""
 
     def __call__(self, words: str) -> str:
         self._said += 1
         new = self._said == 1 or self._said > len(TALK)
-        named = self._say(words or "Review that session with Evolvable, please.", None if new else self.session)
+        named = self.say(words or "Review that session with Evolvable, please.", None if new else self.session)
         if self._said == 1:
             self.session = named
         return named
 
     def new(self, words: str) -> str:
         """Say this in a session of its own."""
-        return self._say(words, None)
+        return self.say(words, None)
 
 
 def with_claude(claude: Claude, *more: str) -> Conversation:

@@ -41,8 +41,15 @@ class Screen:
         self._run("new-session", "-d", *size, "-c", str(folder), f"exec {command}", ";", "set", "status", "off")
 
     def _run(self, *words: str) -> str:
-        done = subprocess.run([*self._tmux, *words], capture_output=True, text=True, timeout=30, check=False)
-        return done.stdout
+        return self._ran(*words).stdout
+
+    def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*self._tmux, *words], capture_output=True, text=True, timeout=30, check=False)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the program has ended, also where it showed nothing."""
+        return self._ran("has-session").returncode != 0
 
     @property
     def text(self) -> str:
@@ -102,7 +109,7 @@ class Person:
         self._until(lambda text: self.model.ended and END_WORD in text, TURN)
         self.screen.type(self.dialogue.leave)
         with suppress(TimeoutError):
-            wait_for(lambda: not self.screen.text, "it did not end", END)
+            wait_for(lambda: self.screen.ended, "it did not end", END)
 
     def _send(self, prompt: str) -> None:
         """Type the prompt, and send it again while nothing comes of it: a busy client may not take the first Enter."""
@@ -117,9 +124,9 @@ class Person:
         deadline = time.monotonic() + seconds
         while True:
             text = self.screen.text
-            if self.last and not text:
+            if not text and self.screen.ended:
                 raise AssertionError(f"it ended; the screen showed:\n{self.last}")
-            self.last = text
+            self.last = text or self.last
             aside = next((keys for shown, keys in self.dialogue.asides.items() if re.search(shown, text)), None)
             if re.search(self.dialogue.question, text):
                 self._agree(text)

@@ -103,7 +103,11 @@ def walk(driver: Driver, root: Path, way: WholeWay) -> Iterator[Check]:
     if asking:
         allowed = hold(driver, root / "allowed", Manner.ALLOWED)
         way.allows = all(allowed.steps.values())
-        yield f"{driver.switch} allows all without a person", way.allows, f"{allowed.steps} {allowed.told}"
+        yield (
+            f"{driver.switch} allows all without a person",
+            way.allows,
+            f"{allowed.steps} {allowed.model.seen.results} {allowed.told}",
+        )
 
 
 class Manner(Enum):

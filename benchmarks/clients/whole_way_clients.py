@@ -174,9 +174,15 @@ class OpenCode(Driver):
             "options": {"baseURL": f"{model.url}/v1", "apiKey": "dummy"},
             "models": {"stub-model": {"name": "Stub", "limit": {"context": 200000, "output": 8000}}},
         }
+        folder = place.home / ".config/opencode"
+        # It fetches this package, which no plugin of ours needs, at the first start, unless it was fetched before.
+        (folder / "node_modules").mkdir(parents=True)
+        fetched = {"dependencies": {"@opencode-ai/plugin": "*"}}
+        _write(folder / "package.json", fetched)
+        _write(folder / "package-lock.json", {"lockfileVersion": 3, "packages": {"": fetched}})
         quiet = {"autoupdate": False, "share": "disabled", "model": "stub/stub-model"}
         values = {"$schema": "https://opencode.ai/config.json", **quiet, "small_model": "stub/stub-model"}
-        _write(place.home / ".config/opencode/opencode.json", {**values, "provider": {"stub": provider}})
+        _write(folder / "opencode.json", {**values, "provider": {"stub": provider}})
 
     def environment(self, model: Model) -> Mapping[str, str]:
         return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}

@@ -324,13 +324,43 @@ def test_the_hook_of_a_sessions_end_starts_the_worker_and_no_process_stays(windo
     assert len(window.asked) == 1
 
 
+def left_alone(window: Window) -> None:
+    """A session ended without a word of its client, more than half an hour ago."""
+    window.ends(event="Stop")
+    (entry,) = waiting_sessions(window.home)
+    said = json.loads(Path(entry.place).read_text(encoding="utf-8"))
+    Path(entry.place).write_text(json.dumps({**said, "time": "2026-01-01T00:00:00Z"}), encoding="utf-8")
+
+
+def prompt_hook(window: Window, folder: Path, **environment: str) -> None:
+    """A client that starts no server reports what a person said in a folder."""
+    payload = {"session_id": "next", "prompt": "Hello.", "cwd": str(folder)}
+    hook = "from evolvable_server.hooks.command import main; main()"
+    command = [sys.executable, "-P", "-c", hook, "UserPromptSubmit", "qwen"]
+    whole = {**os.environ, **environment}
+    done = subprocess.run(command, input=json.dumps(payload).encode(), capture_output=True, timeout=60, env=whole)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_first_prompt_of_a_session_takes_what_a_client_left_that_told_no_end(window: Window) -> None:
+    left_alone(window)
+    prompt_hook(window, window.evolvable.project.parent)
+    prompt_hook(window, window.evolvable.project, EVOLVABLE_REVIEWING="1")
+    assert has_no_worker(window.home)()
+    assert len(waiting_sessions(window.home)) == 1
+
+    prompt_hook(window, window.evolvable.project)
+    poll(lambda: waiting_sessions(window.home) == [] and window.waiting(), "the lesson to wait")
+    poll(has_no_worker(window.home), "the worker to end")
+    assert len(window.asked) == 1
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_start_of_a_server_takes_what_a_client_left_that_told_no_end(window: Window) -> None:
     window.ends(event="Stop")
-    (entry,) = waiting_sessions(window.home)
     assert start_if_due(window.config) is None
-    said = json.loads(Path(entry.place).read_text(encoding="utf-8"))
-    Path(entry.place).write_text(json.dumps({**said, "time": "2026-01-01T00:00:00Z"}), encoding="utf-8")
+    left_alone(window)
 
     worker = start_if_due(window.config)
     assert worker is not None and worker.wait(60) == 0

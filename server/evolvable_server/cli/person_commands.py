@@ -14,6 +14,7 @@ from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.options import REF
 from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
+from evolvable_server.clients import refresh_memory_files
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
 from evolvable_store.resource import Kind, Ref
@@ -223,6 +224,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
             decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
+            refresh_memory_files(library.store.home, library)
             return Output(decision, _show_withdrawn)
         asked = verbs.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
@@ -237,6 +239,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         if folder is not None:
             home = library.store.home.resolve()
             set_trusted(folder.resolve(), home, state.signer(), follow=follow)
+        refresh_memory_files(library.store.home, library)
     return Output(decision, _show_decision)
 
 
@@ -262,6 +265,7 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
         if tool is not None:
             approve_tool(library, caller, tool, via="terminal")
             decision = replace(decision, refs=sorted({*decision.refs, tool.ref}))
+        refresh_memory_files(library.store.home, library)  # a memory that nobody had approved was left out
     return Output(decision, lambda one: say(f"Approved: {', '.join(one.refs) or 'nothing new'}."))
 
 

@@ -20,6 +20,7 @@ from evolvable_server.config import MEMORY_COPIES, Machine
 from evolvable_store import Actor, read_regular, write_private
 from evolvable_store.errors import Conflict, EvolvableError
 from evolvable_store.resource import USER_SCOPE
+from evolvable_store.workingcopy import exclusive
 from evolvable_tools import Caller, Library
 from evolvable_tools.verbs import memories_for_clients
 
@@ -27,6 +28,7 @@ BEGIN = b"<!-- evolvable memory: begin"
 END = b"<!-- evolvable memory: end -->"
 _BOM = b"\xef\xbb\xbf"
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
+_LOCK_SECONDS = 10
 
 
 class BrokenBlock(ValueError):
@@ -150,12 +152,26 @@ def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
         return {}
 
 
+def lock_copies(home: Path) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of all copies of a library while the body runs. Raise LibraryBusy."""
+    # Of two commands at once one would forget the file that the other notes, and `off` would not find it. An update
+    # that began before `off` would write the block again, and an older text would replace a newer one.
+    place = home / "locks"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return exclusive(place / "memories.lock", _LOCK_SECONDS, "the memories of the clients")
+
+
 def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: str) -> list[MemoryCopy]:
     """Write `text` where these clients read it, and have it kept up to date from now on.
 
-    Of a file that was there a copy is kept beside it. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict;
-    what was written before stays.
+    Of a file that was there a copy is kept beside it. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict,
+    LibraryBusy; what was written before stays.
     """
+    with lock_copies(home):
+        return _enable(home, machine, clients, text)
+
+
+def _enable(home: Path, machine: Machine, clients: Sequence[str], text: str) -> list[MemoryCopy]:
     done = []
     for client in clients:
         path = memory_file_paths(machine)[client]
@@ -173,21 +189,25 @@ def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: st
 
 
 def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
-    """Take the memories out of the files of these clients again. Raise as `switch_on`."""
+    """Take the memories out of the files of these clients again. Raise as `enable_copies`."""
     done = []
-    for client in clients:
-        on = read_enabled_copies(home)
-        if client not in on:
-            continue
-        path, made = on.pop(client)
-        gone, backup = remove_block(path, made)
-        _keep(home, on)
+    for client in clients if read_enabled_copies(home) else ():
+        with lock_copies(home):
+            on = read_enabled_copies(home)
+            if client not in on:
+                continue
+            path, made = on.pop(client)
+            gone, backup = remove_block(path, made)
+            _keep(home, on)
         done.append(_copy(client, path, "off", written=gone, backup=backup))
     return done
 
 
 def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
-    """Update every copy that is switched on to `text`; return those that it changed, or could not."""
+    """Update every copy that is switched on to `text`; return those that it changed, or could not.
+
+    The caller holds the lock of `lock_copies`, since before it read the text.
+    """
     done = []
     for client, (path, _) in read_enabled_copies(home).items():
         try:

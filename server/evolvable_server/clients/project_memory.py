@@ -15,6 +15,7 @@ from evolvable_server.clients.memory_files import (
     TITLES,
     BrokenBlock,
     MemoryCopy,
+    lock_copies,
     memory_text,
     read_enabled_copies,
     read_record,
@@ -26,7 +27,7 @@ from evolvable_server.clients.memory_files import (
     write_block,
     write_record,
 )
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryBusy, Refused
 from evolvable_store.workingcopy import GitTracking, Projects, main_folder, read_git_tracking, surroundings_of
 from evolvable_tools import Library
 from evolvable_tools.verbs import project_memory
@@ -129,8 +130,15 @@ def enable_project_file(
 ) -> MemoryCopy:
     """Write `text` into a file of a project, and have it kept up to date. git: what the person said yes to.
 
-    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then nothing changed.
+    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then nothing changed.
     """
+    with lock_copies(home):
+        return _enable(home, project, path, clients, text, git)
+
+
+def _enable(
+    home: Path, project: MemoryProject, path: Path, clients: Sequence[str], text: str, git: GitTracking
+) -> MemoryCopy:
     on = {one.path: one for one in project_memory_files(home)}
     before = on.get(path)
     made = before.made if before is not None else not os.path.lexists(path)
@@ -151,22 +159,29 @@ def disable_project_files(home: Path, directory: Path | None, clients: Sequence[
     clients: only out of the files that one of these reads.
     """
     done, real = [], Path(os.path.realpath(directory)) if directory is not None else None
-    for entry in project_memory_files(home):
-        if real is not None and not real.is_relative_to(entry.folder):
-            continue
-        if clients and not set(clients) & set(entry.clients):
-            continue
-        gone = False
-        if entry.folder.is_dir():
-            tracking_in_project(entry.folder, entry.path)
-            gone, _ = remove_block(entry.path, entry.made, backup=False)
-        _keep(home, [one for one in project_memory_files(home) if one.path != entry.path])
-        done.append(_status(entry, "off", written=gone))
+    if not project_memory_files(home):
+        return []
+    with lock_copies(home):
+        for entry in project_memory_files(home):
+            if real is not None and not real.is_relative_to(entry.folder):
+                continue
+            if clients and not set(clients) & set(entry.clients):
+                continue
+            done.append(_disable(home, entry))
     return done
 
 
+def _disable(home: Path, entry: ProjectMemoryFile) -> MemoryCopy:
+    gone = False
+    if entry.folder.is_dir():
+        tracking_in_project(entry.folder, entry.path)
+        gone, _ = remove_block(entry.path, entry.made, backup=False)
+    _keep(home, [one for one in project_memory_files(home) if one.path != entry.path])
+    return _status(entry, "off", written=gone)
+
+
 def refresh_project_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Update the files of projects; return those that were changed or could not be."""
+    """Update the files of projects; return those that were changed or could not be. As `refresh_copies`."""
     done = []
     for entry in project_memory_files(home):
         try:
@@ -196,8 +211,14 @@ def project_file_statuses(home: Path, library: Library) -> list[MemoryCopy]:
 
 def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
     """Update the copies; return those that were changed or could not be. Off, it reads nothing of the library."""
-    own = refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []
-    return [*own, *refresh_project_files(home, library)]
+    if not read_record(home):
+        return []
+    try:
+        with lock_copies(home):
+            own = refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []
+            return [*own, *refresh_project_files(home, library)]
+    except LibraryBusy as error:
+        return [MemoryCopy("", "the clients", "", "broken", error.text)]
 
 
 def _text_of(library: Library, entry: ProjectMemoryFile) -> str:

@@ -289,6 +289,20 @@ class HookDispatcher:
         return replace(caller, scopes=scopes_seen(self._config, self._library, Path(event.cwd)))
 
 
+def _start_reviews(config: Config, payload: Mapping[str, Any]) -> None:
+    """Start the reviews that are due, as a person says something in a project where they are made by themselves.
+
+    Some clients tell no end of a session, and the next session may be too short for its server to look.
+    """
+    if payload.get("hook_event_name") == "UserPromptSubmit" and read_switch(config.home).covers(
+        _text(payload.get("cwd"))
+    ):
+        from evolvable_server.auto_queue import start_if_due  # few switched automatic reviews on
+
+        with suppress(OSError):
+            start_if_due(config)
+
+
 def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
@@ -299,6 +313,7 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
         with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
             who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
             one = replace(who, session=None, connection=client_connection())
+            _start_reviews(config, payload)
             if payload.get("client") == OPENCODE and payload.get("hook_event_name") == "UserPromptSubmit":
                 name_session(config.home, one.connection, _text(payload.get("session_id")))
             answer = HookDispatcher(config, library, one).answer(payload)

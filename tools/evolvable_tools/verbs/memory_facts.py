@@ -133,11 +133,19 @@ def content_terms(text: str) -> set[str]:
 
 
 def read_memories(library: Library, caller: Caller) -> dict[str, str]:
-    """Return the texts of SOUL, USER and MEMORY that the caller sees, those that there are."""
+    """Return the texts of SOUL, USER and MEMORY that the caller sees, those that there are.
+
+    A model takes them for the user's own notes. Of a stranger's text that nobody approved, a line says so in its place.
+    """
     found: dict[str, str] = {}
     for name in ("SOUL", *MEMORY_CAPS):
         head = library.store.head_or_none(Ref(Kind.MEMORY, name), caller.scopes)
-        if head is not None and head.version is not None:
+        if head is None or head.version is None:
+            continue
+        whose = version_authorship(library, head, head.version, caller)
+        if whose.is_strangers:
+            found[name] = f"[left out, as nobody has approved it: {whose.main.why}; evolvable approve {head.ref}]"
+        else:
             found[name] = library.store.file(head, main_file(Kind.MEMORY, name)).data.decode("utf-8", "replace")
     return found
 
