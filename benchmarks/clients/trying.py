@@ -95,7 +95,7 @@ def tried(binary: Path, place: Place, client: Client, source: str) -> Iterator[C
         plan, said = run(*command, "--plan")
         yield "the plan has fifteen tasks", len(plan.get("tasks", ())) == 15, said
         found, said = run(*command, "--max-calls", "2000")
-        yield from _answered(found, int(plan.get("most") or 0), said)
+        yield from _answered(found, client.model, int(plan.get("most") or 0), said)
         yield "the script did not fail", not model.failures, str(model.failures[:3])
 
 
@@ -106,7 +106,7 @@ def _table(folder: Path) -> Path:
     return path
 
 
-def _answered(found: dict[str, Any], most: int, said: str) -> Iterator[Check]:
+def _answered(found: dict[str, Any], model: str, most: int, said: str) -> Iterator[Check]:
     skills = found.get("skills") or [{}]
     on_these = skills[0].get("on_these", {})
     yield "it comes to an answer", found.get("state") == "finished" and on_these.get("answer") == "helps", said
@@ -115,7 +115,8 @@ def _answered(found: dict[str, Any], most: int, said: str) -> Iterator[Check]:
     trials = int(found.get("trials") or 0)
     yield f"its {trials} trials are within the {most} of the plan", 0 < trials <= most, said
     yield "the skill was read in all tasks", skills[0].get("read") == 15, said
-    yield "its figures say that they are scripted", found.get("label") == "scripted", str(found.get("label"))
+    # The client is a real one, and cannot tell who answers at the address that it was given.
+    yield "its figures name the model", found.get("label") == f"real model {model}", str(found.get("label"))
 
 
 claude_table, claude_sessions = (partial(tried, client=CLAUDE, source=source) for source in ("table", "sessions"))
