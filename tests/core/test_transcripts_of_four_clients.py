@@ -290,10 +290,12 @@ def test_a_subagent_of_gemini_is_listed_by_itself_only_where_its_session_is_gone
 
 def test_the_session_of_a_subagent_of_gemini_and_of_cline_has_no_words_of_a_person(tmp_path: Path) -> None:
     first, *rest = gemini_course()
-    document = {**cline_course(), "agent": "coder"}
-    for client, content in (("gemini", [{**first, "kind": "subagent"}, *rest]), ("cline", document)):
+    document = {**cline_course(), "agent": "subagent", "origin": {"mode": "subagent", "subagent": "agent_1"}}
+    cases = (("gemini", [{**first, "kind": "subagent"}, *rest], IDS["gemini"]), ("cline", document, "agent_1"))
+    for client, content, agent in cases:
         session = read_session(written(tmp_path, client, content))
         assert session.turns == 0 and "Indent the file." in by_origin(session, Origin.ASSISTANT)
+        assert {span.agent for span in session.spans} == {agent} and session.subagents == ()
 
 
 def test_a_block_whose_type_is_no_text_stops_no_reading(tmp_path: Path) -> None:
