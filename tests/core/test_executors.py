@@ -1,7 +1,7 @@
 """Who did what in a finished session: the session itself, agents of the library, and subagents of others."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -232,6 +232,52 @@ def test_the_project_may_be_gone_and_then_only_the_prompt_tells(library, home, t
         found = library.store.backend.observations.executions(session=SESSION)
         assert [one.executor for one in found] == ["main", expected]
     assert Path(path).exists()
+
+
+def copilot_session(project: Path, name: str) -> list[dict[str, object]]:
+    """The events of a session of Copilot CLI in which a subagent did the work, as they are from now on."""
+    start = datetime.now(UTC)
+    begun = {"toolCallId": "call_0123456789", "agentName": name}
+    task = {"toolCallId": "call_0123456789", "name": "task", "arguments": {"agent_type": name, "prompt": "File it."}}
+    test = {"toolCallId": "call_{}", "name": "bash", "arguments": {"command": "pytest -q"}}
+    events: list[tuple[str, str, dict[str, object]]] = [
+        ("", "session.start", {"sessionId": SESSION, "context": {"cwd": str(project)}}),
+        ("", "user.message", {"content": "File the paper.", "transformedContent": "File the paper."}),
+        ("", "assistant.message", {"content": "", "toolRequests": [task], "model": "m"}),
+        ("a-1", "subagent.started", begun),
+    ]
+    for number, (passed, said) in enumerate(((False, "1 failed"), (True, "1 passed"))):
+        call = {**test, "toolCallId": f"call_987654321{number}"}
+        end = {"success": True, "result": {"content": f"{said}\n<exited with exit code {int(not passed)}>"}}
+        events.append(("a-1", "assistant.message", {"content": "", "toolRequests": [call], "model": "m"}))
+        events.append(("a-1", "tool.execution_complete", {"toolCallId": call["toolCallId"], **end}))
+    ended = {"toolCallId": "call_0123456789", "success": True, "result": {"content": "Filed."}}
+    events.append(("", "tool.execution_complete", ended))
+    return [
+        {
+            "type": kind,
+            "data": data,
+            "id": f"00000000-0000-4000-8000-{number:012}",
+            "parentId": None,
+            "timestamp": (start + timedelta(seconds=number)).isoformat(),
+            **({"agentId": agent} if agent else {}),
+        }
+        for number, (agent, kind, data) in enumerate(events)
+    ]
+
+
+def test_a_subagent_of_copilot_is_a_use_of_the_agent_of_its_name(library, home, tmp_path):
+    path = tmp_path / "events.jsonl"
+    lines = copilot_session(home / "project", "clerk")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    record_uses(library, read_session(path))
+
+    found = {one.executor: one for one in library.store.backend.observations.executions(session=SESSION)}
+    assert set(found) == {"main", "agent:clerk"}
+    assert found["agent:clerk"].agent == library.store.head(CLERK).id
+    assert found["agent:clerk"].outcome is Outcome.SUCCEEDED and used(found["main"], library) == {"clerk": True}
+    assert of(library, "agent:clerk").used == 1
 
 
 def test_a_subagent_of_codex_has_the_name_of_its_role_and_is_never_an_agent_of_the_library(library, home, tmp_path):

@@ -160,6 +160,28 @@ def test_the_session_of_a_subagent_of_droid_has_no_words_of_a_person(tmp_path: P
     assert {span.agent for span in session.spans} == {IDS["droid"]}
 
 
+@pytest.mark.parametrize(
+    ("noted", "names"),
+    [
+        ({"childSessionId": IDS["droid"], "parentToolUseId": "call_1", "subagentType": "clerk"}, ["clerk"]),
+        ({"childSessionId": "another", "parentToolUseId": "call_1", "subagentType": "clerk"}, []),
+        ({"childSessionId": IDS["droid"], "subagentType": ["clerk"]}, []),
+        ("odd", []),
+    ],
+)
+def test_the_name_of_a_subagent_of_droid_is_what_the_client_noted_at_its_start(
+    noted: Any, names: list[str], tmp_path: Path
+) -> None:
+    first, *rest = droid_course()
+    home = tmp_path / ".factory"
+    path = home / f"sessions/-home-ada-project/{IDS['droid']}.jsonl"
+    written(path, [{**first, "callingSessionId": "11111111-0000-4000-8000-000000000001"}, *rest])
+    (home / "task-invocations.json").write_text(json.dumps({"invocations": [noted]}), encoding="utf-8")
+    session = read_session(path)
+    assert [run.name for run in session.subagents] == names
+    assert {span.agent for span in session.spans} == {IDS["droid"]}
+
+
 @pytest.mark.parametrize("client", ["qwen", "droid"])
 def test_the_envelope_of_either_client_without_text_is_refused(client: str, tmp_path: Path) -> None:
     course = json.dumps({"qwen": qwen_course, "droid": droid_course}[client]())

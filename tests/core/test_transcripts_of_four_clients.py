@@ -249,12 +249,53 @@ def test_what_a_subagent_of_kimi_did_belongs_to_its_session_and_its_prompt_is_no
     assert len(list_sessions([tmp_path / ".kimi-code/sessions"], lambda session: None).sessions) == 1
 
 
+GEMINI_AGENT = "2edced67-5dfc-414e-a0e2-77d8a5d96556"
+GEMINI_CHATS = ".gemini/tmp/project/chats"
+
+
+def with_agent_of_gemini(home: Path) -> Path:
+    """Write the two files of a session of the real Gemini CLI whose work a subagent did; return the session's."""
+    session = home / GEMINI_CHATS / "session-2026-11-29T13-27-631778e5.jsonl"
+    run = home / GEMINI_CHATS / f"631778e5-705a-4582-aa17-f9a120e41b36/{GEMINI_AGENT}.jsonl"
+    run.parent.mkdir(parents=True)
+    session.write_text((SAMPLES / "gemini-agent-session.jsonl").read_text("utf-8"), "utf-8")
+    run.write_text((SAMPLES / "gemini-agent-run.jsonl").read_text("utf-8"), "utf-8")
+    return session
+
+
+def test_what_a_subagent_of_gemini_did_belongs_to_its_session_with_the_name_that_it_was_started_by(
+    tmp_path: Path,
+) -> None:
+    path = with_agent_of_gemini(tmp_path)
+    session = read_session(path)
+    inner = [span for span in session.spans if span.agent == GEMINI_AGENT]
+    assert [span.tool for span in inner if span.input is not None] == ["run_shell_command", "complete_task"]
+    assert {span.origin for span in inner} == {Origin.ASSISTANT, Origin.COMMAND}
+    assert [(run.agent, run.name) for run in session.subagents] == [(GEMINI_AGENT, "clerk")]
+    (start,) = [span for span in session.spans if span.tool == "invoke_agent" and span.input is not None]
+    assert session.subagents[0].call_id == start.call_id and start.index < inner[0].index
+    assert typed(session) == ["Count the files in this folder, by an agent."]
+
+
+def test_a_subagent_of_gemini_is_listed_by_itself_only_where_its_session_is_gone(tmp_path: Path) -> None:
+    path = with_agent_of_gemini(tmp_path)
+
+    def listed() -> list[str]:
+        return [one.session for one in list_sessions([tmp_path / ".gemini/tmp"], lambda session: None).sessions]
+
+    assert listed() == ["631778e5-705a-4582-aa17-f9a120e41b36"]
+    path.unlink()
+    assert listed() == [GEMINI_AGENT]
+
+
 def test_the_session_of_a_subagent_of_gemini_and_of_cline_has_no_words_of_a_person(tmp_path: Path) -> None:
     first, *rest = gemini_course()
-    document = {**cline_course(), "agent": "coder"}
-    for client, content in (("gemini", [{**first, "kind": "subagent"}, *rest]), ("cline", document)):
+    document = {**cline_course(), "agent": "subagent", "origin": {"mode": "subagent", "subagent": "agent_1"}}
+    cases = (("gemini", [{**first, "kind": "subagent"}, *rest], IDS["gemini"]), ("cline", document, "agent_1"))
+    for client, content, agent in cases:
         session = read_session(written(tmp_path, client, content))
         assert session.turns == 0 and "Indent the file." in by_origin(session, Origin.ASSISTANT)
+        assert {span.agent for span in session.spans} == {agent} and session.subagents == ()
 
 
 def test_a_block_whose_type_is_no_text_stops_no_reading(tmp_path: Path) -> None:

@@ -4,12 +4,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.sessions.session import Origin, RawPiece, as_mapping, as_text, parse_moment, text_of
+from evolvable_store import read_regular
+from evolvable_tools.sessions.session import (
+    Origin,
+    RawPiece,
+    as_list,
+    as_mapping,
+    as_text,
+    parse_json,
+    parse_moment,
+    text_of,
+)
 from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import ClaudeCodeFormat, typed_once
 
 DROID_TYPES = frozenset(TABLES["types"]["droid"].split())
 """Types of lines that are read; others are skipped."""
+
+_STARTS = "task-invocations.json"
+"""The file in Droid's folder in which it notes each start of a subagent, with the id of the subagent's session."""
+
+MAX_STARTS = 8 * 1024 * 1024
+"""Bytes of that file that are read."""
 
 _UNSEEN = "user_only"
 """The visibility of what the model is not given: the runs of hooks."""
@@ -26,6 +42,17 @@ class DroidFormat(ClaudeCodeFormat):
     """Reads the lines of one session of Droid. A subagent has a session of its own, which names its caller."""
 
     client = "droid"
+
+    def learn_from_notes(self, path: Path) -> None:
+        noted = path.parent.parent.parent / _STARTS
+        try:
+            starts = as_mapping(parse_json(read_regular(noted, MAX_STARTS).decode("utf-8", "replace")))
+        except (OSError, ValueError):
+            return
+        for start in map(as_mapping, as_list(starts.get("invocations"))):
+            if start.get("childSessionId") == path.stem:
+                name, call = as_text(start.get("subagentType")) or "", as_text(start.get("parentToolUseId")) or ""
+                self.about.learn_subagent(path.stem, name=name, call_id=call)
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
         kind = record.get("type")

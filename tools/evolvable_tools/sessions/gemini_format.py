@@ -1,6 +1,8 @@
 """The transcripts of Gemini CLI: messages, each of which a later line may write again, whole."""
 
+import glob
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
@@ -10,11 +12,25 @@ from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_
 GEMINI_TYPES = frozenset(TABLES["types"]["gemini"].split())
 """Types of messages that are read; others are skipped."""
 
+_START = "invoke_agent"
+"""The tool that starts a subagent."""
+
 _PATCH = "$set"
 """The key of a line that changes facts of the session, or puts messages in before a person wrote any."""
 
 _WRAP = ("<untrusted_context>\n", "\n</untrusted_context>")
 """What the client writes around the answers of MCP servers."""
+
+
+_CHATS, _SESSION, _BEGUN = "chats", "session-", 8
+"""The folder of sessions, how the name of a session's file begins, and how many characters of its id end the name."""
+
+
+def is_subagent_of_gemini(path: Path) -> bool:
+    """Return whether a file holds what a subagent did in a session whose file is there too."""
+    chats = path.parent.parent
+    begun = glob.escape(path.parent.name[:_BEGUN])
+    return chats.name == _CHATS and any(chats.glob(f"{_SESSION}*-{begun}.jsonl"))
 
 
 def is_gemini(record: Mapping[str, Any]) -> bool:
@@ -24,7 +40,10 @@ def is_gemini(record: Mapping[str, Any]) -> bool:
 
 
 class GeminiFormat(TranscriptFormat):
-    """Reads the lines of one session of Gemini CLI. A subagent has a session of its own, which says so."""
+    """Reads the lines of one file of Gemini CLI. agent: the subagent whose file it is.
+
+    The file of a subagent does not say its name. The call that started it does, in the file of the session.
+    """
 
     client = "gemini"
 
@@ -78,6 +97,12 @@ class GeminiFormat(TranscriptFormat):
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
 
+    def subagent_files(self, path: Path) -> Iterator[tuple[str, Path]]:
+        begun = path.stem.rpartition("-")[2]
+        if path.parent.name == _CHATS and path.name.startswith(_SESSION) and len(begun) == _BEGUN:
+            for file in sorted(path.parent.glob(f"{glob.escape(begun)}*/*.jsonl")):
+                yield file.stem[:80], file
+
     def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield what a person typed, apart from it what hooks and the client added, and results of calls."""
         content, displayed = record.get("content"), record.get("displayContent")
@@ -103,7 +128,11 @@ class GeminiFormat(TranscriptFormat):
         for call in map(as_mapping, as_list(record.get("toolCalls"))):
             identity, status = as_text(call.get("id")), str(call.get("status"))
             if tool := as_text(call.get("name")):
-                yield self._call(identity, tool, as_mapping(call.get("args")), base)
+                started = as_mapping(call.get("args"))
+                yield self._call(identity, tool, started, base)
+                if tool == _START and (agent := as_text(call.get("agentId"))):
+                    name = as_text(started.get("agent_name")) or ""
+                    self.about.learn_subagent(agent[:80], name=name, call_id=identity or "")
             given = [as_mapping(as_mapping(part).get("functionResponse")) for part in as_list(call.get("result"))]
             if not given and (text := text_of(call.get("resultDisplay"))):
                 given = [{"response": {"output": text}}]

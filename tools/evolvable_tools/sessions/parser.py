@@ -136,6 +136,7 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiec
         kind, hint = (TranscriptNotRead, "Try again.") if may_pass(error) else (NoTranscript, HINT)
         raise kind(f"{ascii(path.name)} cannot be read: {why}.", hint) from None
     reader = reader_of(first)
+    reader.learn_from_notes(path)
     return reader, _read(reader, chain(first, lines))
 
 

@@ -25,8 +25,9 @@ class UnreadableMessages(NoTranscript):
     """A transcript in a known form whose messages, or most of them, have no text that can be read."""
 
 
-SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent", "task"))
-"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code, of Copilot CLI."""
+SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent", "task", "invoke_agent"))
+"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code, of Copilot CLI and
+OpenCode, of Gemini CLI."""
 
 SKILL_TOOL = "Skill"
 """The tool of Claude Code that opens a skill. Where the skill's head says `context: fork`, it starts a subagent."""

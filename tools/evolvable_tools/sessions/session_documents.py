@@ -53,7 +53,9 @@ def read_document(path: Path, hasher: Hasher) -> tuple[MessageListFormat, Iterat
     about = {"session_id": session, "cwd": _folder(document.get("workspaceDirectory"))}
     if isinstance(messages, list):
         agent = document.get("agent") not in _LEAD
-        return ClineFormat(), (_cline_message(row, about, agent) for row in map(as_mapping, rows))
+        run = as_text(as_mapping(document.get("origin")).get("subagent")) or session
+        reader = ClineFormat(run[:80] if agent else None)
+        return reader, (_cline_message(row, about, agent) for row in map(as_mapping, rows))
     every = chain.from_iterable(map(_continue_messages, map(as_mapping, rows)))
     return ContinueFormat(), ({**one, **about} for one in every)
 
@@ -96,7 +98,7 @@ def _blocks_text(content: object) -> str:
 
 
 class ClineFormat(MessageListFormat):
-    """Reads the messages of one session of Cline CLI."""
+    """Reads the messages of one session of Cline CLI. agent: the subagent whose file it is; no file says its name."""
 
     client = "cline"
 
@@ -106,7 +108,9 @@ class ClineFormat(MessageListFormat):
         if paid:
             cached = used.get("cacheReadTokens")
             self.about.tokens = (self.about.tokens or 0) + sum(paid) - (cached if type(cached) is int else 0)
-        yield from super().read(record)
+        for piece in super().read(record):
+            piece.agent = self._agent
+            yield piece
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.storage import IngestedSession
+from evolvable_tools.sessions.gemini_format import is_subagent_of_gemini
 from evolvable_tools.sessions.kimi_format import is_subagent_file, session_name
 from evolvable_tools.sessions.opencode import (
     split_database_path,
@@ -131,9 +132,14 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
             named = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
             for path in (Path(folder, name) for name in named):
                 with suppress(OSError):
-                    if not path.name.startswith("agent-") and not is_subagent_file(path):
+                    if not _is_of_subagent(path):
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
     return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
+
+
+def _is_of_subagent(path: Path) -> bool:
+    """Return whether a file is read with the session that it belongs to."""
+    return path.name.startswith("agent-") or is_subagent_file(path) or is_subagent_of_gemini(path)
 
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}")

@@ -65,6 +65,9 @@ class TranscriptFormat:
         """
         return None
 
+    def learn_from_notes(self, path: Path) -> None:
+        """Read what the client noted elsewhere about the session in this file. Called before its lines are read."""
+
     def subagent_folder(self, path: Path) -> Path | None:
         """Return the folder with the files of the subagents of a session, None where the client keeps none so."""
         return None
