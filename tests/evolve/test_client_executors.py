@@ -146,9 +146,9 @@ def test_what_says_nothing_about_the_program_is_an_infrastructure_error(
 
 def test_a_throttled_client_says_how_long_to_wait(claude: ClaudeExecutor, codex: CodexExecutor, tmp_path: Path) -> None:
     waits = [
-        ran(each, tmp_path, prompt, seconds=1.0).retry_after
+        ran(each, tmp_path, prompt, seconds=seconds).retry_after
         for each in (claude, codex)
-        for prompt in ("busy", "throttled")
+        for prompt, seconds in (("busy", 3.0), ("throttled", 30.0))
     ]
 
     assert waits == [2.5, 0.0, 0.0, 0.0]

@@ -23,8 +23,9 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_place import ERAS, Place, skill_text
 from oidc_provider import Browser, Provider, fill_login
-from page_place import PageAnswer, open_page
+from page_place import PageAnswer, PagePlace, open_page
 from postgres_place import address_home, administer, as_role, server_url
+from processes import poll
 
 from evolvable_page.app import MODULES
 from evolvable_server.config import GROUPS, Config, library_names
@@ -279,6 +280,23 @@ _SECRETS = re.compile(
 )
 
 
+_READING = "being read"
+"""Stands where a page has not read all of it yet, which another answer says in its place."""
+
+
+def _read_whole(page: PagePlace, path: str) -> PageAnswer:
+    """Return the answer of an address once nothing of it is computed beside the page any more."""
+    answers = [page.get(path)]
+
+    def is_whole() -> bool:
+        if _READING in answers[-1].text:
+            answers.append(page.get(path))
+        return _READING not in answers[-1].text
+
+    poll(is_whole, f"all of {path}")
+    return answers[-1]
+
+
 class PageWalk:
     """Who signed in to the page of a home, and tries each address and each form of it."""
 
@@ -306,7 +324,7 @@ class PageWalk:
                 parts = urlsplit(fill_login(browser, begun.location, "reader", until=self._address))
             page.come_back(f"{parts.path}?{parts.query}", begun.headers["set-cookie"].partition(";")[0])
             for path in self._paths():
-                found[f"GET {path}"] = self._said(page.get(path))
+                found[f"GET {path}"] = self._said(_read_whole(page, path))
             for action in (action for module in MODULES for action in module.ACTIONS):
                 for number in PLACES["number:int"]:
                     fields = {**FIELDS, "number": number, "operation": number}
