@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
@@ -146,28 +146,25 @@ class Index:
         it works for, holds the lock of the backlog. batch: changes indexed while the index is locked once, when no more
         are about to come. Raises LibraryBusy or LibraryFull.
         """
+        index = partial(
+            self._writer.catch_up, progress=progress, more=more, aging=True, wait=wait, locked=locked, batch=batch
+        )
         known = self._file.identity
         try:
-            return self._update(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
+            return self._update(index)
         except DamagedFile:
             self._start_anew(known)
-            return self._update(progress, more, aging=True, wait=wait, locked=locked, batch=batch)
+            return self._update(index)
 
-    def _update(
-        self,
-        progress: Progress | None = None,
-        more: More | None = None,
-        *,
-        aging: bool = False,
-        wait: bool = True,
-        locked: bool = False,
-        batch: int = BATCH,
-    ) -> int:
-        """Index what the writer has not seen yet; return how many changes this call indexed."""
+    def _update(self, index: Callable[[tuple[int, int]], int] | None = None) -> int:
+        """Index what the writer has not seen yet; return how many changes this call indexed.
+
+        index: called with the library's sequences, by default the writer without options.
+        """
         newest = self._store.backend.sequences()
         if newest == self._writer.applied:
             return 0
-        return self._writer.catch_up(newest, progress, more, aging=aging, wait=wait, locked=locked, batch=batch)
+        return (index or self._writer.catch_up)(newest)
 
     def backlog(self) -> contextlib.AbstractContextManager[bool]:
         """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is."""
