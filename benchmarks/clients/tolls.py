@@ -64,7 +64,7 @@ def materials(root: Path) -> Path:
     (folder / "toll").mkdir()
     text = skill("toll", ABOUT, f"{BODY} times 2.")
     (folder / "toll" / "SKILL.md").write_text(text, encoding="utf-8")
-    about = "---\nname: tolls\ndescription: Tolls for carts.\n---\n\nTolls.\n"
+    about = "---\nname: tolls\ndescription: Tolls for carts.\nalike: only-words\n---\n\nTolls.\n"
     (folder / "tolls" / "ENVIRONMENT.md").write_text(about, encoding="utf-8")
     (folder / "tolls" / "run.py").write_text(RUN, encoding="utf-8")
     lines = [json.dumps(_task(split, carts)) + "\n" for split in COUNTS for carts in carts_of(split)]
