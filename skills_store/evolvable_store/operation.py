@@ -56,18 +56,26 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """What an operation says of itself, before it has happened.
+class Statement:
+    """Who makes a change, when and why: what an operation and a move of the release channel state alike.
 
-    `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks. `evidence`: free
-    texts or ids that say why. `undoes`: the operations it takes back. `principal`, `via`: as in `Identity`; None and
-    '' in operations of versions before 0.2.
+    `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks.
     """
 
     at: str
     actor: Actor
     reason: str
     session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intent(Statement):
+    """What an operation says of itself, before it has happened.
+
+    `evidence`: free texts or ids that say why. `undoes`: the operations it takes back. `principal`, `via`: as in
+    `Identity`; None and '' in operations of versions before 0.2.
+    """
+
     evidence: tuple[str, ...] = ()
     undoes: tuple[int, ...] = ()
     principal: Principal | None = None
