@@ -215,7 +215,22 @@ class HeadState:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class StoredResource:
+    """Which resource a record is about: its `id` in the store, and its name. The base of such records."""
+
+    id: int
+    kind: Kind
+    scope: str
+    name: str
+
+    @property
+    def ref(self) -> Ref:
+        """The resource, without a version."""
+        return Ref(self.kind, self.name, self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Head(StoredResource):
     """Where one name points now.
 
     `version` is None when the resource was removed; `latest` is the highest number it ever had (0: none yet), so
@@ -223,18 +238,9 @@ class Head:
     change that moved it here.
     """
 
-    id: int
-    kind: Kind
-    scope: str
-    name: str
     version: int | None
     latest: int
     tree: str
     hash: str
     frozen: bool
     sequence: int
-
-    @property
-    def ref(self) -> Ref:
-        """The resource, without a version."""
-        return Ref(self.kind, self.name, self.scope)
