@@ -123,7 +123,7 @@ class InterferenceExecutor:
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return the answer; touches no files."""
         passed, read = self.draw(task, program, repeat)
-        return Rollout("right" if passed else "wrong", "simulated", ModelUsage(1000, 50, 1, 0.0), read=read)
+        return Rollout("right" if passed else "wrong", read, trace="simulated", usage=ModelUsage(1000, 50, 1, 0.0))
 
 
 def card(ref: str, types: Sequence[str]) -> dict[str, Any]:

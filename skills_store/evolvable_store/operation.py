@@ -56,18 +56,26 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """What an operation says of itself, before it has happened.
+class Statement:
+    """Who makes a change, when and why: what an operation and a move of the release channel state alike.
 
-    `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks. `evidence`: free
-    texts or ids that say why. `undoes`: the operations it takes back. `principal`, `via`: as in `Identity`; None and
-    '' in operations of versions before 0.2.
+    `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks.
     """
 
     at: str
     actor: Actor
     reason: str
     session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intent(Statement):
+    """What an operation says of itself, before it has happened.
+
+    `evidence`: free texts or ids that say why. `undoes`: the operations it takes back. `principal`, `via`: as in
+    `Identity`; None and '' in operations of versions before 0.2.
+    """
+
     evidence: tuple[str, ...] = ()
     undoes: tuple[int, ...] = ()
     principal: Principal | None = None
@@ -207,7 +215,22 @@ class HeadState:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class StoredResource:
+    """Which resource a record is about: its `id` in the store, and its name. The base of such records."""
+
+    id: int
+    kind: Kind
+    scope: str
+    name: str
+
+    @property
+    def ref(self) -> Ref:
+        """The resource, without a version."""
+        return Ref(self.kind, self.name, self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Head(StoredResource):
     """Where one name points now.
 
     `version` is None when the resource was removed; `latest` is the highest number it ever had (0: none yet), so
@@ -215,18 +238,9 @@ class Head:
     change that moved it here.
     """
 
-    id: int
-    kind: Kind
-    scope: str
-    name: str
     version: int | None
     latest: int
     tree: str
     hash: str
     frozen: bool
     sequence: int
-
-    @property
-    def ref(self) -> Ref:
-        """The resource, without a version."""
-        return Ref(self.kind, self.name, self.scope)

@@ -83,7 +83,7 @@ def grouped(document: dict[str, Any]) -> list[list[str]]:
 def test_an_empty_library_gets_everything_as_it_was(full: Store, other: Store, tmp_path: Path) -> None:
     refs = export_json(full, tmp_path / "all.json")
     assert [str(ref) for ref in refs] == ["skill:kept", "skill:pdf", "tool:acme/t"]
-    assert import_json(other, tmp_path / "all.json") == ImportReport(None, added=(PDF, TOOL, refs[0]))
+    assert import_json(other, tmp_path / "all.json") == ImportReport(None, added=[PDF, TOOL, refs[0]])
     assert histories(exported(other)) == histories(exported(full))
     assert grouped(exported(other)) == grouped(exported(full))
     assert exported(other)["blobs"] == exported(full)["blobs"]
@@ -98,8 +98,8 @@ def test_the_same_again_changes_nothing(full: Store, other: Store) -> None:
     document = exported(full)
     imported(other, document)
     before = other.sequence()
-    assert imported(other, document) == ImportReport(None, unchanged=(PDF, TOOL, Ref.parse("skill:user/kept")))
-    assert imported(full, document).added == ()
+    assert imported(other, document) == ImportReport(None, unchanged=[PDF, TOOL, Ref.parse("skill:user/kept")])
+    assert imported(full, document).added == []
     assert other.sequence() == before
 
 
@@ -110,7 +110,7 @@ def test_what_came_later_is_appended(full: Store, other: Store) -> None:
     change(full, TOOL, "back")
     change(other, Ref.parse("only-here"), "x")
     result = imported(other, exported(full))
-    assert (set(result.updated), result.refused) == ({PDF, TOOL}, ())
+    assert (set(result.updated), result.refused) == ({PDF, TOOL}, [])
     ours = histories(exported(other))
     assert ours.pop("skill:only-here")
     assert ours == histories(exported(full))
@@ -126,9 +126,9 @@ def test_removals_and_returns_are_part_of_a_history(store: Store, other: Store, 
         change(store, PDF, "one")
     if last == "removed again":
         change(store, PDF, None)
-    assert imported(other, exported(store)).updated == (PDF,)
+    assert imported(other, exported(store)).updated == [PDF]
     assert histories(exported(other)) == histories(exported(store))
-    assert imported(other, exported(store)).unchanged == (PDF,)
+    assert imported(other, exported(store)).unchanged == [PDF]
     assert_sound(other)
 
 
@@ -138,7 +138,7 @@ def test_a_library_that_is_ahead_stays_as_it_is(full: Store, other: Store) -> No
     change(other, PDF, "newer")
     change(other, TOOL, "back")
     before = other.sequence()
-    assert imported(other, document).unchanged == (PDF, TOOL, Ref.parse("skill:user/kept"))
+    assert imported(other, document).unchanged == [PDF, TOOL, Ref.parse("skill:user/kept")]
     assert other.sequence() == before
 
 
@@ -159,7 +159,7 @@ def test_what_went_another_way_is_left_alone_and_said(
     ((ref, (why,)),) = result.refused
     assert ref == "skill:pdf"
     assert "its history here went another way at or before version" in why
-    assert result.added == (TOOL,), "the others go on"
+    assert result.added == [TOOL], "the others go on"
     assert histories(exported(other, [PDF])) == before
     assert_sound(other)
 
@@ -173,7 +173,7 @@ def test_an_operation_over_several_resources_stays_one(store: Store, other: Stor
     imported(other, exported(store))
     assert grouped(exported(other)) == [["skill:pdf", "tool:acme/t", "skill:pdf", "skill:pdf"]]
     change(store, PDF, "r")
-    assert imported(other, exported(store)).updated == (PDF,)
+    assert imported(other, exported(store)).updated == [PDF]
     assert histories(exported(other)) == histories(exported(store))
 
 
@@ -182,8 +182,8 @@ def test_some_resources_can_be_chosen(full: Store, other: Store) -> None:
     assert list(histories(document)) == ["tool:acme/t"]
     document = exported(full, [TOOL])
     assert len(document["blobs"]) == 4
-    assert imported(other, document).added == (TOOL,)
-    assert imported(other, exported(full)).unchanged == (TOOL,)
+    assert imported(other, document).added == [TOOL]
+    assert imported(other, exported(full)).unchanged == [TOOL]
     with pytest.raises(NoSuchResource):
         exported(full, [Ref.parse("pfd")])
 
@@ -206,7 +206,7 @@ def test_an_export_is_one_moment_though_others_write(full: Store, other: Store) 
     stream = Slow()
     export_json(full, stream)
     assert histories(json.loads(stream.getvalue())) == before
-    assert import_json(other, io.BytesIO(stream.getvalue())).refused == ()
+    assert import_json(other, io.BytesIO(stream.getvalue())).refused == []
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(full: Store, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_what_does_not_match_is_refused_and_the_rest_goes_on(store: Store, other
     ((ref, (reason,)),) = result.refused
     assert ref == "skill:pdf"
     assert why in reason
-    assert result.added == (TOOL,)
+    assert result.added == [TOOL]
     assert [str(head.ref) for head in other.heads()] == ["tool:acme/t"]
     assert check_library(other).faults == ()
 
@@ -305,13 +305,13 @@ MAIN = {"SKILL.md": (b"---\nname: pdf\ndescription: d\n---\nText\n", 0o644)}
 
 def test_a_forged_archive_that_is_sound_is_taken(store: Store) -> None:
     """The control of the tests below."""
-    assert imported(store, Forger().add("agent", MAIN).document).added == (PDF,)
+    assert imported(store, Forger().add("agent", MAIN).document).added == [PDF]
 
 
 def test_an_agent_cannot_have_changed_what_was_frozen(store: Store) -> None:
     frozen = {"SKILL.md": (FROZEN.encode(), 0o644)}
     assert refusal(store, Forger().add("human", frozen).add("agent", MAIN)) == "agent changed it while it was frozen"
-    assert imported(store, Forger().add("agent", frozen).add("human", MAIN).document).added == (PDF,)
+    assert imported(store, Forger().add("agent", frozen).add("human", MAIN).document).added == [PDF]
 
 
 def test_a_size_that_is_not_the_files_is_refused(store: Store) -> None:
@@ -341,7 +341,7 @@ def test_a_version_without_a_change_is_refused(store: Store) -> None:
 
 def test_what_a_library_of_ours_may_hold_is_taken_though_it_breaks_a_specification(store: Store) -> None:
     """A library can be moved with everything in it; only what is hostile is refused."""
-    assert imported(store, Forger().add("human", {"SKILL.md": (b"no frontmatter", 0o644)}).document).added == (PDF,)
+    assert imported(store, Forger().add("human", {"SKILL.md": (b"no frontmatter", 0o644)}).document).added == [PDF]
 
 
 @pytest.mark.parametrize("ref", ["skill:../x", "skill:Pdf", "spell:pdf", "skill:a/b/c", "", "skill:\ud800"])
@@ -447,7 +447,7 @@ def test_an_archive_may_be_written_with_other_spaces_and_orders(full: Store, oth
     document = exported(full)
     head = {key: document[key] for key in ("format", "version")}
     text = json.dumps({**head, "blobs": document["blobs"], **document}, indent=3)
-    assert import_json(other, io.BytesIO(b"\xef\xbb\xbf" + text.encode())).refused == ()
+    assert import_json(other, io.BytesIO(b"\xef\xbb\xbf" + text.encode())).refused == []
     assert histories(exported(other)) == histories(exported(full))
 
 

@@ -96,7 +96,7 @@ def test_folders_are_found_below_and_a_skill_is_found_by_its_own_folder(store: S
     result = import_folders(store, tmp_path / "in")
     assert {ref.name for ref in result.added} == {"deep", "outer"}
     assert "examples/inner/SKILL.md" in store.files(store.head(Ref.parse("outer")))
-    assert import_folders(store, outer).unchanged == (Ref.parse("skill:user/outer"),)
+    assert import_folders(store, outer).unchanged == [Ref.parse("skill:user/outer")]
 
 
 def test_links_are_not_followed(store: Store, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_links_are_not_followed(store: Store, tmp_path: Path) -> None:
     (write(tmp_path / "in", "holds-link") / "x").symlink_to("/etc/passwd")
     result = import_folders(store, tmp_path / "in")
     assert [ref.name for ref in result.added] == ["good"]
-    assert result.refused == (("holds-link", ("x: a symlink",)),)
+    assert result.refused == [("holds-link", ("x: a symlink",))]
 
 
 def test_what_breaks_a_rule_is_reported_and_the_others_go_on(store: Store, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_other_kinds_and_scopes(store: Store, tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "USER.md").write_text("likes tea", encoding="utf-8")
     result = import_folders(store, tmp_path / "in", kind=Kind.MEMORY, scope="acme", reason="moved")
-    assert result.added == (Ref(Kind.MEMORY, "USER", "acme"),)
+    assert result.added == [Ref(Kind.MEMORY, "USER", "acme")]
     assert store.operation(result.operation or 0).reason == "moved"
 
 

@@ -148,7 +148,7 @@ def test_other_kinds_go_out_when_named_and_come_in_as_what_they_are(store: Store
     put(store, "pdf", good())
     stream = io.BytesIO()
     assert export_zip(store, stream, [Ref.parse("agent:acme/helper")]) == (Ref(Kind.AGENT, "helper", "acme"),)
-    assert import_zip(other, stream, kind=Kind.AGENT, scope="team").added == (Ref(Kind.AGENT, "helper", "team"),)
+    assert import_zip(other, stream, kind=Kind.AGENT, scope="team").added == [Ref(Kind.AGENT, "helper", "team")]
 
 
 def test_two_resources_cannot_share_a_folder(store: Store) -> None:
@@ -161,17 +161,17 @@ def test_two_resources_cannot_share_a_folder(store: Store) -> None:
 def test_equal_content_makes_no_version(store: Store) -> None:
     assert import_zip(store, zipped("pdf", "docx")).operation == 1
     result = import_zip(store, zipped("pdf", "docx"), replace=True)
-    assert result == ImportReport(None, unchanged=(Ref.parse("skill:user/pdf"), Ref.parse("skill:user/docx")))
+    assert result == ImportReport(None, unchanged=[Ref.parse("skill:user/pdf"), Ref.parse("skill:user/docx")])
     assert store.sequence() == 2
 
 
 def test_what_is_here_is_replaced_only_when_told(store: Store) -> None:
     put(store, "pdf", good(notes=b"mine"))
     result = import_zip(store, zipped("pdf", "docx"))
-    assert (result.added, result.updated) == ((Ref.parse("skill:user/docx"),), ())
-    assert result.refused == (("pdf", ("it is here with other content (version 1); say that it is to be replaced",)),)
+    assert (result.added, result.updated) == ([Ref.parse("skill:user/docx")], [])
+    assert result.refused == [("pdf", ("it is here with other content (version 1); say that it is to be replaced",))]
     assert store.head(Ref.parse("pdf")).version == 1
-    assert import_zip(store, zipped("pdf", "docx"), replace=True).updated == (Ref.parse("skill:user/pdf"),)
+    assert import_zip(store, zipped("pdf", "docx"), replace=True).updated == [Ref.parse("skill:user/pdf")]
     assert store.files(store.head(Ref.parse("pdf"))) == good()
 
 
@@ -186,7 +186,7 @@ def test_what_was_removed_comes_back(store: Store) -> None:
     import_zip(store, zipped("pdf"))
     with store.transaction(Actor.HUMAN, "remove") as tx:
         tx.remove(Ref.parse("pdf"))
-    assert import_zip(store, zipped("pdf")).added == (Ref.parse("skill:user/pdf"),)
+    assert import_zip(store, zipped("pdf")).added == [Ref.parse("skill:user/pdf")]
     assert store.head(Ref.parse("pdf")).version == 1
 
 
@@ -221,7 +221,7 @@ def test_folders_are_found_at_any_depth_and_the_rest_is_left_out(store: Store) -
             ("__MACOSX/repo-main/skills/pdf/._SKILL.md", b"x"),
         ]
     )
-    assert import_zip(store, stream).added == (Ref.parse("skill:user/pdf"),)
+    assert import_zip(store, stream).added == [Ref.parse("skill:user/pdf")]
     assert sorted(store.files(store.head(Ref.parse("pdf")))) == ["SKILL.md", "examples/other/SKILL.md"]
 
 
@@ -407,7 +407,7 @@ def test_a_hostile_archive_is_refused_whole(store: Store, case: dict[str, Any]) 
         assert raised.value.hint
         assert store.sequence() == 0
     else:
-        assert import_zip(store, stream).refused == ()
+        assert import_zip(store, stream).refused == []
         files = store.files(store.head(Ref.parse("pdf")))
         assert {file.mode for file in files.values()} <= {PLAIN, EXECUTABLE}
         assert ("x" in files) == (case["expect"] == "neutralise")

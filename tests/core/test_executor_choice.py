@@ -55,7 +55,7 @@ def test_of_two_agents_of_which_each_is_better_at_one_task_type_that_one_is_chos
 
 def part(session: str, agent: int, outcome: Outcome, link: str | None, grade: Grade = Grade.VERIFIED) -> Execution:
     use = ExecutionUse(7, 1, session, True, True, ("delegated",), outcome)
-    return Execution(session, f"agent:a{agent}", agent, 1, session, None, 1, outcome, (use,), grade, link)
+    return Execution(1, session, None, outcome, session, f"agent:a{agent}", agent, 1, (use,), grade=grade, link=link)
 
 
 def test_a_connection_has_one_vote_for_an_agent_and_only_a_verified_one():

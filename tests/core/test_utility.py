@@ -81,7 +81,7 @@ def test_an_agent_has_the_verified_end_of_its_own_part_and_one_episode_of_each_c
     ]
 
     def part(session, outcome, link, grade=Grade.VERIFIED, executor="agent:clerk", agent=7):
-        return Execution(session, executor, agent, 1, "2026-11-23T08:30:00Z", None, 3, outcome, (), grade, link)
+        return Execution(1, "2026-11-23T08:30:00Z", None, outcome, session, executor, agent, 3, grade=grade, link=link)
 
     parts = [
         *(part("s1", Outcome.SUCCEEDED, "c1"), part("s2", Outcome.FAILED, "c1"), part("s3", Outcome.SUCCEEDED, None)),

@@ -126,7 +126,7 @@ def ended(session: str, at: str, outcome: Outcome | None, link: str | None) -> V
 def test_a_connection_has_one_vote_and_a_part_that_nothing_verified_has_none():
     ends = [ended(f"s{n}", f"0{n}", Outcome.FAILED, "one-client") for n in range(9)]
     assert [one.session for one in executor_sessions(ends, [], {})] == ["s8"]
-    part = Execution("s8", "agent:clerk", 7, 1, "08", None, 3, Outcome.SUCCEEDED, grade=Grade.VERIFIED)
+    part = Execution(1, "08", None, Outcome.SUCCEEDED, "s8", "agent:clerk", 7, 3, grade=Grade.VERIFIED)
     (mine,) = executor_sessions(ends, [part], {})
     assert (mine.agent, mine.passed) == ("agent:clerk", True)
     for grade in (Grade.REPORTED, Grade.HISTORY):

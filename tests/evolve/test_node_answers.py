@@ -48,10 +48,10 @@ ANSWER = TrialAttempt(
     None,
     Rollout(
         "out",
-        "how",
-        ModelUsage(10, 2, 1, 0.01),
-        1.5,
         ("skill:a",),
+        trace="how",
+        usage=ModelUsage(10, 2, 1, 0.01),
+        wall=1.5,
         solutions=(Solution("t", 0, "first", {"a.py": "00"}, usage=ModelUsage(1, 1, 1)), Solution("t", 1, "last")),
     ),
     Score(0.5, "tell", "keep", (ScoreCheck("c", True),), {"loss": -1.5}, ModelUsage(3), CodeOutcome.WRONG_ANSWER),

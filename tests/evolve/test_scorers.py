@@ -60,7 +60,7 @@ def task(scorer="exact", expected="yes", prompt="Is it?", **args):
 
 
 def scored(one, output, workspace=None, usage=NO_USAGE, trace="", **more):
-    return asyncio.run(TaskSetScorer(**more)(one, Rollout(output, trace, usage), workspace))
+    return asyncio.run(TaskSetScorer(**more)(one, Rollout(output, trace=trace, usage=usage), workspace))
 
 
 # EvoSkill's scorer

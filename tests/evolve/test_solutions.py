@@ -112,7 +112,7 @@ class Author:
             return Rollout("", usage=USAGE, wall=1.0, outcome=TrialOutcome.AGENT_TIMEOUT, detail="late")
         if text == "(trouble)":
             return Rollout("", usage=USAGE, wall=1.0, outcome=TrialOutcome.INFRA_ERROR, detail="provider")
-        return Rollout(text, "how", USAGE, 1.0, ("skill:a",))
+        return Rollout(text, ("skill:a",), trace="how", usage=USAGE, wall=1.0)
 
 
 @dataclass

@@ -82,4 +82,5 @@ class RulesHere:
         rules = [rule for part in program.parts for rule in self._runner.parsed(part.files["SKILL.md"].decode())]
         found, said = self._runner.fields(task.prompt.partition("\n\n")[2], rules)
         trace = "\n".join(said)
-        return Rollout(json.dumps(found), trace, ModelUsage(cost=0.0), read=tuple(part.ref for part in program.parts))
+        read = tuple(part.ref for part in program.parts)
+        return Rollout(json.dumps(found), read, trace=trace, usage=ModelUsage(cost=0.0))

@@ -65,7 +65,15 @@ class Scripted:
             "trouble": TrialOutcome.INFRA_ERROR,
         }.get(verb)
         retry_after = self.retry_after if verb == "busy" else None
-        return Rollout(output, "how", self.usage, 0.5, outcome=outcome, detail=verb, retry_after=retry_after)
+        return Rollout(
+            output,
+            retry_after=retry_after,
+            trace="how",
+            usage=self.usage,
+            wall=0.5,
+            outcome=outcome,
+            detail=verb,
+        )
 
     def _verb(self, task: Task) -> str:
         first, _, then = task.prompt.partition(" ")

@@ -29,22 +29,27 @@ from evolvable_store.validation import blocking_problems, find_problems, hostile
 _TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ImportReport:
-    """What an import did.
+    """What an import did; filled while it runs.
 
     operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose operations
     come with it. added: new here, or removed before. refused: name or ref -> every reason; these were left as
     they were. held: kept out for now, by the check. looks: what `export_json` was given as such, each as JSON.
     """
 
-    operation: int | None
-    added: tuple[Ref, ...] = ()
-    updated: tuple[Ref, ...] = ()
-    unchanged: tuple[Ref, ...] = ()
-    refused: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    held: tuple[Ref, ...] = ()
-    looks: tuple[bytes, ...] = ()
+    operation: int | None = None
+    added: list[Ref] = field(default_factory=list)
+    updated: list[Ref] = field(default_factory=list)
+    unchanged: list[Ref] = field(default_factory=list)
+    refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    held: list[Ref] = field(default_factory=list)
+    looks: list[bytes] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> list[Ref]:
+        """Those that are here afterwards as the archive has them."""
+        return [*self.added, *self.updated, *self.unchanged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +100,6 @@ def accept_all(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> 
     return True
 
 
-@dataclass(slots=True)
-class _ImportLists:
-    """The resources so far, by what becomes of them."""
-
-    added: list[Ref] = field(default_factory=list)
-    updated: list[Ref] = field(default_factory=list)
-    unchanged: list[Ref] = field(default_factory=list)
-    refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    held: list[Ref] = field(default_factory=list)
-
-    @property
-    def accepted(self) -> list[Ref]:
-        """Those that are here afterwards as the archive has them."""
-        return [*self.added, *self.updated, *self.unchanged]
-
-    def report(self, operation: int | None) -> ImportReport:
-        known = tuple(self.added), tuple(self.updated), tuple(self.unchanged)
-        return ImportReport(operation, *known, tuple(self.refused), tuple(self.held))
-
-
 def is_main(kind: Kind, path: str) -> bool:
     """Return whether the file at `path` makes its folder a resource; in any case, so that a wrong one is reported."""
     folder, _, name = path.rpartition("/")
@@ -150,16 +135,17 @@ class FolderImport:
         raise AssertionError
 
     def _try(self, candidates: Iterable[ImportCandidate]) -> ImportReport:
-        done = _ImportLists()
+        done = ImportReport()
         with self.store.transaction(Actor.IMPORT, self.reason) as tx:
             for candidate in candidates:
                 try:
                     self._import_one(tx, candidate, done)
                 except InvalidResource as error:
                     done.refused.append((candidate.name or "the archive", error.problems))
-        return done.report(tx.operation.id if tx.operation else None)
+        done.operation = tx.operation.id if tx.operation else None
+        return done
 
-    def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: _ImportLists) -> None:
+    def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: ImportReport) -> None:
         """Sort one candidate and put it if need be. Raises InvalidResource with every reason against it."""
         name, files = candidate.name, candidate.files
         if stops := candidate.stops(self.kind):
@@ -313,7 +299,8 @@ def import_json(
         if not dry_run:
             import_evidence(store, staging.evidence(), merge.known())
     merge.done.refused[:0] = [(str(ref), found) for ref, found in checked.items() if found]
-    return replace(merge.done.report(None), looks=tuple(reader.looks))
+    merge.done.looks = list(reader.looks)
+    return merge.done
 
 
 def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
@@ -360,7 +347,7 @@ class _HistoryMerge:
     store: Store
     staging: ImportStaging
     sound: list[Ref]
-    done: _ImportLists = field(default_factory=_ImportLists)
+    done: ImportReport = field(default_factory=ImportReport)
 
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
         """Compare, and yield what is missing here in the order of the archive's log."""

@@ -10,8 +10,8 @@ from typing import Any, Self
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import unpack_verified
-from evolvable_store.operation import Head
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.operation import Head, StoredResource
+from evolvable_store.resource import Kind
 from evolvable_store.search.analyzer import Learned, pack_weights, terms, weigh_fields
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.search.tokenizer import tokenize
@@ -30,16 +30,9 @@ _ENTRY = """e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers,
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """What the index keeps of a living resource at its head. `id` is the resource's.
+class IndexEntry(StoredResource):
+    """What the index keeps of a living resource at its head. person_only: no model is offered it."""
 
-    person_only: no model is offered it.
-    """
-
-    id: int
-    kind: Kind
-    scope: str
-    name: str
     version: int
     description: str
     triggers: tuple[str, ...]
@@ -47,11 +40,6 @@ class IndexEntry:
     delegate: str
     tree: str
     person_only: bool = False
-
-    @property
-    def ref(self) -> Ref:
-        """The resource, without a version."""
-        return Ref(self.kind, self.name, self.scope)
 
 
 # With which terms a name or a trigger may begin. Nearly every two neighbouring words of a task begin none; a filter in

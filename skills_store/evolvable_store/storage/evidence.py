@@ -7,7 +7,7 @@ without a known session is an attempt of its own.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from dataclasses import fields as dataclass_fields
 from enum import StrEnum
 from typing import Any
@@ -142,29 +142,38 @@ def recount_votes(db: Connection, voter: str | None, resource: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One task. key: its session, or the use's own id. version: None where several versions are put together.
+class GradedEnd:
+    """How work with a version ended, and how far that counts. The base of an attempt and of an execution.
 
-    outcome: None when nothing that counts was said; UNKNOWN too when what was said contradicts itself. grade: of that
-    outcome. link: the connection over which the server saw the session, None where it did not.
+    model: that did the work. grade: of the outcome. link: the connection over which the server saw the session, None
+    where it did not.
     """
 
-    resource: int
     version: int | None
-    key: str
     at: str
     model: str | None
-    task_type: str | None
-    loaded: bool
-    used: bool
     outcome: Outcome | None
-    grade: Grade = Grade.HISTORY
-    link: str | None = None
+    grade: Grade = field(default=Grade.HISTORY, kw_only=True)
+    link: str | None = field(default=None, kw_only=True)
 
     @property
     def verified(self) -> bool:
-        """Whether its end is verified."""
+        """Whether the end is verified."""
         return self.grade is Grade.VERIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(GradedEnd):
+    """One task. key: its session, or the use's own id. version: None where several versions are put together.
+
+    outcome: None when nothing that counts was said; UNKNOWN too when what was said contradicts itself.
+    """
+
+    resource: int
+    key: str
+    task_type: str | None
+    loaded: bool
+    used: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,19 +317,17 @@ class EvidenceLog(SqliteRepository):
         rows = self._rows(query, asked)
         return [
             Attempt(
-                *(
-                    resource,
-                    version,
-                    key,
-                    at,
-                    model or models.get(key),
-                    task_type or types.get(key),
-                    loaded == 1,
-                    used == 1,
-                ),
-                _outcome(least, known, anything),
-                _GRADES[grade] if least == known else Grade.HISTORY,
-                link,
+                version=version,
+                at=at,
+                model=model or models.get(key),
+                outcome=_outcome(least, known, anything),
+                resource=resource,
+                key=key,
+                task_type=task_type or types.get(key),
+                loaded=loaded == 1,
+                used=used == 1,
+                grade=_GRADES[grade] if least == known else Grade.HISTORY,
+                link=link,
             )
             for resource, version, key, at, loaded, used, task_type, least, known, grade, anything, model, link in rows
         ]

@@ -95,7 +95,7 @@ class ImportStaging:
         """Yield the moves of the channel in order, each with what it placed."""
         for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
             at, actor, reason, session, policy, placed = json.loads(fields)
-            note = MoveNote(at, Actor(actor), reason, session, 0, ReleasePolicy(policy) if policy else None)
+            note = MoveNote(at, Actor(actor), reason, session, policy=ReleasePolicy(policy) if policy else None)
             yield note, [(_ref(text), ChannelState(version, withdrawn)) for text, version, withdrawn in placed]
 
     def refs(self) -> list[Ref]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
 from evolvable_store.storage.connection import Connection
-from evolvable_store.storage.evidence import QUERIES, Grade, Outcome, Usage, recount_votes
+from evolvable_store.storage.evidence import QUERIES, Grade, GradedEnd, Outcome, Usage, recount_votes
 from evolvable_store.storage.learned import LearnedTask, replace_tasks
 from evolvable_store.storage.sqlite_file import SqliteRepository
 
@@ -78,7 +78,7 @@ ITEM_SESSIONS = "ags:"
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(GradedEnd):
     """The part of a session that one executor did; one that was started several times has one execution.
 
     executor: MAIN; the ref of an agent of the library, such as `agent:clerk`, as it was when the session was ingested;
@@ -86,21 +86,14 @@ class Execution:
     the version that ran, None for MAIN and others. at: its first span. spans: how many it has. outcome: of MAIN that of
     the session, of another what the signals from its start to two turns after its end say.
 
-    grade, link: how far that outcome counts, and the connection over which the server saw the session; the storage says
-    them. An execution of grade HISTORY counts nothing.
+    The storage says `grade` and `link`. An execution of grade HISTORY counts nothing.
     """
 
     session: str
     executor: str
     agent: int | None
-    version: int | None
-    at: str
-    model: str | None
     spans: int
-    outcome: Outcome | None
     uses: tuple[ExecutionUse, ...] = ()
-    grade: Grade = Grade.HISTORY
-    link: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +157,7 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
         db.execute(
             "INSERT INTO execution (session, executor, agent, version, at, model, spans, outcome)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (session, *astuple(one)[1:8]),
+            (session, one.executor, one.agent, one.version, one.at, one.model, one.spans, one.outcome),
         )
         for use in one.uses:
             db.execute(_ADD_EXECUTION_USE, (session, one.executor, *_columns(use)))
@@ -358,7 +351,7 @@ class Observations(SqliteRepository):
             uses.setdefault(key, []).append(use)
         return [
             Execution(
-                *(session, executor, agent, version, at, model, spans, _outcome(outcome)),
+                *(version, at, model, _outcome(outcome), session, executor, agent, spans),
                 uses=tuple(uses.get((session, executor), ())),
                 grade=Grade(grade),
                 link=link,

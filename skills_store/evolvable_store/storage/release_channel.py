@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from evolvable_store.errors import NotFound
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Statement
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.connection import Connection, read_queries
 from evolvable_store.storage.sqlite_file import SqliteRepository
@@ -40,14 +40,13 @@ class ChannelState:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveNote:
-    """What a move says of itself. `operation`: the newest one of the library then. `policy`: when it set one."""
+class MoveNote(Statement):
+    """What a move says of itself. `policy`: when it set one.
 
-    at: str
-    actor: Actor
-    reason: str
-    session: str | None
-    operation: int
+    `operation`: the newest one of the library then, 0 until the move is recorded.
+    """
+
+    operation: int = 0
     policy: ReleasePolicy | None = None
 
 

@@ -159,13 +159,13 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
         for one, version, how in used
     ]
     uses = tuple(ExecutionUse(one.id, version, item.at, True, True, (how,), outcome) for one, version, how in used[1:])
-    ran = (head.id, agent.version, item.at, state.label, 1, outcome)
+    execution = Execution(agent.version, item.at, state.label, outcome, session, str(head.ref), head.id, 1, uses)
     return log.take(
         IngestedSession(
             *(session, CLIENT, digest, 1, item.at, state.label), outcome if verified else None, task_type=TASK_TYPE
         ),
         sightings,
-        executions=[Execution(session, str(head.ref), *ran, uses)],
+        executions=[execution],
     )
 
 

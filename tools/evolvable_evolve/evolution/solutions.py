@@ -25,6 +25,7 @@ from evolvable_evolve.evolution.task import (
     ScorerSpec,
     Solution,
     Task,
+    TaskRun,
     TaskSet,
     TrialOutcome,
     add_usage,
@@ -257,11 +258,11 @@ def _make_solution(task: Task, attempt: int, rollout: Rollout, work: Path, at_fi
         attempt,
         rollout.output,
         {path: sha for path, sha in now.items() if at_first.get(path) != sha},
-        rollout.trace,
-        rollout.usage,
-        rollout.wall,
-        rollout.outcome,
-        rollout.detail,
+        trace=rollout.trace,
+        usage=rollout.usage,
+        wall=rollout.wall,
+        outcome=rollout.outcome,
+        detail=rollout.detail,
         workspace=work,
     )
 
@@ -274,7 +275,7 @@ def _add_reflection(solution: Solution, reflected: Rollout) -> Solution:
 def _ended(solutions: Sequence[Solution], last: Rollout, *more: Rollout) -> Rollout:
     """Return the rollout of a trial that ended with `last`. more: runs that are paid and no part of an answer."""
     usage, wall = ModelUsage(), 0.0
-    paid: list[Solution | Rollout] = [*solutions, *more]
+    paid: list[TaskRun] = [*solutions, *more]
     for one in paid:
         usage, wall = add_usage(usage, one.usage), wall + one.wall
     if len(solutions) == 1 and not more:

@@ -248,49 +248,53 @@ class ModelUsage:
     cost: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """What one run on a task took, and how it went. The base of a rollout and of an answer to a task.
+
+    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with
+    `detail` saying why; else None and the scorer decides. `wall` is in seconds. `trace` is what a proposer may see of
+    the way, already redacted.
+    """
+
+    trace: str = ""
+    usage: ModelUsage = ModelUsage()
+    wall: float = 0.0
+    outcome: TrialOutcome | None = None
+    detail: str = ""
+
+
 @dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(TaskRun):
     """One answer to a task, the variable that rounds improve. `attempt` is 0 for the first answer.
 
     `files` are the files of the workspace that are not as they began, with their sha256. `workspace` is where they lie
     while the trial lasts. `feedback` is what the public check said of the answer, `critique` what a reflection on it
-    came to; the last answer has no critique. `usage` and `wall` (seconds) are what this answer took, with the
-    reflection before it. `outcome`, `detail` and `trace` are as in a rollout.
+    came to; the last answer has no critique. `usage` and `wall` are what this answer took, with the reflection before
+    it.
     """
 
     task: str
     attempt: int
     text: str
     files: Mapping[str, str] = field(default_factory=dict)
-    trace: str = ""
-    usage: ModelUsage = ModelUsage()
-    wall: float = 0.0
-    outcome: TrialOutcome | None = None
-    detail: str = ""
     feedback: str = ""
     critique: str = ""
     workspace: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class Rollout(TaskRun):
     """What an executor made of one task.
 
-    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with
-    `detail` saying why; else None and the scorer decides. `read` names the parts that were really read. `wall` is in
-    seconds. `trace` is what a proposer may see of the way, already redacted. `retry_after` is None unless the provider
-    asked to be left alone: for so many seconds, or 0 when it did not say how long. `solutions` are the answers of all
-    rounds in their order, of which the last counts; empty where the executor does not answer in rounds. `attempts` are
-    the requests of an executor that asks an API itself; their sum is `usage`.
+    `read` names the parts that were really read. `retry_after` is None unless the provider asked to be left alone: for
+    so many seconds, or 0 when it did not say how long. `solutions` are the answers of all rounds in their order, of
+    which the last counts; empty where the executor does not answer in rounds. `attempts` are the requests of an
+    executor that asks an API itself; their sum is `usage`.
     """
 
     output: str
-    trace: str = ""
-    usage: ModelUsage = ModelUsage()
-    wall: float = 0.0
     read: tuple[str, ...] = ()
-    outcome: TrialOutcome | None = None
-    detail: str = ""
     retry_after: float | None = None
     solutions: tuple[Solution, ...] = ()
     attempts: tuple[ModelAttempt, ...] = ()

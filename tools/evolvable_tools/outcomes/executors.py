@@ -179,7 +179,7 @@ class SessionExecutors:
                 ExecutionUse(*seen.observed, outcome_of(seen.signals(ends))) for seen in one.seen.values() if seen.own
             )
             agent, version = one.agent or (None, None)
-            yield Execution(session, one.name, agent, version, one.at, one.model, one.spans, end, uses)
+            yield Execution(version, one.at, one.model, end, session, one.name, agent, one.spans, uses)
 
     def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
         if (name, prompt) not in self._found:

@@ -4,7 +4,7 @@ It is asked for often, so it reads rows and file times, and of a folder only dir
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evolvable_store import Manifest
 from evolvable_store.errors import quoted
@@ -58,17 +58,6 @@ class WatchedRoot:
     pulled: str = ""
 
 
-@dataclass(slots=True)
-class _Directories:
-    """What was seen of the directories of one folder."""
-
-    not_imported: list[DirectoryIssue] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    waiting_for_git: list[str] = field(default_factory=list)
-
-
 def folder_states(library: Library) -> list[WatchedRoot]:
     """Return the watched folders in the order they were added, and how each stands. Change nothing."""
     return [_stands(library, folder) for folder in library.working_copies.folders()]
@@ -80,28 +69,22 @@ def _stands(library: Library, folder: WatchedFolder) -> WatchedRoot:
     behind = sorted(place for place, binding in bound.items() if binding.version != heads[binding.resource].version)
     conflicts = sorted(f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict)
     there, obstacle = folder.path.is_dir(), copy.obstacle()
-    why, seen = str(obstacle) if obstacle else "", _Directories()
-    if there and not why:
-        why, seen = _directories(library, folder, bound)
-    words = _in_words(there, bool(obstacle), bool(why), behind, conflicts, seen)
-    return WatchedRoot(
+    root = WatchedRoot(
         path=str(folder.path),
         scope=folder.scope,
         kind=folder.kind,
         there=there,
-        state=words,
+        state="",
         resources=sum(1 for binding in bound.values() if binding.version is not None),
         behind=behind,
         conflicts=conflicts,
-        obstacle=why,
-        not_imported=seen.not_imported,
-        held=seen.held,
-        changed=seen.changed,
-        missing=seen.missing,
+        obstacle=str(obstacle) if obstacle else "",
         read_only=there and copy.is_read_only(""),
-        waiting_for_git=seen.waiting_for_git,
         pulled=_pulled(library, folder, bound),
     )
+    if there and not root.obstacle:
+        root = replace(root, obstacle=_add_directories(library, folder, root))
+    return replace(root, state=_in_words(root, hindered=bool(obstacle)))
 
 
 def _pulled(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
@@ -114,34 +97,34 @@ def _pulled(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) 
     return newest.pull.commit if newest is not None and newest.pull is not None else ""
 
 
-def _directories(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> tuple[str, _Directories]:
-    """Return what keeps a sync from the folder, '' for nothing, and how its directories stand."""
-    status, seen = library.working_copies.copy(folder).status, _Directories()
+def _add_directories(library: Library, folder: WatchedFolder, root: WatchedRoot) -> str:
+    """Add how the directories of the folder stand. Return what keeps a sync from it, '' for nothing."""
+    status = library.working_copies.copy(folder).status
     survey = status.everything()
     if survey.gone:
-        return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back.", seen
+        return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back."
     held = library.store.backend.held.of_folder(folder)
-    seen.not_imported += [DirectoryIssue(place, (why,)) for place, why in survey.left_out.items()]
+    root.not_imported.extend(DirectoryIssue(place, (why,)) for place, why in survey.left_out.items())
     rest = survey.directories - survey.left_out.keys()
     for state in status.looks(sorted(status.changed(rest - status.linked(rest)))):
         waiting = held.get(state.directory)
         if waiting is not None and state.tree == waiting.tree:
-            seen.held.append(f"{state.directory} (proposal {waiting.proposal})")
+            root.held.append(f"{state.directory} (proposal {waiting.proposal})")
         elif _is_unsaved(library, state):
-            _add(library, folder, state, seen)
-    seen.not_imported.sort(key=lambda issue: issue.directory)
-    return "", seen
+            _add(library, folder, state, root)
+    root.not_imported.sort(key=lambda issue: issue.directory)
+    return ""
 
 
-def _add(library: Library, folder: WatchedFolder, state: DirectoryState, seen: _Directories) -> None:
+def _add(library: Library, folder: WatchedFolder, state: DirectoryState, root: WatchedRoot) -> None:
     if state.reading is None:
-        seen.missing.append(state.directory)
+        root.missing.append(state.directory)
     elif reasons := _reasons(library, folder, state):
-        seen.not_imported.append(DirectoryIssue(state.directory, tuple(reasons)))
+        root.not_imported.append(DirectoryIssue(state.directory, tuple(reasons)))
     else:
-        seen.changed.append(state.directory)
+        root.changed.append(state.directory)
         if activity := library.working_copies.copy(folder).git_activity(state.directory):
-            seen.waiting_for_git.append(f"{state.directory} ({activity})")
+            root.waiting_for_git.append(f"{state.directory} ({activity})")
 
 
 def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> list[str]:
@@ -169,21 +152,19 @@ def _is_unsaved(library: Library, state: DirectoryState) -> bool:
     return unread or (state.tree or empty) != known
 
 
-def _in_words(
-    there: bool, hindered: bool, stale: bool, behind: list[str], conflicts: list[str], seen: _Directories
-) -> str:
+def _in_words(root: WatchedRoot, *, hindered: bool) -> str:
     if hindered:
         return "not followed, a link leads elsewhere"
-    if not there or stale:
+    if not root.there or root.obstacle:
         return "missing"
     counts: dict[str, Sequence[object]] = {
-        "behind": behind,
-        f"conflict{'s' * (len(conflicts) > 1)}": conflicts,
-        "not imported": seen.not_imported,
-        "held": seen.held,
-        "changed on disk": seen.changed,
-        "waiting for git": seen.waiting_for_git,
-        "not there": seen.missing,
+        "behind": root.behind,
+        f"conflict{'s' * (len(root.conflicts) > 1)}": root.conflicts,
+        "not imported": root.not_imported,
+        "held": root.held,
+        "changed on disk": root.changed,
+        "waiting for git": root.waiting_for_git,
+        "not there": root.missing,
     }
     return ", ".join(f"{len(what)} {words}" for words, what in counts.items() if what) or IN_SYNC
 

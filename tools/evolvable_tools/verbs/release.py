@@ -153,7 +153,7 @@ def _only_a_person(caller: Caller) -> None:
 def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
     if not reason.strip():
         raise InvalidArgument("A move of the channel needs a reason.", "Say in a few words why it is made.")
-    return MoveNote(library.store.now(), caller.actor, reason, caller.session, 0)
+    return MoveNote(library.store.now(), caller.actor, reason, caller.session)
 
 
 def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:

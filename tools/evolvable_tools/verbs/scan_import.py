@@ -159,7 +159,7 @@ class Preview:
     """What an import would do. coming: what a person is asked about, with findings first. refused: as in Imported."""
 
     coming: list[Coming]
-    refused: tuple[tuple[str, tuple[str, ...]], ...]
+    refused: list[tuple[str, tuple[str, ...]]]
     answer: Answer
     """The answer of a person who says yes to exactly this."""
 
@@ -236,7 +236,7 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
 
     if form == "json":
         would = bundle.import_json(library.store, source, look=look, dry_run=True, **options)
-        refs = (*would.added, *would.updated)
+        refs = would.added + would.updated
     else:
         would = _READERS[form](library.store, source, look=look, **options)
         refs = would.held

@@ -197,11 +197,11 @@ def _make_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -
         unknown = ModelUsage(given, got, calls if "calls" in told else unknown.calls, cost)
     return Rollout(
         answer.get("output", ""),
-        answer.get("trace", ""),
-        unknown,
-        wall,
         tuple(map(str, answer.get("read", ()))),
-        TrialOutcome(outcome) if outcome is not None else None,
-        answer.get("detail", ""),
         float(retry_after) if retry_after is not None else None,
+        trace=answer.get("trace", ""),
+        usage=unknown,
+        wall=wall,
+        outcome=TrialOutcome(outcome) if outcome is not None else None,
+        detail=answer.get("detail", ""),
     )

@@ -66,14 +66,14 @@ def _rollout(said: Any) -> Rollout:
     wait = said["retry_after"]
     return Rollout(
         _text(said["output"]),
-        _text(said["trace"]),
-        _usage(said["usage"]),
-        _number(said["wall"]),
         tuple(_text(one) for one in said["read"]),
-        _outcome(said["outcome"]),
-        _text(said["detail"]),
         None if wait is None else _number(wait),
         tuple(map(_solution, said["solutions"])),
+        trace=_text(said["trace"]),
+        usage=_usage(said["usage"]),
+        wall=_number(said["wall"]),
+        outcome=_outcome(said["outcome"]),
+        detail=_text(said["detail"]),
     )
 
 

@@ -173,7 +173,7 @@ async def _score_solution(job: TrialJob, scoring: TrialScorer, solution: Solutio
     if solution.outcome is not None or solution.workspace is None:
         return None
     try:
-        return await scoring(job.task, Rollout(solution.text, solution.trace), solution.workspace)
+        return await scoring(job.task, Rollout(solution.text, trace=solution.trace), solution.workspace)
     except Exception as error:
         return error
 
