@@ -77,7 +77,9 @@ def test_the_golden_tool_list_and_the_page_about_the_tools_name_the_same_tools()
 @pytest.mark.process
 def test_the_stand_in_for_a_model_answers_what_the_page_about_models_asks(tmp_path):
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
-    commands = [line.split()[1:] for line in page.split("```sh\n")[2].partition("```")[0].splitlines()]
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    [example] = [block for block in blocks if "role model add demo" in block]
+    commands = [line.split()[1:] for line in example.splitlines()]
     assert commands[0][:4] == ["role", "model", "add", "demo"] and ["role", "model", "test", "demo"] in commands
     evolvable = CommandLine(tmp_path)
     server = subprocess.Popen(
