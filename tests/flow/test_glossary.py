@@ -12,8 +12,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HEADING = re.compile(r"^\*\*(?P<word>[^*]+)\*\*(?: \((?P<classes>`[^)]+`)\))? —", re.MULTILINE)
 PACKAGES = [ROOT / package for package in structure.PACKAGES]
-SHARED_NAMES = 12
-"""Modules of the product that may have the name of a module in another package."""
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +31,6 @@ def names(text: str | None) -> list[str]:
 @pytest.mark.process
 def test_each_class_name_of_the_product_has_one_meaning(modules):
     assert structure.repeated(structure.public_classes(modules)) == {}
-
-
-@pytest.mark.process
-def test_few_modules_share_a_name_and_none_three_times(modules):
-    pairs = ((one.path.stem, one.place) for one in modules if one.path.stem not in structure.SHARED_NAMES)
-    shared = structure.repeated(pairs)
-    assert len(shared) <= SHARED_NAMES
-    assert [places for places in shared.values() if len(places) > 2] == []
 
 
 @pytest.mark.process

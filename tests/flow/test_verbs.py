@@ -78,13 +78,6 @@ async def test_every_tool_has_an_entry_with_its_title_and_the_annotations_of_its
     }
 
 
-def test_hints_are_made_in_one_place():
-    """An effect that a tool declares beside the registry would be a second opinion."""
-    made = [path for path in (ROOT / "server").rglob("*.py") if "ToolAnnotations(" in path.read_text(encoding="utf-8")]
-
-    assert [path.name for path in made] == ["tools.py"]
-
-
 def test_the_effect_of_a_tool_is_the_strongest_of_its_verbs():
     assert TOOLS["review_inbox"].effect is Effect.WRITES
     assert [TOOLS["review_inbox"].needs(action) for action in ("approve", "show", None, ["x"])] == [
