@@ -48,6 +48,7 @@ __all__ = [
     "check_index",
 ]
 
+# Each try sees the changes that came in between; a difference that stays is a fault.
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _REBUILD_HINT = "Delete {}: the next search makes it again."
 
@@ -63,12 +64,15 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
 
     @wraps(read)
     def whole(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
+        # Noted before the read: if another process replaces the file meanwhile, it must not be thrown away again.
         known = self._file.identity
         try:
+            # A search over what is indexed so far is better than none.
             with contextlib.suppress(LibraryBusy):
                 self._update()
             return read(self, *values, **options)
         except DamagedFile:
+            # Once: a second damage right after a new start is no damage of the file, and reaches the caller.
             self._start_anew(known)
             self._update()
             return read(self, *values, **options)
@@ -91,15 +95,18 @@ class Index:
 
     def for_models(self) -> "Index":
         """Return this index without what no model is offered. Both use the same file and are closed together."""
+        # A shallow copy shares the file, the writer and the caches.
         offered = copy.copy(self)
         offered._person_only = False
         return offered
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
         """Return which entries may be seen; one that is not trusted hides none of its name further away."""
+        # With a single scope nothing is hidden, so nobody's trust matters.
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes, person_only=self._person_only)
         stamp, backend = self._store.backend.authorship.stamp(), self._store.backend
+        # The query over all resources is repeated only when trust or a version changed.
         if stamp != self._untrusted[0]:
             self._untrusted = (stamp, tuple(sorted(backend.authorship.untrusted_resources())))
         return visibility(kind, scopes, self._untrusted[1], person_only=self._person_only)
@@ -161,6 +168,7 @@ class Index:
 
         index: called with the library's sequences, by default the writer without options.
         """
+        # One small read of the library for each search, in place of a look at all heads.
         newest = self._store.backend.sequences()
         if newest == self._writer.applied:
             return 0
@@ -214,6 +222,7 @@ class Index:
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
+            # The lock is held while postings are read, not while they are weighed: other searches run meanwhile.
             with self._known.locked(db) as state:
                 asked = searched_terms(task, state.documents)
                 postings = state.reader.read(db, asked)
@@ -224,6 +233,7 @@ class Index:
             scored = make_matches(state.entries(db, [one.document for one in best]), best, query)
             phrases = index_entries.match_phrases(db, words, names, visible, state.beginnings) if words else []
             ranking = Ranking(scored, weighed, query, visible)
+            # In a small library the caller shows all, so that no ranking by short texts is needed.
             if seen.few is not None and len(seen.few) <= listed:
                 every = state.entries(db, seen.few).values()
                 return Candidates(phrases, ranking, (), sorted(every, key=lambda one: (one.name, one.kind, one.scope)))
@@ -267,6 +277,7 @@ class Index:
     def matches(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, Match]:
         """Return the matches that were weighed, by resource; without those that are gone meanwhile."""
         known = {match.entry.id: match for match in ranking.scored if match.entry.id in weighed}
+        # Entries that the search read already are not read again.
         further = [weighed[id_] for id_ in weighed if id_ not in known]
         if further:
             with self._file.reading() as db:
@@ -355,6 +366,7 @@ def check_index(store: Store) -> Iterator[Fault]:
 
 def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
     anew = _REBUILD_HINT.format(path)
+    # SQLite's own structures first: the comparisons below trust them.
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":
             yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)

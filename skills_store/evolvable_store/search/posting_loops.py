@@ -35,11 +35,13 @@ class Sums:
         is beyond the row.
         """
         numbers = _numbers(places, weights)
+        # Checked before anything is added, so that an error leaves the sums as they were.
         if numbers and max(numbers) >= len(self._scores):
             raise ValueError("there is a place beyond the row")
         scores, shares, latest = self._scores, self._shares, self._latest
         for at, weight in zip(numbers, weights, strict=True):
             scores[at] += weight * factor
+            # A term counts once for the coverage, in however many fields it stands.
             if latest[at] != term:
                 latest[at] = term
                 shares[at] += share
@@ -49,6 +51,7 @@ class Sums:
         rest = 1 - part
         for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
             if score or share:
+                # Rounding can bring the sum just over 1.
                 self._shares[at] = covered = min(share / all_, 1.0)
                 self._scores[at] = score * (rest + part * covered)
 
@@ -74,6 +77,7 @@ def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
     numbers = _numbers(places, weights)
     found = bytearray()
     for at in array("H", bytes(asked)):
+        # Few places are asked for, so a search in the sorted array beats a pass over it.
         where = bisect_left(numbers, at)
         found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
     return bytes(found)

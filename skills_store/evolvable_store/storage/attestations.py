@@ -66,6 +66,7 @@ class Attestations(SqliteRepository):
         rows = []
         for resource, tree in contents:
             signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
+            # 0: not withdrawn.
             rows.append((resource, tree, at, *who, 0, signature, folder))
         self._add(rows)
 
@@ -82,6 +83,7 @@ class Attestations(SqliteRepository):
 
     def keep_folder(self, resources: Iterable[int], folder: str) -> None:
         """Note on which folder decisions were made that do not say so."""
+        # Only rows of versions before decisions named a folder.
         update = "UPDATE vouched SET folder = ? WHERE resource = ? AND folder IS NULL"
         with self._backend.writing() as db:
             db.executemany(update, [(folder, resource) for resource in resources])
@@ -100,7 +102,9 @@ class Attestations(SqliteRepository):
         rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
         with self._backend.writing() as db:
             db.executemany(
-                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)", rows
+                # OR IGNORE: what is learned later must not replace an earlier note.
+                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)",
+                rows,
             )
 
     def makers(self, sha256: str, apart: tuple[int, int] | None = None) -> set[Principal]:
@@ -108,6 +112,7 @@ class Attestations(SqliteRepository):
 
         apart: a version (resource, number) that does not count.
         """
+        # LIKE finds candidates in the stored manifests; the query compares the hash again.
         rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
         return {effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
 
@@ -158,6 +163,7 @@ class Signatures(SqliteRepository):
             drawn = Baseline(newest, _digest(db, newest), b"")
             signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
             row = (self._key, signed.operation, signed.digest, signed.signature)
+            # In one transaction with the reading of the newest operation: none can slip in between.
             db.execute("INSERT OR REPLACE INTO baseline (key, operation, digest, signature) VALUES (?, ?, ?, ?)", row)
         return signed
 
@@ -168,12 +174,14 @@ class Signatures(SqliteRepository):
             if row is None:
                 return 0
             found = Baseline(int(row[0]), str(row[1]), bytes(row[2]))
+            # The digest ties the baseline to this history: in another library it is worth nothing.
             valid = _digest(db, found.operation) == found.digest and self._verify(found.statement, found.signature)
         return found.operation if valid else 0
 
     def vouched(self, operations: Iterable[int]) -> set[int]:
         """Return those of these operations that count: signed under this key, or not newer than the baseline."""
         wanted, before = set(operations), self.baseline()
+        # Operations up to the baseline need no signature, since they are older than the lock.
         return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
@@ -185,6 +193,7 @@ class Signatures(SqliteRepository):
 
     def _names(self, identity: int, via: str) -> bool:
         operation = self._backend.operation(identity)
+        # operation.principal, not that of the intent: what arrived with an archive grants nothing.
         return operation is not None and (operation.principal, operation.intent.via) == (Principal.PERSON, via)
 
     def _signed(self, operations: Sequence[int]) -> set[int]:
