@@ -22,7 +22,7 @@ from evolvable_store.regular_files import private_file, read_regular
 PROJECT = "library"
 """The project of an address that names none."""
 
-# Becomes the name of a schema, which PostgreSQL cuts at 63 bytes.
+# Stands unquoted in URLs and messages.
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 # libpq has more, among them `options` and `passfile`, by which an address could run settings or read files.
 _OPTIONS = frozenset(

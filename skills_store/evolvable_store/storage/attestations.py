@@ -112,7 +112,7 @@ class Attestations(SqliteRepository):
 
         apart: a version (resource, number) that does not count.
         """
-        # LIKE finds candidates in the stored manifests; the query compares the hash again.
+        # With its quotation marks the hash cannot match a part of something else in a manifest.
         rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
         return {effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
 

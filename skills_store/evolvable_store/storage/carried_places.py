@@ -17,6 +17,7 @@ from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFold
 if TYPE_CHECKING:
     from evolvable_store.storage.bindings import Bindings
 
+# 64 MiB: some hundred thousand bindings; a longer file is no JSON when it is cut, and counts as damaged.
 _MAX_BYTES = 2**26
 
 
@@ -31,6 +32,7 @@ def carry_places(bindings: "Bindings", target: Path) -> None:
         with open(target / CARRIED_PLACES, "w", encoding="utf-8", opener=private_file) as file:
             json.dump(kept, file)
             file.flush()
+            # A backup is on the disk when the command returns.
             os.fsync(file.fileno())
 
 
@@ -50,6 +52,7 @@ def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
     for number, scope, kind, path in folders:
         if is_folder(kind, path):
             found.folders.append(WatchedFolder(int(number), str(scope), Kind(kind), Path(path)))
+    # Bindings of a folder that was refused are dropped with it.
     known = {folder.id for folder in found.folders}
     for folder, directory, resource, version in bindings:
         if folder in known and is_below(directory):
@@ -64,6 +67,7 @@ def forget_carried(home: Path) -> None:
 
 def is_folder(kind: str, path: str) -> bool:
     """Return whether a row of another names a folder as this program does."""
+    # The file may come from anybody; what is shown to the person must be what is written to.
     return kind in {*Kind} and path.isprintable() and Path(path).is_absolute() and ".." not in Path(path).parts
 
 

@@ -69,6 +69,7 @@ class Collections(SqliteRepository):
 
     def take(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """Store what another database held of clients' settings, where nothing is stored for them."""
+        # What is stored here was decided on this machine, and comes before another database.
         insert = "INSERT OR IGNORE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)"
         with self._places.writing() as db:
             db.executemany(insert, list(rows))

@@ -53,6 +53,7 @@ class ImportStaging:
         self._db: Connection = connection.dbapi.connect(file, isolation_level=None)
         if os.name == "posix":
             self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
+        # Nothing survives a crash anyway: no log, no waiting for the disk.
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.executescript(connection.read_script("import_staging.sql"))
@@ -115,6 +116,7 @@ class ImportStaging:
         if row is None:
             return None
         at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
+        # None in archives of versions before 0.2.
         known = Principal(principal) if principal is not None else None
         return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
 

@@ -12,6 +12,7 @@ from evolvable_store.errors import NoSuchUse
 from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.sqlite_file import SqliteRepository
 
+# Each task adds words to the index; more of them blur what the resource is for.
 MAX_TASKS = 16
 """Learned tasks of one resource; the oldest are removed first."""
 
@@ -114,11 +115,13 @@ class LearnedTasks(SqliteRepository):
         refuse: its session teaches the resource nothing more, however often it is read.
         """
         with self._backend.writing() as db:
+            # A task is a person's own words: the bytes on the disk are overwritten.
             db.execute("PRAGMA secure_delete=ON")
             row = db.execute(f"DELETE FROM learned WHERE id = ? RETURNING {_COLUMNS}, id", (identity,)).fetchone()
             if row is None:
                 raise _no_such_task(identity)
             removed = _as_task(*row)
+            # A person's own label has no session that could teach it again.
             if refuse and removed.source is not TaskSource.PERSON:
                 _refuse(db, [(removed.session, removed.resource)])
             _note_changes(db, {removed.resource})
@@ -202,6 +205,7 @@ def replace_tasks(
         refused |= {resource for resource, _, against in _of_session(db, session, TaskSource.SESSION) if not against}
     tasks = [one for one in tasks if one.resource not in refused]
     before = {one for one in _of_session(db, session, source) if one[0] not in refused}
+    # Reading a session again changes nothing, and no index has to be made again.
     if before == {(one.resource, one.task, one.against) for one in tasks}:
         return 0
     db.execute("PRAGMA secure_delete=ON")
@@ -232,6 +236,7 @@ def _of_session(db: Connection, session: str, source: TaskSource) -> set[tuple[i
 def _insert(db: Connection, one: LearnedTask) -> None:
     row = (one.resource, one.task, one.at, int(one.against), one.source, one.session, one.link, int(one.held_out))
     db.execute(f"INSERT INTO learned ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    # Held-out labels have a limit of their own, for the library.
     if one.held_out:
         db.execute(
             """DELETE FROM learned WHERE held_out = 1 AND id NOT IN (
@@ -248,6 +253,7 @@ def _insert(db: Connection, one: LearnedTask) -> None:
 
 
 def _note_changes(db: Connection, resources: Iterable[int]) -> None:
+    # REPLACE gives the resource a new, higher number.
     rows = [(resource,) for resource in sorted(resources)]
     db.executemany("INSERT OR REPLACE INTO learned_change (resource) VALUES (?)", rows)
 

@@ -148,7 +148,7 @@ class SqliteFile:
             writer = self._writer
             if writer is None:
                 writer = self._writer = driver.connect(self.path, durable=True, access="write")
-                # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
+                # Our own retry waits fairly; SQLite's handler would not (see driver.retry).
                 writer.execute("PRAGMA busy_timeout=0")
                 # With a rollback journal, spilling into the file before the commit would have to wait for readers.
                 writer.execute("PRAGMA cache_spill=OFF")
