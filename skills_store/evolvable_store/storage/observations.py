@@ -118,6 +118,7 @@ class VerifiedEnd:
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
+# Kept in the digest: servers of an earlier program find it unequal to every digest and read the session again.
 _UNLEARNED = "unlearned:"
 """What the digest of a session begins with until it is stored what the session teaches."""
 
@@ -134,6 +135,7 @@ def _link(db: Connection, session: str) -> str | None:
 
     A connection that tells clients apart comes before one that several share.
     """
+    # Several clients can share one HTTP connection, so it tells less about who worked.
     query = "SELECT connection FROM client_session WHERE session = ? ORDER BY connection LIKE 'http%', at LIMIT 1"
     row = db.execute(query, (session,)).fetchone()
     return row[0] if row else None
@@ -158,6 +160,7 @@ def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
 
 def _replace_executions(db: Connection, session: str, executions: Iterable[Execution]) -> None:
     """Store the executions of a session instead of those it had."""
+    # Replaced as a whole: a session that went on may have other executors.
     for table in ("execution", "execution_use"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     for one in executions:
@@ -266,6 +269,7 @@ class Observations(SqliteRepository):
             known = db.execute(
                 "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
             ).fetchone()
+            # A shorter reading is an older copy of the transcript, such as one from a backup.
             if known is not None and (known[0].removeprefix(_UNLEARNED) == taken.digest or known[1] > taken.spans):
                 return False
             link = _link(db, taken.session)
@@ -277,6 +281,7 @@ class Observations(SqliteRepository):
             if teaches:
                 query = "UPDATE taken SET digest = ? WHERE session = ? AND origin IS NULL"
                 db.execute(query, (_UNLEARNED + taken.digest, taken.session))
+            # A later reading may find fewer uses than the one before, so rows are not merged.
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
             for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
@@ -290,6 +295,7 @@ class Observations(SqliteRepository):
                 )
                 db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, taken.session, executions)
+            # Calls without a session name become this session's: its transcript quotes the ids of its uses and searches.
             for table, key, ids, more in (
                 ("use", "id", uses, ""),
                 ("shown", "search", searches, ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"),
@@ -305,14 +311,15 @@ class Observations(SqliteRepository):
         return True
 
     def is_unlearned(self, session: str, digest: str) -> bool:
-        """Return whether this session was kept as it is, and what it teaches was not."""
+        """Return whether this reading of a session is stored, but not yet the tasks that it teaches."""
         query = "SELECT 1 FROM taken WHERE session = ? AND digest = ? AND origin IS NULL"
         return self._one(query, session, _UNLEARNED + digest) is not None
 
     def learn(self, session: str, digest: str, tasks: Sequence[LearnedTask]) -> None:
-        """Store what a session that was kept teaches, as `replace_tasks` does, and that this is done."""
+        """Store the tasks that a stored session teaches, as `replace_tasks` does, and that this is done."""
         with self._backend.writing() as db:
             replace_tasks(db, session, tasks)
+            # With the old digest: a longer reading since then has its own tasks to teach.
             query = "UPDATE taken SET digest = ? WHERE session = ? AND digest = ? AND origin IS NULL"
             db.execute(query, (digest, session, _UNLEARNED + digest))
 
@@ -380,6 +387,7 @@ class Observations(SqliteRepository):
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield (which, what is wrong with it) for the evidence that does not fit the rest of the library."""
         words = {"outcomes": json.dumps(list(Outcome)), "usages": json.dumps(list(Usage))}
+        # What SQL can check; signals are JSON, which it cannot.
         yield from self._check("evidence_checks.sql", **words)
         for table in ("sighting", "taken"):
             for session, signals in self._rows(f"SELECT session, signals FROM {table}"):

@@ -145,7 +145,7 @@ class Storage(Protocol):
         """Return what a shared database, a move or a backup says of where bytes go here; it waits for the person."""
 
     def settle_places(self, found: WaitingPlaces) -> None:
-        """Delete rows that the person was shown."""
+        """Delete the waiting rows that the person was asked about."""
 
     def resource_ids(self) -> list[int]:
         """Return the ids of all resources, removed ones included."""
@@ -224,7 +224,7 @@ class Writer(Protocol):
         """As in Storage, inside the transaction."""
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
-        """Store a blob; one that is kept already stays as it is."""
+        """Store a blob; one that is stored already stays as it is."""
 
     def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
         """Return the head, which points nowhere yet, of a name that was never there."""
@@ -239,7 +239,7 @@ class Writer(Protocol):
         """Have the directories of a folder that hold one resource hold another one of the same versions."""
 
     def copy_authors(self, old: int, new: int) -> None:
-        """Note of every version of a resource the author of that version of another, and what a person vouches for."""
+        """Copy the authors of a resource's versions, and what a person vouches for, to the same versions of another."""
 
     def provenance(self, resource: int, number: int) -> Provenance:
         """Return which version brought the bytes of a version's files, against the base that counts now."""
@@ -274,7 +274,7 @@ class Writer(Protocol):
         """Record what a directory of a working copy holds, instead of what was noted before."""
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
-        """Close an open proposal; returns False when it is not open."""
+        """Close an open proposal; return False when it is not open."""
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         """Append decisions to the audit log."""
@@ -286,7 +286,7 @@ class Writer(Protocol):
         """Store how far the library and a remote are synchronised."""
 
     def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-        """Put these skills of the channel there in one move, and return its id; None when nothing was to be done."""
+        """Place these skills on the channel in one move, and return its id; None when it would change nothing."""
 
     def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-        """Move the channel as the policy asks for after the names of these skills moved, from a version to one."""
+        """Move the channel by its policy. moved: by skill, the version its name pointed to before and after."""

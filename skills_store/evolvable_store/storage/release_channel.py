@@ -88,7 +88,7 @@ class ChannelEntry:
 
     @property
     def seen(self) -> int | None:
-        """The version hosts see. A removed skill is not seen, and seen as before when it returns."""
+        """The version that hosts see, None while the skill is removed; it is the same again when the skill returns."""
         return self.version if self.head is not None else None
 
 
@@ -123,6 +123,7 @@ def _as_placement(
     return Placement(move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1)
 
 
+# The newest move that set one; others leave the policy as it is.
 POLICY = "SELECT policy FROM move WHERE policy IS NOT NULL ORDER BY id DESC LIMIT 1"
 
 
@@ -140,10 +141,12 @@ def read_channel_state(db: Connection, resource: int) -> ChannelState:
 
 
 def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-    """Keep one move that puts these resources there, and return its id; None when it would change nothing."""
+    """Store one move that places these resources, and return its id; None when it would change nothing."""
     rows = []
     for resource, there in stands.items():
+        # Read under the write lock, so that `before` is what was really replaced.
         held = read_channel_state(db, resource)
+        # Only skills that move get a row, so that a history shows real changes alone.
         if held != there:
             rows.append((resource, held.version, there.version, int(there.withdrawn)))
     if not rows and note.policy is None:
@@ -155,7 +158,7 @@ def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState])
 
 
 def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-    """Move the channel as the policy asks for after an operation, of which `note` says who made it and why.
+    """Move the channel by its policy after an operation. note: who made the operation, and why.
 
     moved: the skills that it moved, each with the version its name pointed to before and after.
     """
@@ -164,9 +167,11 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
         return
     stands = {}
     for resource, (before, after) in moved.items():
+        # An update or a removal waits until it is published.
         if rule is ReleasePolicy.NEW and (before is not None or after is None):
             continue
         held = read_channel_state(db, resource)
+        # What a person took off comes back only by a person.
         if not held.withdrawn and (rule is ReleasePolicy.LIVE or held.version is None):
             stands[resource] = ChannelState(after)
     if stands:
@@ -195,7 +200,7 @@ class Channel(SqliteRepository):
         return {entry.resource: entry for entry in self._all(_as_entry, query, json.dumps(list(resources)))}
 
     def place(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-        """Make one move that puts these skills there, all of them or none, and returns its id.
+        """Make one move that places these skills, all of them or none, and return its id.
 
         None: they were there already. `note.operation` is replaced by the newest one. Raises as every write.
         """
@@ -230,6 +235,7 @@ class Channel(SqliteRepository):
     def moves(self, limit: int, below: int | None = None) -> list[ChannelMove]:
         """Return up to `limit` moves with numbers under `below`, newest first."""
         query = f"SELECT id, {_NOTE} FROM move WHERE id < ? ORDER BY id DESC LIMIT ?"
+        # Above every id that SQLite gives.
         return self._all(_as_move, query, 2**62 if below is None else below, limit)
 
     def placings(self, moves: Sequence[int]) -> list[Placement]:

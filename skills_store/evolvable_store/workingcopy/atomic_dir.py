@@ -59,6 +59,7 @@ SINGLE = "AGENT.md"
 """What a file that stands for a whole folder is called in the trees here, whatever its kind calls its main file."""
 
 _NO_MODES: Mapping[str, File] = {}
+# EXDEV: the target lies on another file system than the staging folder.
 _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
 
 
@@ -152,8 +153,11 @@ def _write(
         build(slot.new)
         if built is not None:
             built(slot.new.path)
+        # The inode tells later which of two exchanged folders is the built one.
         note = replace(note, inode=slot.new.lstat().st_ino)
+        # Durable from here on: a power cut after the rename finds a note that explains what lies there.
         slot.write_note(note)
+        # "ready" is whole; a sweep deletes what is still called "new".
         rename(slot.new, slot.ready)
         _sync_above(slot.ready)
         target.make_parents()
@@ -165,7 +169,7 @@ def _write(
 
 
 def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Take `target` away; return where it lies now, None when there was nothing.
+    """Move `target` away; return where it lies now, None when there was nothing.
 
     Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
@@ -175,7 +179,7 @@ def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now
 
 
 def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Take the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
+    """Move the file `target` away, as `remove_folder` does a folder; the trees are as for `write_single`."""
     with open_staging(staging) as place:
         return _remove(check_target(target, place, single=True), (_move_away,), place, believed, now)
 
@@ -249,7 +253,7 @@ def sweep(
     only: str | None = None,
     skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
-    """Return what somebody wrote into folders that were then replaced, and tidies up the rest.
+    """Return what somebody wrote into folders that were then replaced, and tidy up the rest.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
     are deleted after `keep_seconds` if they hold what they were believed to, or nothing; anything in them that belongs
@@ -286,8 +290,11 @@ def _sweep_slot(
         return None
     if only is not None and note.target != only:
         return None
+    # A deletion that was interrupted goes on.
     slot.delete(slot.gone)
+    # A swap is at work until `old` is there and `ready` is gone.
     at_work = not slot.old.exists() or slot.ready.exists()
+    # Its process may still be alive and in the middle.
     if at_work and not is_abandoned(note, now):
         return None
     _settle(slot, note)
@@ -300,6 +307,7 @@ def _sweep_slot(
 def check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
     """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
     at = place.target(place.staging.name_of(target))
+    # From the root down: a link above the target would lead the write elsewhere.
     for above in reversed(at.parents):
         if above.exists() and is_link(above.lstat()):
             raise Refused(f"{above} is a symbolic link; nothing is written below it.", "Remove the link.")
@@ -327,6 +335,7 @@ def _sync_above(path: PathAt) -> None:
 def put_in_place(slot: Slot, note: RecoveryNote) -> None:
     """Bring the folder that is ready to its target; what was there goes to `slot.old`."""
     target = slot.target(note)
+    # Each try follows a change by somebody else; eight in a row are no accident.
     for attempt in range(8):
         try:
             if target.exists():
@@ -335,6 +344,7 @@ def put_in_place(slot: Slot, note: RecoveryNote) -> None:
                 # A file that is gone for a moment would be one that was deleted.
                 _first_possible(ways[:1] if note.path else ways, slot, note)
             else:
+                # Never replaces: what somebody made in this moment stays.
                 rename_new(slot.ready, target)
             return
         except (FileExistsError, FileNotFoundError):
@@ -347,7 +357,7 @@ SwapMethod = Callable[[Slot, RecoveryNote], None]
 
 
 def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
-    """Go the first of these ways that the system can; Windows can only go the last, as files may be open."""
+    """Run the first of these ways that the system supports; on Windows only the last, as files may be open."""
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
             return way(slot, note)
@@ -359,6 +369,7 @@ def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote
 
 def _exchange(slot: Slot, note: RecoveryNote) -> None:
     target = slot.target(note)
+    # One step of the kernel: the path is never empty.
     exchange(slot.ready, target)
     try:
         rename(slot.ready, slot.old)
@@ -369,6 +380,7 @@ def _exchange(slot: Slot, note: RecoveryNote) -> None:
 
 def _two_renames(slot: Slot, note: RecoveryNote) -> None:
     target = slot.target(note)
+    # Where the system cannot exchange: the path is empty for a moment.
     rename(target, slot.old)
     try:
         rename_new(slot.ready, target)
@@ -384,11 +396,13 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
 def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> ReplacedDirectory | None:
     """Tidy up after `put_in_place`; return the folder that was replaced, None when there was none."""
     target = slot.target(note)
+    # Before anything is deleted: the new name must be on the disk.
     if durable:
         _sync_above(target)
     if not slot.old.exists():
         slot.clear()
         return None
+    # Only after the swap, when no reader sees the old folder at its path any more.
     move_untracked(slot.old, target, successor=bool(note.written))
     return ReplacedDirectory(slot.old.path)
 
@@ -405,16 +419,19 @@ def give_up(slot: Slot) -> None:
 
 def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
     """Return whether what is ready is what was built, not what it was exchanged for."""
+    # After an exchange "ready" holds the person's folder.
     return slot.ready.lstat().st_ino == note.inode
 
 
 def _settle(slot: Slot, note: RecoveryNote) -> None:
-    """Undo or finishes a swap whose process died in the middle."""
+    """Undo or finish a swap whose process died in the middle."""
     slot.delete(slot.new)
     if not slot.ready.exists():
         return
+    # `replace_files` writes what it still has to do into the note, and goes on from there.
     if note.drop is not None:
         replace_files(slot, note)
+    # The target was touched.
     elif slot.old.exists():
         target = slot.target(note)
         if not target.exists():
@@ -434,9 +451,11 @@ def _sweep_old(
     keep: KeepUntracked | None,
 ) -> RecoveredDirectory | None:
     target = slot.target(note)
+    # Also before it is due: what a person needs should not wait a minute.
     stuck = move_untracked(slot.old, target, successor=bool(note.written))
     if not due:
         return None
+    # Either tree: a swap that was undone leaves what was written in `old`.
     trees = (tree for tree in (note.believed, note.written) if tree)
     believed = not stuck and any(still_as_believed(slot.old.path, tree) for tree in trees)
     reading = None if believed else read_back(slot.old.path, note.path)
