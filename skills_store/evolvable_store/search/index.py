@@ -359,7 +359,7 @@ class Index:
 
 
 def check_index(store: Store) -> Iterator[Fault]:
-    """Yield what is wrong with the index of this library: a check that `fsck.check` can run."""
+    """Yield what is wrong with the index of this library: a check for `fsck.check_library`."""
     with Index.open(store) as index:
         yield from index.in_step()
 

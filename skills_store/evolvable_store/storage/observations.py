@@ -295,7 +295,7 @@ class Observations(SqliteRepository):
                 )
                 db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, taken.session, executions)
-            # Calls without a session name become this session's: its transcript quotes the ids of its uses and searches.
+            # Calls without a session name become this session's: its transcript has the ids of its uses and searches.
             for table, key, ids, more in (
                 ("use", "id", uses, ""),
                 ("shown", "search", searches, ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"),

@@ -103,7 +103,7 @@ def write_folder(
 ) -> ReplacedDirectory | None:
     """Make `target` a folder of exactly these files; return the folder that was there, None when there was none.
 
-    staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
+    staging: of `staging_for`. believed: the tree (`make_manifest`) of the reading that the caller made of `target` just
     before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. built: called with the path
     of the new folder before anybody else can reach it. links: paths of links that stay as they are.
     What the old folder had besides tracked files is moved over, and the permissions of what stays are kept. Durable

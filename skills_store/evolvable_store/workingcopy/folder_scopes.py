@@ -55,7 +55,9 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
                 writer.rebind(folder.id, old, new)
             writer.rescope_folder(folder.id, scope)
 
+    # After the copies: if this fails, they are found by their hash and used again.
     rename(store.backend, _intent(store, scope), [(head, names[head.id]) for head in moving], finish)
+    # Last, when the folders hold the copies: the originals go, with their history kept.
     for head in others:
         if head.id in own and not keep and head.version is not None:
             with store.transaction(Actor.HUMAN, f"belongs to the project {scope}") as tx:
@@ -80,6 +82,7 @@ def _names(store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head
         if head is None or head.id in found:
             continue
         wanted = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
+        # `pdf-2` was only needed beside another `pdf` of the old scope.
         plain = wanted if re.fullmatch(rf"{re.escape(wanted)}-\d+", head.name) else head.name
         name = next(
             name for name in _numbered(plain) if (head.kind, name) not in used and _is_free(store, head, name, scope)
@@ -104,6 +107,7 @@ def _numbered(name: str) -> Iterator[str]:
 def _is_free(store: Store, head: Head, name: str, scope: str) -> bool:
     """Return whether a name is free, or holds the copy that an attempt before this one made."""
     there = store.head_or_none(Ref(head.kind, name, scope))
+    # The hash covers the whole history, so an equal one is the copy.
     return there is None or there.hash == head.hash
 
 
@@ -135,6 +139,7 @@ def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[
         manifest = store.manifest(head, version.number)
         step = ReplayStep(ref, version.number, version.number, version.hash, frozen, manifest)
         yield store.operation(version.operation).intent, [step]
+    # The resource is removed, or points at an older version: one more step repeats that.
     if head.version != head.latest:
         last = ReplayStep(ref, head.version, head.latest, head.hash, head.frozen)
         yield _intent(store, ref.scope or ""), [last]

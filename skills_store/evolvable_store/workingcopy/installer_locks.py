@@ -19,6 +19,7 @@ MAX_LOCK = 4 * 2**20
 """Bytes of a lock file that is read; a larger one is none."""
 
 _HASHES = ("computedHash", "skillFolderHash")
+# Hexadecimal, base64 or with a prefix such as sha256-; nothing else is stored.
 _HASH = re.compile(r"[0-9a-fA-F:+/=a-z-]{1,200}")
 
 
@@ -52,6 +53,7 @@ def read_lock(path: Path) -> dict[str, str]:
 
 def directory_name(name: str) -> str:
     """Return the name of the directory that the installer gives a skill."""
+    # As `npx skills` makes it, so that a name in the lock file leads to the directory.
     return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip(".-")[:255]
 
 
@@ -82,6 +84,7 @@ class InstalledSkills:
         names = {*now, *before} if every_name else set(map(directory_name, directories or ()))
         noted = {name: found for name in {*now, *before} if (found := (now if name in names else before).get(name))}
         if noted != before or self._is_new:
+            # Read again: another process may have noted other folders since.
             every = _read_noted(self._file)
             every[str(self._folder)] = noted
             write_private(self._file, json.dumps(every), durable=False)
@@ -90,6 +93,7 @@ class InstalledSkills:
     def _hashes(self) -> dict[str, str]:
         if self._now is None:
             self._now = {}
+            # The first file of the list comes last and wins.
             for path in reversed(lock_files(self._folder)):
                 self._now |= read_lock(path)
         return self._now

@@ -33,6 +33,7 @@ from evolvable_store.workingcopy.git_repository import (
 )
 from evolvable_store.workingcopy.incoming import REPOSITORY
 
+# Some ten thousand repositories.
 _MAX_BYTES = 2**22
 
 
@@ -54,6 +55,7 @@ class GitPositions:
         A repository that was made in a folder since counts from its beginning.
         """
         known = self._load()
+        # A repository that is not noted was made after the folder was imported.
         return None if known is None else known.get(repository.git, LogPosition())
 
     def forget(self) -> None:
@@ -73,6 +75,7 @@ class GitPositions:
     def remember(self, repositories: list[Repository]) -> None:
         """Note where the logs of these repositories end now."""
         with contextlib.suppress(*DAMAGE):
+            # Kept in the home: a file in the repository could be brought along with it.
             ends = {repository.git: repository.log_end() for repository in repositories}
             known = {**(self._load() or {}), **ends}
             every = _read(self._file)
@@ -103,9 +106,11 @@ def _read(file: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
+# Each line can cost two walks down a tree; a person seldom moves HEAD so often between two saves.
 MAX_LINES = 200
 """Lines of a log that are followed, the newest."""
 
+# Only these make a commit of the work tree; a merge or a rebase brings what others wrote.
 _OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
 """What HEAD's log calls the commits that a person made here of their own files."""
 
@@ -200,21 +205,25 @@ class OriginResolver:
         pulls the person follows, '' for none; the identity says which commit a pull brought there.
         """
         new = make_manifest(files)
+        # The mode is left out: it says nothing about who wrote the bytes.
         changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
         around = self.repositories(self._folder.path / directory)
         if not changed or not around and not links:
             return FileOrigin(otherwise)
         found = self._bringers(directory, changed, files, links, is_new=is_new)
+        # Only a change that nobody answers for waits for git: others are known already.
         unclaimed = otherwise.principal is Principal.UNKNOWN
         busy = next(filter(None, map(_activity, around)), "") if unclaimed else ""
         lock = busy if any(_lock(repository) for repository in around) else ""
         bringers = set(found.values())
+        # One file from git is enough: what it says can steer an agent.
         if _Bringer.GIT in bringers:
             brought = [path for path, bringer in found.items() if bringer is _Bringer.GIT]
             places = {self._place(directory, path, links): files[path].data for path in brought}
             commit = self._pulled(places) if follows else ""
             waits = self._waits(directory, lock if commit or not follows else busy)
             return FileOrigin(followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits)
+        # Every file is somebody's already, so git has nothing to add.
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
         return FileOrigin(who, self._waits(directory, "" if settled else busy))
@@ -241,6 +250,7 @@ class OriginResolver:
         if not why:
             self._first_waited.pop(directory, None)
             return ""
+        # A lock that stays, left or planted, must not keep saves out of the library.
         since = self._first_waited.setdefault(directory, time.monotonic())
         return why if time.monotonic() - since <= LOCK_SECONDS else ""
 
@@ -293,6 +303,7 @@ class OriginResolver:
         if not data.strip():
             return _Bringer.PERSON  # every repository has the empty file, and it says nothing
         seen = [self._of_repository(one, one.place_of(place), data, is_new=is_new) for one in around]
+        # The least trusted answer of all repositories around wins.
         for bringer in (_Bringer.GIT, _Bringer.STAGED, _Bringer.AGENT, _Bringer.PERSON):
             if bringer in seen:
                 return bringer
@@ -300,11 +311,13 @@ class OriginResolver:
 
     def _of_repository(self, repository: Repository, place: str, data: bytes, *, is_new: bool) -> _Bringer:
         blobs = repository.blobs(place, data)
+        # A repository that cannot be read counts as holding every file.
         if blobs is None:
             return _Bringer.GIT
         if not blobs:
             return _Bringer.NOBODY
         makers = self._makers(data)
+        # The library had these bytes from a person before git did.
         if makers & {Principal.PERSON, Principal.UNKNOWN}:
             return _Bringer.PERSON
         if Principal.AGENT in makers:
@@ -337,6 +350,7 @@ class OriginResolver:
         before = repository.blob_at(lines[0].before, place)
         if before in blobs:
             return False  # it was there before, and git put it back
+        # Text of others that nobody has looked at: a commit on top of it is not the person's alone.
         foreign = not self._is_known(repository, before)
         for line in lines:
             now = repository.blob_at(line.after, place)
@@ -352,6 +366,7 @@ class OriginResolver:
         """Return whether the person staged the file, on top of what the library knows, and no commit has it."""
         if not repository.is_staged(place, blobs):
             return False
+        # In a merge without a tree of git's own it cannot be told which lines are staged by whom.
         if repository.is_merging() and repository.automatic_merge() is None:
             return False
         sources = [*repository.tips(), *filter(None, [repository.automatic_merge()])]

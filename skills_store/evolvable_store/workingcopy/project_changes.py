@@ -70,6 +70,7 @@ def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
     """
     found = [_refreshed(project, limit) for project in read_projects(store.home).projects]
     changed = [one for one in found if one is not None]
+    # The map is written only when a mark changed: this runs at every start.
     if changed and not store.read_only:
         change_projects(store.home, lambda known: known.having(*(one for one in changed if known.scope_of(one.folder))))
         for one in changed if is_shared(store) else ():
@@ -78,6 +79,7 @@ def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
 
 def _refreshed(project: Project, limit: int) -> Project | None:
     now = inode_marks(project.folder)
+    # The first commit never changes, so it is looked for once.
     commit = project.marks.commit or commit_mark(project.folder, first_commit(project.folder, limit))
     marks = replace(now, commit=commit)
     return replace(project, marks=marks) if now.inode and marks != project.marks else None
@@ -108,6 +110,7 @@ def move_project(store: Store, place: Path) -> bool:
         arrived = [_arrived(one, place / one.folder.relative_to(old)) for one in inside]
         return replace(known, projects=tuple(one for one in known.projects if one not in inside)).having(*arrived)
 
+    # First the folders, then the map: after a crash the project is still found as moved.
     store.backend.bindings.move_folders(old, place)
     change_projects(store.home, moved)
     return True

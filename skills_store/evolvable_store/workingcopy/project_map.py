@@ -21,7 +21,9 @@ from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 from evolvable_store.workingcopy.project_places import skill_folders
 
 PROJECTS_FILE = "projects.json"
+# Some ten thousand projects.
 _LIMIT = 4 * 2**20
+# A change is a read and a write of one small file; longer means that a process hangs.
 _LOCK_SECONDS = 10
 
 
@@ -76,6 +78,7 @@ class ProjectMap:
         gone = [one for one in self.projects if one.folder != place and not os.path.lexists(one.folder)]
         here = inode_marks(place) if gone else FolderMarks()
         found = [one for one in gone if _is_same(one, place, here, holds)]
+        # Of two candidates nobody can say which one it is.
         return found[0] if len(found) == 1 else None
 
 
@@ -88,10 +91,12 @@ def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str
     was = gone.marks
     commit, _, inside = was.commit.partition(":")
     one_commit = bool(commit) and was.commit == commit_mark(place, commit) and holds(commit)
+    # It lies in another repository than the project did.
     if commit and not one_commit and work_tree(place) is not None:
         return False
     if was.inode and was.inode == here.inode:
         return one_commit or bool(set(was.skills) & set(here.skills))
+    # The folder that held the repository is there, so a disk that is not mounted is not the reason.
     above = gone.folder.parents[len(Path(inside).parts) :]
     return one_commit and bool(above) and above[0].is_dir()
 
@@ -163,6 +168,7 @@ def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> P
     """Replace the projects of a home by what a function makes of them, and return them. Raise LibraryBusy, OSError."""
     locks = home / "locks"
     locks.mkdir(mode=0o700, exist_ok=True)
+    # Guards read, change and write together: two processes would otherwise lose one of the changes.
     with exclusive(locks / "projects.lock", _LOCK_SECONDS, "the projects"):
         before = read_projects(home)
         after = change(before)
@@ -202,6 +208,7 @@ def _as_json(one: Project) -> dict[str, Any]:
 def take_notices(home: Path) -> Sequence[str]:
     """Return what the person has to be told of the projects, and forget it."""
     said = read_projects(home).notices
+    # Two processes can both read them; then the person sees them twice, and never not at all.
     if said:
         change_projects(home, lambda projects: replace(projects, notices=()))
     return said

@@ -25,6 +25,7 @@ from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
 from evolvable_store.workingcopy.written_powers import ForkPolicy
 
+# Trades processor time for how soon the import goes on.
 _GIT_PAUSE = 0.1
 """Seconds between two looks whether git has finished."""
 
@@ -67,6 +68,7 @@ class WorkingCopies:
         """
         folder = self._watch(path, scope, kind)
         copy = self._working_copy(folder, identity)
+        # An import right after `git clone` or `git pull` would hold files that git still moves.
         sync = _sync_after_git(copy, copy.sync(progress=progress))
         if identity is not None and identity.principal is Principal.PERSON and sync.bound:
             self._stand_for(folder, sync.bound, identity)
@@ -94,6 +96,7 @@ class WorkingCopies:
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
             if folder not in folders:
+                # A folder that was watched before is imported anew, and so counts the log from now on.
                 GitPositions(self._store.home, folder).forget()
         else:
             folder = self.bindings.move_folder(turned, path)
@@ -120,6 +123,7 @@ class WorkingCopies:
         folder = self._watch(path, scope, kind)
         folder.path.mkdir(parents=True, exist_ok=True)
         copy = self.copy(folder)
+        # First what lies there, so that it becomes versions before anything is written.
         sync = copy.sync()
         heads = self._store.heads(kind, scope) if wanted is None else wanted
         here = {b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None}
@@ -173,6 +177,7 @@ class WorkingCopies:
             resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
             if resolved.unsynced and resolved.mark is not None and resolved.binding.version == binding.version:
                 with contextlib.suppress(EvolvableError, OSError):
+                    # First the disk, then the row: the row says that a power failure cannot cut these files any more.
                     make_durable(folder.path, binding.directory)
                     settled.append((binding, resolved.binding))
         self.bindings.settle(settled)
@@ -183,6 +188,7 @@ class WorkingCopies:
         for folder in self.folders() if not self._store.read_only else ():
             self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
+        # After all folders: git finishes while the others are read.
         syncs = [_sync_after_git(self.copy(sync.folder), sync) for sync in syncs]
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
@@ -227,6 +233,7 @@ class WorkingCopies:
                     checkout.prepare(copies, head, base, files)
             yield checkout
         finally:
+            # Also after an error: the locks of the folders must not outlive the block.
             checkout.close()
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
@@ -303,6 +310,7 @@ class WorkingCopies:
 
 def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:
     """Sync again what waits for git, when it has finished, but do not wait long."""
+    # Longer than git counts as at work after it moved HEAD; what waits then is left to the next sync.
     latest = time.monotonic() + 2 * MOVED_SECONDS
     while sync.waiting_for_git and time.monotonic() < latest:
         waiting, sync.waiting_for_git = sync.waiting_for_git, {}

@@ -31,11 +31,13 @@ def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[Watche
     target = target_of(link)
     if target is None:
         return _led_nowhere(link, folders)
+    # Discovery follows no link deeper down.
     if "/" in directory:
         return f"{LINK} to {target} below a directory of the folder; only a link directly in the folder is followed"
     single = is_single(folder.kind, directory)
     other = next((one for one in folders if target.is_relative_to(one.path)), None)
     lone = holds_main(str(target), folder.kind)
+    # A link to a folder around watched folders adds nothing: its resources are seen there.
     if other is None:
         around = not lone and any(one.path.is_relative_to(target) for one in folders)
         return "" if around else _unwatched(folder, link, target, folders)
@@ -123,4 +125,5 @@ def _leads_to(link: Path, target: Path, single: bool) -> bool:
         led = os.stat(link)
     except (OSError, ValueError):
         return False
+    # Opened without links on the way, and the same inode as through the link.
     return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)

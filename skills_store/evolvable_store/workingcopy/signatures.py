@@ -13,6 +13,7 @@ from evolvable_store.objects import MAX_FILES
 from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy, path_problem
 from evolvable_store.workingcopy.openat import is_link
 
+# Room for ignored names beside a whole resource.
 MAX_SEEN = 4 * MAX_FILES
 """Entries after which a walk stops; what lies behind is left out."""
 
@@ -43,6 +44,7 @@ class Signature:
 
     def trusted(self, taken_ns: int) -> bool:
         """Return whether an equal digest later means equal content, when this was taken at `taken_ns`."""
+        # A later write within the same tick of the clock would leave equal times.
         return self.newest < taken_ns - RACY_NS
 
 
@@ -66,6 +68,7 @@ def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
     entries: StatEntries = []
     try:
         own = os.lstat(top)
+        # A link is signed as itself: nothing behind it is looked at.
         if is_link(own):
             return [(".", own)]
         _sign(top, "", entries)
@@ -110,6 +113,7 @@ def _sign(top: str, prefix: str, found: StatEntries) -> None:
         found.append((prefix + entry.name, status))
         if is_link(status):
             with suppress(OSError):
+                # What the link leads to as well: an edit there changes the resource.
                 found.append((f"{prefix}{entry.name}\0", os.stat(entry.path)))
         if len(found) > MAX_SEEN:
             return
@@ -123,6 +127,7 @@ def _sign(top: str, prefix: str, found: StatEntries) -> None:
                 _sign(entry.path, path + "/", found)
             except OSError as error:
                 last = found[-1][0]
+                # A folder that becomes readable again changes the signature.
                 found[-1] = (f"{last}\0{error_reason(error)}", found[-1][1])
 
 
@@ -147,6 +152,7 @@ def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
                 ignored.append(entry)
             else:
                 files.append(entry)
+    # Documents first: the limit cuts off the end.
     files.sort(key=lambda entry: (not entry.name.endswith(".md"), entry.name))
     folders.sort(key=lambda entry: entry.name)
     return ignored, files, folders

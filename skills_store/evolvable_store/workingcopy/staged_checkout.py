@@ -46,6 +46,7 @@ from evolvable_store.workingcopy.signatures import (
 from evolvable_store.workingcopy.staging_dir import OpenStagingDirectory, RecoveryNote, Slot, new_note
 from evolvable_store.workingcopy.sync import WorkingCopy
 
+# A client waits for the answer; a sync writes the directories afterwards.
 STAGED_LOCK_SECONDS = 5.0
 """How long the locks of the folders are waited for, before the directories are left to a sync."""
 
@@ -138,6 +139,7 @@ class StagedCheckout:
         """
         self._head, manifest = head, make_manifest(files)
         self.complete = not places
+        # Without a boot id nobody could tell after a restart which version a directory holds.
         if not places or not boot_id() or manifest.tree == head.tree:
             return
         if any(_may_withhold(copy, binding, head, files) for copy, binding in places):
@@ -148,8 +150,10 @@ class StagedCheckout:
                 if not self._stage(copy, binding, change):
                     self.close()
                     return
+            # In the order of their ids: two updates that lock the same folders cannot wait for each other.
             for copy in sorted({copy.folder.id: copy for copy, _ in places}.values(), key=lambda copy: copy.folder.id):
                 self._open.enter_context(copy.locked(STAGED_LOCK_SECONDS))
+            # Again with the locks held: somebody may have saved while the files were built.
             if any(self._seen(staged) != staged.old.signature for staged in self._staged):
                 self.close()
         except (EvolvableError, OSError):
@@ -214,8 +218,10 @@ class StagedCheckout:
         try:
             put_in_place(slot, staged.note)
         except OSError as error:
+            # The file system cannot exchange files: from now on whole directories are built.
             staged.copy.can_exchange = staged.part is None or error.errno not in UNSUPPORTED
             raise
+        # Before `finish_swap`, which moves files out of the replaced directory.
         touched = _is_touched(staged)
         replaced = finish_swap(slot, staged.note, durable=False)
         report.written.append(staged.binding.directory)

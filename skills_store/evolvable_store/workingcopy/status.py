@@ -124,6 +124,7 @@ class StatusReader:
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Return the directories of resources that these paths below the folder lie in, are, or contain."""
         above = {place: _above(place) for place in places}
+        # One query for all places.
         bound = self._bindings.of_directories(self._folder, {d for directories in above.values() for d in directories})
         every: dict[str, Binding] | None = None
         found: set[str] = set()
@@ -133,6 +134,7 @@ class StatusReader:
             if inside is not None:
                 found.add(inside)
             else:
+                # Read at most once, and only for a path that is no resource.
                 every = self._bindings.of_folder(self._folder) if every is None else every
                 found.update(directory for directory in every if directory.startswith(f"{place}/"))
                 hidden = any(map(is_hidden, parts))
@@ -154,6 +156,7 @@ class StatusReader:
         problems = {directory: why for directory, why in self._link_problems(found.links).items() if why}
         left_out = {one: why for one, why in (found.left_out | problems).items() if one not in emptied}
         held = [directory for directory, binding in bound.items() if binding.version is not None]
+        # All of them at once: a disk that is not mounted, not a person who deleted each.
         gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
         return FolderSurvey({*bound, *found.directories}, left_out, len(held) > 1 and not found.directories and gone)
 
@@ -184,6 +187,7 @@ class StatusReader:
         names = {directory: self.resource_name(directory) for directory in directories if directory not in bindings}
         named = self._heads_by_name(set(filter(None, names.values())))
         for directory in directories:
+            # The time comes first: a change after it makes the signature untrusted.
             taken_ns, now = time.time_ns(), self.signature(directory)
             binding = bindings.get(directory)
             resolved = self.resolve(binding, now) if binding and binding.is_pending else None
@@ -226,6 +230,7 @@ class StatusReader:
         Who relies on it compares the signature again, with the folder's lock held.
         """
         last, self._last = self._last, None
+        # Used once: a second caller gets a fresh look.
         if last is not None and last[0] == binding:
             return last[1:]
         now = self.signature(binding.directory)

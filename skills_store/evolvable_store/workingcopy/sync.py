@@ -51,15 +51,19 @@ from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncSt
 from evolvable_store.workingcopy.trash import Trash
 from evolvable_store.workingcopy.written_powers import ForkPolicy
 
+# Longer than a batch takes; a process that works longer hangs.
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
 
+# The lock of the folder is held for so many; an update of a client waits behind them.
 BATCH = 200
 """Directories whose edits become one operation."""
 
+# An editor or a client that opened a file just before can still save into it.
 KEEP_SECONDS = 60.0
 """How long a replaced directory is kept, for readers that still have it open."""
 
+# Each conflict means that another process moved a head; eight in a row are no accident.
 _MAX_TRIES = 8
 
 
@@ -136,6 +140,7 @@ class WorkingCopy:
             if self._is_stale(sync):
                 return
             with self.locked():
+                # Asked with the lock held: the folder may have been dropped, or the owner deposed, while this waited.
                 if not self._allowed() or not self._bindings.is_watched(self.folder):
                     sync.stale = True
                     return
@@ -143,7 +148,9 @@ class WorkingCopy:
                 self._removals = removals
                 self.status.with_powers = self.status.powers.directories()
                 if wanted is None:
+                    # First what a crash left: a sync would take the middle of a swap for an edit.
                     self._recover(sync)
+                    # Once, in the first turn: later ones belong to the same import.
                     is_new = self._plan.begin()
                     sync.held += self.recent_imports.judge() if self.recent_imports.imported else []
                     wanted = self._wanted(directories, sync)
@@ -185,6 +192,7 @@ class WorkingCopy:
         imports = everything and (self._answers or self._plan.origins.is_new)
         with contextlib.ExitStack() as held:
             if imports:
+                # A second lock, held across batches: others may sync what is bound, and leave the rest to this import.
                 held.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
             yield imports
 
@@ -327,6 +335,7 @@ class WorkingCopy:
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
                 later.append((look, step))
+        # One write for all directories that hold the head.
         self._bindings.bind(bound)
         plain = [edit for edit in edits if edit.lost is None]
         for identity in dict.fromkeys(edit.identity for edit in plain):
@@ -371,10 +380,12 @@ class WorkingCopy:
         """Make a version of files that replaced those of the library, and put back what was learned or propose it."""
         look = edit.look
         assert look.reading is not None
+        # The proposal comes first: a crash after it loses nothing, and the next sync finds the files again.
         number = self._put_back.propose(look.directory, lost, look.reading.files)
         self._snapshot([edit], sync)
         head, proposals = self.store.head(edit.ref), self.store.backend.proposals
         if head.latest == lost.head.latest:
+            # The import failed, so nothing replaced the learned lines.
             proposals.reject(number, "the files were not imported, so nothing is lost")
             return
         proposal = proposals.get(number)
@@ -446,6 +457,7 @@ class WorkingCopy:
             sync.again |= {look.directory} if may_pass(error) else set()
 
     def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
+        # Editors and git delete a file before they write it again: the grace is for them.
         since = self.status.missing.setdefault(look.directory, time.monotonic())
         if first_link(self.folder.path / look.directory) is not None:
             # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
@@ -487,6 +499,7 @@ class WorkingCopy:
                 "Move it away, then `evolvable folders sync`.",
             )
         lying = look.reading.lying if look.reading else {}
+        # Notes what is given before it is written, so that a crash cannot make it look like an edit.
         files = self.status.powers.give(look.directory, head, files, lying)
         links = self._kept_links(look, head, files)
         believed, now = self._plan.believed_tree(look), time.time()
@@ -496,7 +509,9 @@ class WorkingCopy:
         whole = partial(write_folder, place, own, links=links)
         write = partial(write_single, place, files[main_file(head.kind, head.name)]) if single else whole
         replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
+        # After the swap: a crash in between leaves an old row, and the next sync finds the head by its content.
         self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
+        # After the binding, since the note explains the directory until then.
         self.status.powers.note_given(look.directory, head, files)
         sync.written.append(look.directory)
         if look.tree is None and not single:
@@ -562,6 +577,7 @@ class WorkingCopy:
         with self._transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
+            # Only when the version is committed: until then the only copy lies there.
             discard(kept, self.staging())
         new, made = self.store.head(head.ref), tx.written[0]
         if conflict:
@@ -580,6 +596,7 @@ class WorkingCopy:
         found: list[RecoveredDirectory] = []
         notes, now = recovery_notes(self.store.home, self.folder.id), time.time()
         stems = list_stems(notes)
+        # When each swap was looked at, so that a quiet folder is not read at each sync.
         known = {stem: at for stem, at in self._swept.items() if stem in stems}
         if self.store.backend.journal == "wal":  # never on a network disk, where processes have other numbers
             known |= complete_swaps(notes, (stem for stem in stems if stem not in known))
@@ -631,6 +648,7 @@ class WorkingCopy:
 
         part: the files are only those of the directory that were replaced; the others are as they were.
         """
+        # Read again: imports before this one may have moved it.
         head = self.store.head_or_none(head.ref) if head is not None else None
         if head is None:  # it got another name meanwhile
             return False

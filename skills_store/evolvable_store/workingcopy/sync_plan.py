@@ -175,16 +175,19 @@ def decide_step(
     if head is None:
         return SyncStep.SNAPSHOT
     if not living:
+        # An edit after the removal brings the resource back; only an untouched directory goes.
         untouched = known is not None and tree == tree_of(known)
         return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
     if tree == head.tree:
         return SyncStep.BIND
     if known is None:
         return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
+    # Only the directory changed.
     if known == head.version:
         return SyncStep.SNAPSHOT
     # A version after the known one that lies here was written by us, and a crash kept us from noting it.
     assert head.version is not None
+    # Newest first: a lagging directory is nearly always one version behind.
     ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
     return SyncStep.CHECKOUT if ours else SyncStep.MERGE
 
@@ -312,6 +315,7 @@ class SyncPlan:
     def origin_of_newest(self, look: DirectoryState, head: Head) -> FileOrigin:
         """Return who answers for the newest version, which a directory holds, as if it were not here yet."""
         known = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
+        # Otherwise the version that is judged would vouch for its own bytes.
         self._judged = (head.id, head.latest)
         try:
             return self._origin(look, known)
@@ -354,6 +358,7 @@ class SyncPlan:
         if origin.waits or head is None or head.ref != ref or head.latest < 2 or who is Principal.AGENT:
             return None
         learned = self._store.backend.attestations.learned_candidates(head.id)
+        # The cheap questions first: most resources never learned anything.
         if not learned or self._folder.is_plugins or look.reading is None:
             return None
         disk, by_git = look.reading.files, who is Principal.REPOSITORY
@@ -370,6 +375,7 @@ class SyncPlan:
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
         look, head = edit.look, edit.look.head
+        # A script with a person's token answers for itself.
         if edit.identity.principal not in (*ACTORS, Principal.UNKNOWN, Principal.PERSON):
             return False
         assert look.reading is not None and look.tree is not None
@@ -496,6 +502,7 @@ class SyncPlan:
 
     def find_version(self, head: Head, tree: str, single: bool) -> int | None:
         """Return the newest version with this tree, of its single file where `single`."""
+        # What lies on disk is seldom more than a few versions behind.
         for past in self._store.backend.versions(head.id, 50):
             if tree == (self._single_tree(head, past.number) if single else past.tree):
                 return past.number

@@ -27,6 +27,7 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 
+# Notes are small; more of them only slow down the comparison.
 _KEPT = 6
 """Versions of one directory that are kept: a crash leaves the version before, or the one after."""
 
@@ -94,6 +95,7 @@ class WrittenPowersRecords:
             return files
         tree = make_manifest(files).tree
         own = [one for one in found if one.resource == head.id]
+        # By the content first: the version of the row may lag behind after a crash.
         known = [one for one in own if one.tree == tree] or [one for one in own if one.version == version]
         for one in reversed(known):
             with suppress(EvolvableError):
@@ -171,6 +173,7 @@ class WrittenPowersRecords:
             return
         if main and self._may_fork(directory, head, given[main].data):
             return
+        # Notes on other versions stay: a crash can bring their files back.
         if left := [one for one in found if one.version != head.latest]:
             self._write(directory, left)
         else:
@@ -196,6 +199,7 @@ class WrittenPowersRecords:
         return self._store.file(head, path, version).data if path else b""
 
     def _file(self, directory: str) -> Path:
+        # A hash: the path of a directory may be no file name.
         return self._place / f"{hashlib.sha256(directory.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
 
     def _all(self) -> Iterator[tuple[str, list[WrittenPowers]]]:
