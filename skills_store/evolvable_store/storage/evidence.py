@@ -271,6 +271,7 @@ class EvidenceLog(SqliteRepository):
         fields = ", ".join(field.name for field in dataclass_fields(told))
         with self._backend.writing() as db:
             db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
+            # In the same transaction: no reader sees two votes of one voter.
             recount_votes(db, told.voter, told.resource)
 
     def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
@@ -307,6 +308,7 @@ class EvidenceLog(SqliteRepository):
         chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
         # These parts of the query are fixed texts; ids are bound as JSON.
         among = "?1 IS NULL" if resources is None else "resource IN (SELECT id FROM asked)"
+        # The facts are built once and used by attempts and successes alike, so both count the same.
         facts = QUERIES["attempt_facts"].format(among=among, more=QUERIES["attempt_loads"].format(among=among))
         query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
         asked = None if resources is None else json.dumps(list(resources))

@@ -50,6 +50,7 @@ class ImportStaging:
         # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
         self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
         file = str(Path(self._folder.name) / "staging.db")
+        # The same SQLite as the library's, so that both refuse the same values.
         self._db: Connection = connection.dbapi.connect(file, isolation_level=None)
         if os.name == "posix":
             self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
@@ -175,6 +176,7 @@ class ImportStaging:
 
 
 def _ref(text: str) -> Ref:
+    # A ref without a scope is one of the user's.
     ref = Ref.parse(text)
     return ref if ref.scope else ref.within(USER_SCOPE)
 

@@ -86,6 +86,7 @@ class Proposals(SqliteRepository):
         Where somebody other than a person proposes what waits already (the same content, made from the same version),
         that is counted, and takes the new reason and session.
         """
+        # Packed before the write lock is taken.
         adding, ref = ProposalBatch(at, actor, session, [draft]), draft.ref
         like = (ref.kind, ref.scope, ref.name, draft.base, make_manifest(draft.files).to_json(), actor, OPEN)
         with self._backend.writing() as db:
@@ -326,6 +327,7 @@ class Reviews(SqliteRepository):
 
         Returns the ids of the proposals, and whether it was this call that did it.
         """
+        # Packed before the write lock is taken.
         adding = ProposalBatch(now, Actor.REVIEW, review.session, drafts)
         with self._backend.writing() as db:
             row = db.execute("SELECT state FROM review WHERE id = ?", (review.id,)).fetchone()

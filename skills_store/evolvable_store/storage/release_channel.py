@@ -218,6 +218,7 @@ class Channel(SqliteRepository):
             stands: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
                 everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"]).fetchall())
+                # What a person withdrew stays off, under every policy.
                 stands = {held.resource: ChannelState(held.head) for held in everything if not held.withdrawn}
             return add_move(db, _at_newest_operation(db, note, policy), stands)
 

@@ -43,6 +43,7 @@ def next_scope(store: Store | None, place: Path, known: ProjectMap) -> str:
     """
     taken = {one.scope for one in known.projects}
     if store is not None:
+        # Folders that an earlier version watched may have no project in the map.
         taken |= {one.scope for one in store.backend.bindings.folders()}
         if is_shared(store):
             # What another member calls so may be another project: the person says whether it is the same.
@@ -91,6 +92,7 @@ def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
     Raises as change_scope.
     """
     folders = [one for one in store.backend.bindings.folders() if project_of(one.path) == place]
+    # Folders of the user's scope stay the user's.
     moving = [one for one in folders if one.scope not in (scope, USER_SCOPE)]
     return change_scope(store, moving, scope, keep=is_shared(store)) if moving else None
 

@@ -35,6 +35,7 @@ def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[Watche
     if "/" in directory:
         return f"{LINK} to {target} below a directory of the folder; only a link directly in the folder is followed"
     single = is_single(folder.kind, directory)
+    # Watched folders never lie in one another, so there is one at most.
     other = next((one for one in folders if target.is_relative_to(one.path)), None)
     lone = holds_main(str(target), folder.kind)
     # A link to a folder around watched folders adds nothing: its resources are seen there.

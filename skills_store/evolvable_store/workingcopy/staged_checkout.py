@@ -89,6 +89,7 @@ class _Change:
         added = frozenset(manifest.keys() - base.keys())
         changed = [path for path, entry in manifest.items() if base.get(path) != entry]
         one = len(changed) == 1 and not base.keys() - manifest.keys()
+        # A larger file would be read whole at every look at the directory.
         if not one or manifest[changed[0]].size > MAX_PART:
             return cls(files, added, manifest.tree)
         (path,) = changed
@@ -112,6 +113,7 @@ class _Place:
     def slot(self, note: RecoveryNote) -> Iterator[Slot]:
         """Lend a slot with this note; it is cleared unless what was built is ready at the end."""
         slot = Slot.fresh(self.opened, self.target.name.rpartition("/")[2])
+        # Not durable: until the transaction commits, losing note and files together loses nothing.
         slot.write_note(note, durable=False)
         try:
             yield slot
@@ -173,6 +175,7 @@ class StagedCheckout:
         self.complete = True
         for staged in left:
             try:
+                # One failure leaves the others as they are: each directory is old or new as a whole.
                 reports.append(self._exchange(staged))
             except (EvolvableError, OSError):
                 self.complete = False  # the next sync repairs it, and says what is wrong

@@ -119,6 +119,7 @@ class StatusReader:
         self.refused: dict[str, str] = {}
         self.powers = WrittenPowersRecords(store, folder, powers, forks)
         self.with_powers = set[str]()
+        # What `is_unchanged` just read, for the update that follows it at once.
         self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
@@ -184,6 +185,7 @@ class StatusReader:
         """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
+        # By name only where no row binds the directory: a row is more certain than a folder's name.
         names = {directory: self.resource_name(directory) for directory in directories if directory not in bindings}
         named = self._heads_by_name(set(filter(None, names.values())))
         for directory in directories:
@@ -250,6 +252,7 @@ class StatusReader:
     def signature(self, directory: str) -> Signature | None:
         """Return the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
         place = self._folder.path / directory
+        # A link on the way: what lies behind it is somebody else's, so its own fingerprint stands for it.
         link = first_link(place) if "/" in directory else None
         if link is not None:
             return signature(link)
@@ -312,6 +315,7 @@ class StatusReader:
             return False
         if now is None:
             return binding.version is None and head.version is None
+        # '' is a signature that was not trusted: then the content is compared.
         return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
 
     def look(

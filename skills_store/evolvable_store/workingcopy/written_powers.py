@@ -112,6 +112,7 @@ class WrittenPowersRecords:
             with suppress(EvolvableError):
                 main = with_powers(self._main(head, one.version), self._main(head, one.base), one.names)
                 main = with_fork(main, one.agent) if one.agent else main
+                # A single file is known by its own tree, the directory by that of all files.
                 if tree in (one.tree, make_manifest({SINGLE: File(main)}).tree):
                     return one.version
         return None
@@ -141,6 +142,7 @@ class WrittenPowersRecords:
         """Return what a directory is given of a version, and note it before it is written."""
         given, noted = self._given(directory, head, files, lying)
         main = main_path(head.kind, head.name, files)
+        # Also where nothing differs now: an approval can add the lines while the directory lies there.
         if given != files or (main and self._may_fork(directory, head, files[main].data)):
             self._note(directory, noted)
         return given
@@ -152,6 +154,7 @@ class WrittenPowersRecords:
         if held is not None and main:
             there = lying[main].data if main in lying else None
             kept = different_powers(data, there) if there is not None else [*held.names]
+            # A power that lies there as the version has it was read by the client already; taking it away helps nobody.
             names, base = held.names & set(kept) if WHOLE not in kept else held.names, held.version
             data = with_powers(data, held.base, names)
         if main and self._may_fork(directory, head, files[main].data):
@@ -169,6 +172,7 @@ class WrittenPowersRecords:
     def note_given(self, directory: str, head: Head, given: Files) -> None:
         """Forget what was noted for a version of which a directory was just given all."""
         found, main = self.of(directory), main_path(head.kind, head.name, given)
+        # Something was withheld, so the note is still needed.
         if not found or make_manifest(given).tree != head.tree:
             return
         if main and self._may_fork(directory, head, given[main].data):
