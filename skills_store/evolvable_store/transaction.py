@@ -252,7 +252,7 @@ class Transaction:
             written = [plan(publication) for plan in self._plans]
             for note in self._bindings:
                 note(writer, written)
-            # After all changes, because the operation's row names its last change; before all rows that name the operation.
+            # After all changes, as the operation's row names the last one; before all rows that name the operation.
             operation = publication.close()
             if operation and self._signer:
                 # Signed inside the transaction: an unsigned decision is never visible to others.
