@@ -202,8 +202,8 @@ class Transaction:
     ) -> None:
         """Note, together with the last write, that a directory is about to hold what it makes.
 
-        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system. part:
-        what of the directory is put in place, None for the whole.
+        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
+        part: what of the directory is put in place, None for the whole.
         """
         plan = len(self._plans) - 1
 

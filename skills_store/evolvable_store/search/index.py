@@ -217,8 +217,9 @@ class Index:
     ) -> Candidates:
         """Return all that the index says of a task, read in one state of it.
 
-        words, names: as for `phrases`. scopes: as in `search`. listed: of at most so many resources all are returned,
-        and of more so many are weighed and one. own: the most resources that are ranked by their own short texts.
+        words, names: as for `phrases`. scopes: as in `search`.
+        listed: of at most so many resources all are returned; of more, one more than so many are weighed.
+        own: the most resources that are ranked by their own short texts.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)

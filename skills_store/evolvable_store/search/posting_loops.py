@@ -70,7 +70,8 @@ class Sums:
 def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
     """Return the weight of each of the places that are asked for, 0 where it has none.
 
-    places: as for `Sums.add`, in order. asked: in any order. Raises ValueError when they do not belong together.
+    places: as for `Sums.add`, in order. asked: in any order.
+    Raises ValueError when places and weights do not belong together.
     """
     if len(asked) % 2:
         raise ValueError("a place takes two bytes")

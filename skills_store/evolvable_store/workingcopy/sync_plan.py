@@ -64,7 +64,8 @@ def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> 
 def unread_known(reading: FolderContents, known: Iterable[str]) -> list[str]:
     """Return why files of the known version were not read although something lies in their place.
 
-    Such a file is not deleted: it is too large now, a link, or cannot be opened. known: the paths of that version.
+    Such a file is not deleted: it is too large now, a link, or cannot be opened.
+    known: the paths of that version.
     """
     if not reading.left_out:
         return []
