@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], Any]":
     """Return a `__getattr__` for a package, which imports the module of a public name at the first access.
 
-    It caches no value: each access reads the module's attribute anew, so a change to the module is visible everywhere.
+    It caches no value: each access reads the module's attribute again, so a change to the module is visible everywhere.
     It raises AttributeError for a name that `modules` does not list.
 
     Args:

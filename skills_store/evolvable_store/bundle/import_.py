@@ -319,7 +319,7 @@ def import_json(
         merge.compare()
         if (merge.done.added or merge.done.updated) and not dry_run:
             _send_blobs(store, staging)
-            # Anew, since the library may change while the blobs are sent.
+            # Once more, since the library may change while the blobs are sent.
             merge = _HistoryMerge(store, staging, sound)
             replay(store.backend, merge.operations(), merge.place, at=store.now())
         if not dry_run:

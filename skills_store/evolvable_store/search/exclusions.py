@@ -84,7 +84,7 @@ def split_exclusions(description: str) -> SplitText:
         return SplitText(description, ())
     own, excluded = list[str](), list[str]()
     for sentence in _SENTENCE_END.split(read):
-        # First the cues at the end, as they take in the whole sentence.
+        # First the cues at the end, as they cover the whole sentence.
         if patterns.final.search(sentence):
             excluded.append(sentence)
         else:

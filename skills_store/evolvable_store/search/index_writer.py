@@ -156,7 +156,7 @@ class IndexWriter:
             try:
                 # Settling rewrites many rows, so one process does it; the others leave it to that one.
                 with contextlib.nullcontext() if locked else self._file.backlog(wait=False):
-                    # Each round takes the write lock anew, so that short writes get in between.
+                    # Each round takes the write lock again, so that short writes get in between.
                     if self._too_much_waits(times):  # nobody else did it meanwhile
                         with self._file.writing() as db:
                             postings.flush_pending(db, at_once)

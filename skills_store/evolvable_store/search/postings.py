@@ -161,7 +161,7 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
     # Only those that were taken out above; others that went meanwhile wait on.
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
-    # Other processes keep waiting documents in memory; this number tells them to read anew.
+    # Other processes keep waiting documents in memory; this number tells them to read it again.
     db.execute("""INSERT INTO state VALUES ('settled', '1')
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
@@ -232,7 +232,7 @@ class PendingDocuments:
     def refresh(self, db: Connection) -> None:
         """Bring it up to date with the index."""
         now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
-        # Settled, or changed from new to gone: they leave what is kept here.
+        # Settled, or changed from new to gone: they leave this copy.
         left = [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]
         if len(left) > _FEW_LEFT:
             self._begin_anew(without=set(left))

@@ -38,7 +38,7 @@ class HomePlaces(SqliteFile):
                 with translate_damage(self.path, opening=True):
                     if writable:
                         _FORMAT.prepare(opened, self.path)
-            # Not made anew: an empty one would forget which folders are watched.
+            # Not made again: an empty one would forget which folders are watched.
             except DamagedFile as error:
                 raise LibraryCorrupt(
                     f"{self.path}, which says what folders are watched, is damaged: {error}.",

@@ -220,7 +220,7 @@ class Maintenance(SqliteRepository):
             # One file, which also opens on a read-only disk. Opening it for writing sets the library's own mode again.
             copy.execute("PRAGMA journal_mode=DELETE")
         with _open_copy(file) as copy:
-            # Opened anew, so that the file is checked and not the pages in memory; 3 faults are enough to refuse.
+            # Opened again, so that the file is checked and not the pages in memory; 3 faults are enough to refuse.
             found = copy.execute("PRAGMA quick_check(3)").fetchall()
         if found != [("ok",)]:
             raise LibraryCorrupt(

@@ -359,7 +359,7 @@ class Reviews(SqliteRepository):
             # Under the write lock, so that two processes cannot both take the rest of the day's limit.
             if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
                 return None
-            # The column `thinker` keeps its first name, because older programs write to the same table.
+            # The column keeps its first name, because older programs write to the same table.
             query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?) RETURNING id"
             return int(db.execute(query, (day, review, model, cost.tokens, cost.money)).fetchall()[0][0])
 

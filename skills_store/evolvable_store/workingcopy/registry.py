@@ -96,7 +96,7 @@ class WorkingCopies:
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
             if folder not in folders:
-                # A folder that was watched before is imported anew, and so counts the log from now on.
+                # A folder that was watched before is imported again, and so counts the log from now on.
                 GitPositions(self._store.home, folder).forget()
         else:
             folder = self.bindings.move_folder(turned, path)
