@@ -33,7 +33,7 @@ def is_one_script(word: str) -> bool:
 # Every name of a library is compared with every new one; more names than this are computed again.
 @lru_cache(maxsize=65_536)
 def skeleton(name: str) -> str:
-    """Return what a name looks like: names with one skeleton can be taken for one another (UTS 39, section 4).
+    """Return the skeleton of a name: names with one skeleton can be mistaken for one another (UTS 39, section 4).
 
     Upper and lower case count as alike, as they do for many file systems.
     """
@@ -42,7 +42,7 @@ def skeleton(name: str) -> str:
 
 
 def _prototype(letter: str) -> str:
-    """Return what stands for all letters that look like this one.
+    """Return the letter that represents all letters which look like this one.
 
     The table names the pairs in both directions. A letter with several partners is the one that stands for them; of two
     that have only each other the shorter, lower one is taken, in both directions the same.

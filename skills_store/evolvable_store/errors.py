@@ -118,7 +118,7 @@ class Frozen(Refused):
 
 
 class Unsafe(Refused):
-    """A scan found what no change may bring. `findings` says every reason, worst first."""
+    """A scan refused a change. `findings` lists every reason, worst first."""
 
     def __init__(self, ref: str, findings: Sequence[str]) -> None:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -226,11 +226,11 @@ class LibraryUnreachable(LibraryError, TryAgain):
 
 
 class UntrustedHome(LibraryError):
-    """Another account, or a repository, decides what lies in the folder of the library."""
+    """Another account, or a repository, controls the folder of the library."""
 
 
 class RemoteFailed(LibraryError):
-    """git or a remote did not do what was asked; the library is as it was."""
+    """git or a remote failed; the library is unchanged."""
 
 
 class DamagedFile(Exception):

@@ -158,7 +158,7 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
 
 @lru_cache(maxsize=16)
 def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, object], tuple[Defect, ...]]:
-    """Return the fields of a frontmatter block and what is wrong with it. loose: it does not end.
+    """Return the fields of a frontmatter block and its defects. loose: its closing fence is missing.
 
     Cached: a change reads the frontmatter of the text before and after for several checks.
     """
@@ -247,7 +247,7 @@ DELEGATE_WORDS = {"when": ("always", "long"), "input": ("task", "history"), "ret
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a document says about its resource; '' and () where it says nothing.
+    """The description that a document gives of its resource; '' and () for missing parts.
 
     `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for most.
     `person_only`: no model is offered it.

@@ -25,7 +25,7 @@ _BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong. `what` happened to `which` thing, and what to do `next`."""
+    """One fault: `what` is wrong, with `which` thing, and the `next` step to take."""
 
     what: str
     which: str

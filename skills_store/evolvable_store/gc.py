@@ -52,7 +52,7 @@ class CollectedBlobs:
 
 
 def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
-    """Delete the unreferenced blobs; return what was deleted, or with `dry_run` what would be.
+    """Delete the unreferenced blobs; return the deleted ones, or with `dry_run` those that would be deleted.
 
     Safe beside any number of writers, which wait for one batch at most.
 

@@ -22,7 +22,7 @@ Beyond it the whole stretch counts as one change: the time stays bounded, and a 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Lines of a text that both sides changed: what each side has there, and the number of its first line, from 1."""
+    """Lines of a text that both sides changed: the text of each side, and the number of its first line, from 1."""
 
     path: str
     ours_line: int
@@ -46,7 +46,7 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class _Hunk:
-    """Lines start..end (exclusive) of the base, and what one side put there."""
+    """Lines start..end (exclusive) of the base, and the lines of one side in their place."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
 
 
 def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, list[Overlap]]:
-    """Return the text with the changes of both sides, with those of `theirs` where they overlap, and where they do."""
+    """Return the merged text and its overlaps; where both sides overlap it has the lines of `theirs`."""
     lines = _lines(base)
     merged, overlaps = list[str](), list[Overlap]()
     done, ours_line, theirs_line = 0, 1, 1
@@ -110,7 +110,7 @@ def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, lis
 
 
 def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
-    """Return what changed between two texts, in order.
+    """Return the changes between two texts, in order.
 
     Each change: the lines start..end (exclusive, from 0) of the text before, and how many lines stand there now.
     """
@@ -209,7 +209,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
-    """Return what `side` changed, in order; between two hunks there is at least one common line."""
+    """Return the hunks of `side`, in order; between two of them there is at least one common line."""
     # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those alone.
     first = 0
     while first < min(len(base), len(side)) and base[first] == side[first]:

@@ -106,7 +106,7 @@ def blob_hash(data: bytes) -> str:
 
 
 def make_manifest(files: Files) -> Manifest:
-    """Return the manifest of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    """Return the manifest of these files. Raises InvalidPath or TooLarge where a path or a size breaks a limit."""
     if len(files) > MAX_FILES:
         raise TooLarge(f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}.")
     entries = {}
@@ -223,7 +223,7 @@ TOMBSTONES = (PURGED, ABSENT)
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What stands for purged bytes. `content` is what is read instead of them; `kind` is what was purged."""
+    """The record in place of purged bytes. `content`: the text that readers get; `kind`: the kind of the secret."""
 
     at: str
     actor: str

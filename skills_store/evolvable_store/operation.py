@@ -11,7 +11,7 @@ from evolvable_store.resource import Kind, Ref
 
 
 class Actor(StrEnum):
-    """Who makes a change. Only HUMAN may change what is frozen."""
+    """The author of a change. Only HUMAN may change a frozen resource."""
 
     HUMAN = "human"
     AGENT = "agent"
@@ -21,7 +21,7 @@ class Actor(StrEnum):
 
 
 class Principal(StrEnum):
-    """On whose behalf an operation was made. An actor says what made a change; a principal says who answers for it."""
+    """The party that is responsible for an operation. An actor made a change; a principal answers for it."""
 
     PERSON = "person"
     """A person at a terminal, in the local page, or who answered a question in the client."""
@@ -200,7 +200,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HeadState:
-    """Where a name points after the changes read so far; by default before the first. The fields are those of Head."""
+    """The state of a name after the changes read so far; by default before the first. The fields are those of Head."""
 
     version: int | None = None
     latest: int = 0

@@ -23,7 +23,7 @@ class ProgramFiles:
     """Refuses to load modules once the program's files are others. It stands first in `sys.meta_path`."""
 
     def __init__(self, version_file: Path = VERSION_FILE) -> None:
-        """Keep what the files are now. version_file: lies in a package, beside which the installer notes its files."""
+        """Remember the files as they are now. version_file: lies in a package, beside the installer's list of files."""
         self._version_file = version_file
         self._record = _installers_record(version_file)
         self._marks, self._contents = self._read_marks(), self._read_contents()

@@ -27,7 +27,7 @@ Lines = tuple[int, ...]
 
 
 class FilePart(NamedTuple):
-    """What one version changed in a file: its lines that are still there, counted from 1, and how many it removed.
+    """The change of one version to a file: its lines that are still there, from 1, and how many it removed.
 
     lines: None where the whole file counts as changed.
     """

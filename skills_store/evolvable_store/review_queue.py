@@ -220,7 +220,7 @@ def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str
 
 
 def reclaim(home: "str | os.PathLike[str]", older: float = RECLAIM_SECONDS) -> int:
-    """Give back what was taken so many seconds ago and never finished, remove forgotten drafts; return how many.
+    """Give back entries that were taken so long ago and never finished, remove old drafts; return how many.
 
     older: 0 for the only process that takes entries: every taken one was left by a process that is gone.
     """

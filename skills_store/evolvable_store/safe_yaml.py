@@ -46,7 +46,7 @@ class UnsafeYaml(_YamlError):
 
 @dataclass(frozen=True, slots=True)
 class YamlValue:
-    """What a text holds: a JSON-like `value`, and the keys that were `repeated` (the first value is kept)."""
+    """The content of a text: a JSON-like `value`, and the keys that were `repeated` (the first value counts)."""
 
     value: object
     repeated: tuple[str, ...]

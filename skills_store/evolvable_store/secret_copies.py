@@ -50,7 +50,7 @@ def holds_text(data: bytes, texts: Iterable[bytes], depth: int = MAX_DEPTH) -> b
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """Yield what a gzip file or the entries of a zip file hold, MAX_UNPACKED bytes at most; nothing of other bytes."""
+    """Yield the content of a gzip file or of the entries of a zip, MAX_UNPACKED bytes at most; nothing else."""
     # By its first bytes, not by a name: a secret's file may have any.
     if data.startswith(b"\x1f\x8b"):
         yield _gunzipped(data)
@@ -59,7 +59,7 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def _gunzipped(data: bytes) -> bytes:
-    """Return what a gzip file holds, up to its first damage."""
+    """Return the content of a gzip file, up to its first damage."""
     read = bytearray()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:

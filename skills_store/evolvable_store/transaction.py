@@ -59,7 +59,7 @@ from evolvable_store.validation import main_path
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write did. `version` is None after a removal; `changed` is False when nothing had to be done.
+    """The result of a write. `version` is None after a removal; `changed` is False when nothing had to be done.
 
     `id` is that of the resource, as in Head.
     """
@@ -174,7 +174,7 @@ class Transaction:
             self._refs.append(ref)
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
-        """Note, together with the last write, that a directory of a folder now holds what it made."""
+        """Record, together with the last write, that a directory of a folder now holds the version it makes."""
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
@@ -200,7 +200,7 @@ class Transaction:
     def bind_pending(
         self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
     ) -> None:
-        """Note, together with the last write, that a directory is about to hold what it makes.
+        """Record, together with the last write, that a directory is about to hold the version it makes.
 
         held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
         part: what of the directory is put in place, None for the whole.
@@ -327,7 +327,7 @@ def arrive(
     *,
     at: str,
 ) -> list[Operation]:
-    """Make what another library did happen here, on top of what is here, and return the operations.
+    """Apply the operations of another library on top of this one, and return the operations made here.
 
     Unlike `replay`, the resources may have changed here as well: each content becomes the next version, and one that
     is the newest version already makes none. expected: the sequence that the library must still have. packed: returns a
@@ -452,7 +452,7 @@ class _Publication:
         return self._move(head, number, content.frozen, newest, manifest, provenance)
 
     def _content_before(self, head: Head, content: _Content) -> CarriedContent:
-        """Return what a content replaces."""
+        """Return the content that a new one replaces, with its base."""
         writer, nothing = self._writer, Manifest({})
 
         def blob(sha256: str) -> bytes | None:

@@ -49,7 +49,7 @@ def plan_day(home: Path, day: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """What the file holds. last: when the last day began, in seconds; days: how many; planned: the day of the plan."""
+    """The content of the file. last: when the last day began, in seconds; days: count; planned: the day of the plan."""
 
     last: float | None = None
     days: int = 0

@@ -233,7 +233,7 @@ def added_conflicts(before: Files, after: Files) -> list[Problem]:
 
 
 def is_blank(data: bytes) -> bool:
-    """Return whether bytes are what a crash leaves of a document: none, white space, NUL."""
+    """Return whether bytes are an emptied document: none, white space or NUL."""
     return not data.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
 
 
@@ -273,7 +273,7 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
 
 
 def _defects(kind: Kind, name: str, document: Document) -> Iterator[Defect]:
-    """Yield what was found while reading, and then what the rules of the kind say."""
+    """Yield the defects of the document, and then those by the rules of the kind."""
     if kind is Kind.MEMORY:
         yield from _cap_rule(name, document)
         yield from (_as_warning(d) for d in document.defects if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING))

@@ -212,7 +212,7 @@ class ArchiveReader:
         self._staging.add_blob(name, len(data), *pack(data))
 
     def _add_tombstone(self, name: str, said: Any, data: bytes) -> None:
-        """Keep what stands for purged bytes. Where the library has the bytes, or gets them, they are not replaced."""
+        """Stage the tombstone of a purged blob. It never replaces bytes that the library has or gets."""
         if not isinstance(said, dict) or not _SHA256.fullmatch(name) or not _is_timestamp(str(said.get("at"))):
             raise _invalid("blobs", f"{ascii(name)[:80]} says of its purge {ascii(said)[:80]}")
         size = said.get("size")

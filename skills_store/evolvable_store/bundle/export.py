@@ -58,7 +58,7 @@ Stream = IO[bytes]
 
 @contextlib.contextmanager
 def disk_errors(target: Path, instead: str) -> Iterator[None]:
-    """Turn what the disk reports of the target into LibraryError. instead: what to name instead of it."""
+    """Turn an OSError about the target into LibraryError. instead: the noun of the hint, such as "file"."""
     try:
         yield
     except OSError as error:
@@ -285,7 +285,7 @@ class _Export:
                 yield record | {"base64": base64.b64encode(data).decode("ascii")}
 
     def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
-        """Return who took a blob's bytes out and why, nothing for a blob that has its bytes."""
+        """Return the record of the purge of a blob as a field for the archive, {} for a blob that has its bytes."""
         if blob_hash(data) == sha256 or (found := self._store.backend.purges.tombstone(sha256)) is None:
             return {}
         stone, size = found

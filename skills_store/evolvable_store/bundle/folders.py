@@ -75,7 +75,7 @@ def export_folders(
 
 
 def _hint(source: Path, kind: Kind) -> str:
-    """Return what to do about a folder in which nothing of this kind was found."""
+    """Return the hint for a folder that holds nothing of this kind."""
     # The usual mistake: a folder of agents imported as skills.
     others = [other for other in Kind if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)]
     if others:
@@ -136,7 +136,7 @@ def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
 
 
 def folder_candidate(folder: Path) -> ImportCandidate:
-    """Return what an import would read of a folder that is a resource, under the folder's name."""
+    """Return the import candidate of a folder that is a resource, under the folder's name."""
     try:
         reading = read_folder(folder)
     except FileNotFoundError:

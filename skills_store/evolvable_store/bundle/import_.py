@@ -32,7 +32,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did.
+    """The results of an import.
 
     operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose operations
     come with it. added: new here, or removed before. refused: name or ref -> every reason; these were left as
@@ -99,7 +99,7 @@ def accept_all(ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> 
 
 @dataclass(slots=True)
 class _ImportLists:
-    """The resources so far, by what becomes of them."""
+    """The resources of an import so far, by their result."""
 
     added: list[Ref] = field(default_factory=list)
     updated: list[Ref] = field(default_factory=list)
@@ -139,7 +139,7 @@ class FolderImport:
     look: ImportCheck = accept_all
 
     def run(self, read: Callable[[], Iterable[ImportCandidate]]) -> ImportReport:
-        """Return what became of the candidates; those that are imported make one operation of Actor.IMPORT.
+        """Return the report on the candidates; those that are imported make one operation of Actor.IMPORT.
 
         read: gives the candidates; called again when another process changes one of them here meanwhile.
         """
@@ -368,7 +368,7 @@ def _send_blobs(store: Store, staging: ImportStaging) -> None:
 
 @dataclass
 class _HistoryMerge:
-    """Compares sound histories with the library, and so finds what is missing here."""
+    """The comparison of sound histories with the library, which finds the steps that are missing here."""
 
     store: Store
     staging: ImportStaging
@@ -376,13 +376,13 @@ class _HistoryMerge:
     done: _ImportLists = field(default_factory=_ImportLists)
 
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
-        """Compare, and yield what is missing here in the order of the archive's log."""
+        """Yield the steps that are missing here, by operation, in the order of the archive's log; compare first."""
         self.compare()
         for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
             yield self._intent(operation), (step for _, step in steps)
 
     def place(self, writer: Writer, operation: int) -> None:
-        """Make the moves of the archive's channel for what was added. Raises InvalidArchive."""
+        """Make the moves of the archive's channel for the resources that were added. Raises InvalidArchive."""
         # A channel that ever moved here keeps its own policy.
         added, untouched = set(self.done.added), self.store.backend.channel.last() == 0
         for note, placed in self.staging.moves():
@@ -399,7 +399,7 @@ class _HistoryMerge:
             writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
 
     def known(self) -> dict[str, tuple[int, int]]:
-        """Return the id and the newest version here of what the archive and the library agree on."""
+        """Return ref -> (id, newest version here) of the resources on which archive and library agree."""
         heads = map(self.store.head_or_none, self.done.accepted)
         return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
 
@@ -410,7 +410,7 @@ class _HistoryMerge:
         return intent
 
     def compare(self) -> None:
-        """Sort the resources, and note in the staging what is missing here."""
+        """Sort the resources by their result, and mark in the staging the changes that are missing here."""
         self.staging.clear_wanted()
         for ref in self.sound:
             self._compare(ref)

@@ -72,7 +72,7 @@ class ZipArchive:
         self._stream, self.members = stream, members
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises InvalidArchive unless they are what the directory says."""
+        """Return the bytes of a file. Raises InvalidArchive unless size and checksum match the directory."""
         member = self.members[path]
         self._stream.seek(member.start)
         data = self._stream.read(member.end - member.start)
@@ -88,7 +88,7 @@ class ZipArchive:
 
 @contextlib.contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
-    """Yield a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
+    """Yield a zip after a check of every entry. Raises InvalidArchive or TooLarge for a zip that is not plain."""
     with contextlib.ExitStack() as files:
         try:
             if isinstance(source, Path):
@@ -170,7 +170,7 @@ def _plain_name(name: str) -> str:
 
 
 def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
-    """Raise InvalidArchive for what is no plain file or folder under a plain relative name.
+    """Raise InvalidArchive unless an entry is a plain file or folder under a plain relative name.
 
     name: as `_plain_name` gives it.
     """
@@ -249,7 +249,7 @@ def _check_total(total: int, size: int) -> None:
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    """Return what a deflate stream unpacks to, at most one byte more than `size`."""
+    """Return the bytes of a deflate stream, at most one more than `size`."""
     # Without the header of zlib, as zip stores it; max_length keeps a lying size from filling the memory.
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     unpacked = stream.decompress(data, size + 1)

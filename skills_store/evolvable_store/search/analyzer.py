@@ -113,7 +113,7 @@ _TERMS = _Terms()
 
 
 def term(word: str) -> str:
-    """Return what a word is indexed as: its stem, or that of what it is short for."""
+    """Return the term that a word is indexed by: its stem, or the stem of the word that it abbreviates."""
     return _TERMS[word]
 
 
@@ -443,7 +443,7 @@ def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
-    """Return what `pack_weights` took, each field with its number. Raises DamagedFile."""
+    """Return the packed fields, each as number, terms and weights. Raises DamagedFile."""
     found: list[tuple[int, str, bytes]] = []
     at = 0
     try:

@@ -60,7 +60,7 @@ _FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
 
 
 class TermScore(NamedTuple):
-    """What one word of the query, or two side by side, add to a score in one field."""
+    """The part of a score that one word of the query, or two side by side, add in one field."""
 
     word: str
     field: str
@@ -99,7 +99,7 @@ Terms = Mapping[str, Sequence[Postings]]
 
 
 def own_query(query: "Query", postings: Terms) -> "Query":
-    """Return the same query over the OWN_FIELDS alone: a long body can hide what a resource says of itself.
+    """Return the same query over the OWN_FIELDS alone: a long body can hide a resource's own short texts.
 
     postings: those that the query was made of.
     """
@@ -238,7 +238,7 @@ class Query:
         return found
 
     def parts(self, document: int) -> tuple[TermScore, ...]:
-        """Return what each word adds in each field to a document."""
+        """Return the score that each word adds to a document in each field."""
         if document not in self._parts:
             self.explain([document])
         return self._parts[document]
@@ -352,7 +352,7 @@ def make_matches(
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What the index says of a task in one state. phrases: names and triggers in it. ranking: by all words.
+    """The index's answer to a task, read in one state. phrases: names and triggers in it. ranking: by all words.
 
     own: the resources that fit best by their own short texts, best first; none where `every` has all of a small
     library, by name.

@@ -94,7 +94,7 @@ class Index:
         self._person_only = True  # whether what no model is offered is seen
 
     def for_models(self) -> "Index":
-        """Return this index without what no model is offered. Both use the same file and are closed together."""
+        """Return this index without entries for the person alone. Both use one file and are closed together."""
         # A shallow copy shares the file, the writer and the caches.
         offered = copy.copy(self)
         offered._person_only = False
@@ -164,7 +164,7 @@ class Index:
             return self._update(index)
 
     def _update(self, index: Callable[[tuple[int, int]], int] | None = None) -> int:
-        """Index what the writer has not seen yet; return how many changes this call indexed.
+        """Index the changes that the writer has not seen yet; return how many this call indexed.
 
         index: called with the library's sequences, by default the writer without options.
         """
@@ -188,7 +188,7 @@ class Index:
         self._known.forget()
 
     def in_step(self) -> list[Fault]:
-        """Return what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
+        """Return the faults of the index after it has caught up; none unless its file is damaged."""
         try:
             for _ in range(_TRIES):
                 self._update()
@@ -269,7 +269,7 @@ class Index:
 
     @_rebuild_if_damaged
     def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
-        """Return how well those of the resources that may be seen fit the query of the ranking."""
+        """Return the scores of the visible ones among these resources for the query of the ranking."""
         with self._file.reading() as db:
             resources = index_entries.documents_of_resources(db, ids, ranking.visible)
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
@@ -332,7 +332,7 @@ class Index:
     def visible_entries(
         self, ids: Iterable[int], kind: Kind | None = None, scopes: Sequence[str] | None = None
     ) -> dict[int, IndexEntry]:
-        """Return the entries of those of the resources that may be seen, in the order asked."""
+        """Return the entries of the visible ones among these resources, in the order of `ids`."""
         wanted = list(ids)
         with self._file.reading() as db:
             documents = index_entries.documents_of_resources(db, wanted, self._visible(kind, scopes))
@@ -355,12 +355,12 @@ class Index:
 
     @property
     def answers(self) -> MutableMapping[str, str]:
-        """What was answered to which question: remembered with the index, and lost with it."""
+        """The cached answers of judges, by question. They are lost when the index is rebuilt."""
         return index_file.JudgeCache(self._file)
 
 
 def check_index(store: Store) -> Iterator[Fault]:
-    """Yield what is wrong with the index of this library: a check for `fsck.check_library`."""
+    """Yield the faults of the index of this library: a check for `fsck.check_library`."""
     with Index.open(store) as index:
         yield from index.in_step()
 

@@ -32,7 +32,7 @@ _ENTRY = """e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers,
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """What the index keeps of a living resource at its head. `id` is the resource's.
+    """The entry of a living resource at its head. `id` is the resource's.
 
     person_only: no model is offered it.
     """
@@ -78,7 +78,7 @@ class PrefixFilter:
         self._count = self._last = 0
 
     def extended_to(self, db: Connection, last: int) -> Self:
-        """Return what the connection sees, which is this one with more in it, or another. last: newest document."""
+        """Return a filter for the state of the connection: this one extended, or a new one. last: newest document."""
         # Numbers of documents only grow, so what is new is found by a range.
         if last > self._last:
             query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
@@ -114,7 +114,7 @@ class PrefixFilter:
         return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
 
     def filter_names(self, terms: Iterable[str]) -> list[str]:
-        """Return those of the terms that may be a name by themselves."""
+        """Return the terms that may be a name by themselves."""
         return [term for term in terms if self.among((_MARK + term,))]
 
 
@@ -133,7 +133,7 @@ MAX_DELEGATE = 200
 
 @dataclass(frozen=True, slots=True)
 class EntryText:
-    """What a main file says of itself: names it goes by, description and triggers, each fit to be kept."""
+    """The texts that a main file gives for the index: names, description and triggers, cut to their limits."""
 
     names: tuple[str, ...]
     description: str
@@ -143,7 +143,7 @@ class EntryText:
 
     @classmethod
     def of(cls, name: str, document: frontmatter.Document) -> "EntryText":
-        """Return what the document of a resource says; one that calls itself otherwise goes by both names."""
+        """Return the texts of a document; a resource whose head has another name goes by both names."""
         summary = frontmatter.summarize(document)
         return cls(
             tuple(dict.fromkeys((name, bindable(summary.name)))) if summary.name else (name,),
@@ -162,7 +162,7 @@ class EntryText:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """What the library says of one resource, for `analyze_source`.
+    """The stored data of one resource, for `analyze_source`.
 
     main: hash, stored bytes and codec of its main file, None where there is none. paths: its other files. learned: the
     learned tasks that count for it.
@@ -179,7 +179,7 @@ AnalyzedText = tuple[EntryText, bytes]
 
 
 def analyze_source(source: SourceText) -> AnalyzedText:
-    """Return what a resource says of itself, and the packed weights of its texts.
+    """Return the texts of a resource for its entry, and the packed weights of its terms.
 
     One whose main file is damaged goes by its name still; fsck reports it. Pure, so any process can do it.
     """
@@ -269,7 +269,7 @@ def match_phrases(
 
 
 def _single_terms(db: Connection, its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
-    """Return those of the terms that are a trigger by themselves, or a name and `called`."""
+    """Return the terms that are a trigger by themselves, or a name and `called`."""
     triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.filter_names(dict.fromkeys(called))
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
@@ -292,7 +292,7 @@ def _phrase_keys(db: Connection, its: Sequence[str], beginnings: PrefixFilter) -
 
 
 def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Return those of the keys that some phrase has."""
+    """Return the keys that belong to some phrase."""
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
     rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall() if keys else []
@@ -362,7 +362,7 @@ def _filters(query: str) -> list[str]:
 
 
 def bindable(text: str) -> str:
-    """Return the text as SQLite can take it: without NUL, and with a mark for what is no Unicode."""
+    """Return the text as SQLite can store it: without NUL, and with a question mark for invalid Unicode."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
 
 

@@ -193,7 +193,7 @@ class IndexFile:
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Tells this file from one that was there before under the same name."""
+        """The device and inode of the file, which differ from those of an earlier file under the same name."""
         return self._known
 
     def _open_first(self) -> None:
@@ -309,7 +309,7 @@ class IndexState:
     def of(
         cls, db: Connection, stamp: tuple[int, ...], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
-        """Return what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
+        """Return the state that the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
         documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
         return cls(
@@ -322,7 +322,7 @@ class IndexState:
 
     @classmethod
     def nothing(cls) -> Self:
-        """Return what is known before the index was read."""
+        """Return the state before the index was read."""
         waiting = postings.PendingDocuments()
         return cls((-1,), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 

@@ -148,7 +148,7 @@ class IndexWriter:
                 db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
     def settle(self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
-        """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between.
+        """Settle waiting documents, piece by piece, while there are `times` as many as may wait; others get in between.
 
         locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes of a piece.
         """
@@ -176,7 +176,7 @@ class IndexWriter:
             raise DamagedFile("it belongs to another history")
 
     def _mark(self, changes: Sequence[Change], sequence: int) -> str:
-        """Return what tells the history up to this change from every other."""
+        """Return a text that differs from that of every other history up to this change."""
         if not changes or changes[-1].sequence != sequence:
             return ""
         change = changes[-1]
@@ -213,7 +213,7 @@ class IndexWriter:
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
     def _changed(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
-        """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
+        """Yield the heads to index again, and whether each was indexed before; update the others here."""
         query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
         moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
         heads = {head.ref: head for head in moved}

@@ -82,7 +82,7 @@ def share_of(task: LearnedTask, now: datetime) -> float:
 
 @lru_cache(maxsize=1024)
 def content_terms(text: str) -> frozenset[str]:
-    """Return the terms of a task that say what it is about."""
+    """Return the terms of a task without function words."""
     return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
 
 

@@ -16,7 +16,7 @@ _Bytes = bytes | bytearray | memoryview
 
 
 class Sums:
-    """What the terms of a query add to each place of a row: a score, and a share of what the query weighs.
+    """The sums of a query's terms for each place of a row: a score, and a share of the query's weight.
 
     Scores are added up in the order in which the terms are given, as doubles.
     """

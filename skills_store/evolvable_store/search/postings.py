@@ -77,7 +77,7 @@ class VisibleDocuments:
         self._known: dict[int, int | None] = {}
 
     def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
-        """Return those of the documents that may be returned, each with its resource."""
+        """Return the visible ones among these documents, each with its resource."""
         # A new dict instead of clear(), since another search may read the old one.
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in known]
@@ -288,7 +288,7 @@ class PendingDocuments:
         return [known] if isinstance(known, int) else known
 
     def beside(self, postings: Postings) -> None:
-        """Add what waits to what is settled."""
+        """Add the waiting documents to settled postings."""
         key = chr(postings.field) + postings.term
         # By rising number, as rows are: higher than all that is settled.
         new = sorted(self._noted(key))
@@ -300,7 +300,7 @@ class PendingDocuments:
         postings.count += len(new) - self._gone[key]
 
     def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
-        """Yield those of the fields in which a document that waits has the term."""
+        """Yield the fields in which a waiting document has the term."""
         return (number for number in numbers if chr(number) + term in self._new)
 
 

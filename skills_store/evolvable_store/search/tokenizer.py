@@ -95,7 +95,7 @@ def normalize(folded: str) -> str:
 
 
 class _Compatible(dict[int, str]):
-    """What each letter and digit is in NFKC, for those that were asked for."""
+    """The NFKC form of each letter and digit, computed at first use."""
 
     def __missing__(self, at: int) -> str:
         own = chr(at)
@@ -193,7 +193,7 @@ def _words_with_marks() -> re.Pattern[str]:
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """Return the pattern of a letter with its marks and with what stands below it."""
+    """Return the pattern of a letter with its marks and the letters stacked below it."""
     marks = combining_marks()
     return re.compile(f".(?:[{_STACKERS}][^{marks}]|[{marks}])*")
 

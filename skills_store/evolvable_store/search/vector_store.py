@@ -95,7 +95,7 @@ _HAS = "EXISTS (SELECT 1 FROM vector v WHERE v.model = ? AND v.hash = s.hash)"
 
 
 class TextRole(StrEnum):
-    """What a text is to its resource, the most useful first; a resource has one text of each role at most."""
+    """The role of a text of a resource, the most useful first; a resource has at most one text of each role."""
 
     WHOLE = "whole"
     """Name and description."""
@@ -141,7 +141,7 @@ class EmbeddingProgress:
 
 
 def digest_text(text: str) -> TextDigest:
-    """Return what the vectors know a text by."""
+    """Return the hash and the length of a text, by which the vectors identify it."""
     return TextDigest(hashlib.sha256(text.encode("utf-8", "replace")).digest(), len(text))
 
 
@@ -189,7 +189,7 @@ class Vectors:
     # Texts
 
     def state(self, key: str) -> str:
-        """Return what was noted under this key, '' for nothing."""
+        """Return the value of a key, '' for none."""
         with _translate_damage(self.path):
             return _state(self._db, key)
 
@@ -204,7 +204,7 @@ class Vectors:
         gone: Iterable[int],
         state: Mapping[str, str],
     ) -> set[bytes]:
-        """Replace the texts of these resources and forget those of the gone, all or nothing.
+        """Replace the texts of these resources and delete those of `gone`, all or nothing.
 
         state: noted in the same transaction. Returns the hashes of texts that no resource has any more.
         """
@@ -281,7 +281,7 @@ class Vectors:
         return dict(self._rows(query, role, model.id))
 
     def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors, as stored, of those of these texts that have one."""
+        """Return the stored vectors of these texts, by hash, without texts that have none."""
         query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
         with _translate_damage(self.path):
             rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
@@ -290,7 +290,7 @@ class Vectors:
     def keep(
         self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes] | None = None
     ) -> None:
-        """Keep vectors (float16, little-endian) by the hash of their texts. tokens: those of their tokens (int8)."""
+        """Store vectors (float16, little-endian) by the hash of their texts. tokens: vectors of their tokens (int8)."""
         with self._writing():
             # One transaction for both: a text with a vector and no tokens would never get them.
             for table, rows in (("vector", vectors), ("token", tokens or {})):
@@ -311,7 +311,7 @@ class Vectors:
             self._db.executemany("INSERT INTO learned (model, hash, data) VALUES (?, ?, ?)", rows)
 
     def tokens_of(self, model: VectorModel, resources: Iterable[int]) -> dict[int, bytes]:
-        """Return the vectors of the tokens of name and description of those of these resources that have them."""
+        """Return the token vectors of name and description, by resource, without resources that have none."""
         query = """SELECT s.resource, t.data FROM said s JOIN token t ON t.model = ? AND t.hash = s.hash
             WHERE s.role = ? AND s.resource IN (SELECT value FROM json_each(?))"""
         return dict(self._rows(query, model.id, TextRole.WHOLE, json.dumps(list(resources))))

@@ -88,14 +88,14 @@ _LIKE = "It looks like postgresql://user@host/database?project=library."
 
 @dataclass(frozen=True, slots=True)
 class PostgresHome:
-    """What the folder says: the address, and the random name by which the library knows the folder."""
+    """The content of the address file: the address, and the random name by which the library knows the folder."""
 
     address: Address
     name: str
 
 
 def read_home(home: Path) -> PostgresHome:
-    """Return what the address file of a home says. Raises LibraryCorrupt."""
+    """Return the content of the address file of a home. Raises LibraryCorrupt."""
     path = home / ADDRESS_FILE
     try:
         said = json.loads(read_regular(path))

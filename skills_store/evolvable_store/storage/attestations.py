@@ -36,7 +36,7 @@ class Baseline:
 
     @property
     def statement(self) -> bytes:
-        """What is signed."""
+        """The bytes that are signed."""
         return json.dumps(["evolvable baseline", 1, self.operation, self.digest]).encode("ascii")
 
 
@@ -47,7 +47,7 @@ def _digest(db: Any, newest: int) -> str:
 
 
 class Attestations(SqliteRepository):
-    """Writes which contents a person vouches for, and who made which; `AuthorshipReader` reads it."""
+    """The attestations of contents and the makers of versions, for writing; `AuthorshipReader` reads them."""
 
     def vouch(
         self,
@@ -98,7 +98,7 @@ class Attestations(SqliteRepository):
             return [one for one in list_vouched(db, named, None) if not one.counts(folders)]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
-        """Note who made these versions (resource, version), learned after they were made; the first note stays."""
+        """Record the makers of these versions (resource, version), learned afterwards; the first record stays."""
         rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
         with self._backend.writing() as db:
             db.executemany(
@@ -108,7 +108,7 @@ class Attestations(SqliteRepository):
             )
 
     def makers(self, sha256: str, apart: tuple[int, int] | None = None) -> set[Principal]:
-        """Return who made the versions that have a file with this hash.
+        """Return the principals that made the versions with a file of this hash.
 
         apart: a version (resource, number) that does not count.
         """
@@ -125,7 +125,7 @@ class Attestations(SqliteRepository):
         return {version: (bool(own), [reason, *json.loads(evidence)]) for version, own, reason, evidence in rows}
 
     def signed_operations(self, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that have a signature, valid or not."""
+        """Return the operations among these that have a signature, valid or not."""
         query = """SELECT DISTINCT operation FROM signature
             WHERE operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, json.dumps(list(operations))))
@@ -179,13 +179,13 @@ class Signatures(SqliteRepository):
         return found.operation if valid else 0
 
     def vouched(self, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that count: signed under this key, or not newer than the baseline."""
+        """Return the operations among these that count: signed under this key, or not newer than the baseline."""
         wanted, before = set(operations), self.baseline()
         # Operations up to the baseline need no signature, since they are older than the lock.
         return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that this key signed in the name of one person. No baseline counts.
+        """Return the operations among these that this key signed in the name of one person, without a baseline.
 
         via: how the person is known.
         """

@@ -92,7 +92,7 @@ def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
 
 
 def _storable(text: str) -> str:
-    """Return a text as a database gives it back: what is hashed must be what is read."""
+    """Return a text in the form that a database gives back, since the hash is computed again from it."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 

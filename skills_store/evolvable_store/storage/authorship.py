@@ -46,7 +46,7 @@ class Attestation:
 
     @property
     def statement(self) -> bytes:
-        """What is signed of it, where approvals are locked."""
+        """The bytes that are signed, where approvals are locked."""
         fields = [self.resource, self.tree, self.at, self.principal, self.via]
         # Decisions of before folders were noted keep the statement that was signed.
         fields += [self.folder] if self.folder else []
@@ -107,7 +107,7 @@ class VersionAuthor:
 
 @dataclass(frozen=True, slots=True)
 class VersionAuthors:
-    """The provenance of a version, who made it, and who made the versions that its provenance names.
+    """The provenance of a version, its maker, and the makers of the versions that its provenance names.
 
     resource: its id; kind, scope and name are its own.
     """
@@ -138,7 +138,7 @@ class VersionAuthors:
         return base if base is not None and (base.is_person or base.tree in trees) else None
 
     def authors_of(self, path: str, trees: Collection[str]) -> list[VersionAuthor]:
-        """Return who made the bytes of a file, oldest first; none where a person stands for all of it.
+        """Return the authors of the bytes of a file, oldest first; none where a person stands for all of it.
 
         What a stranger brought stays the stranger's when others change it; of the rest what is still there counts.
         """
@@ -169,7 +169,7 @@ def is_followed(one: VersionAuthor, folders: Collection[str] | None) -> bool:
 
 
 def effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
-    """Return who answers for an operation as it is stored. arrived: it came with an archive."""
+    """Return the principal of an operation as it counts here. arrived: the operation came with an archive."""
     # An archive's author can write any principal into it.
     if arrived:
         return Principal.IMPORT
@@ -280,7 +280,7 @@ def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Prov
 
 
 class AuthorshipReader(SqliteRepository):
-    """Reads who made the versions of resources, and which contents a person vouches for."""
+    """The makers of versions, and the contents that a person vouches for, for reading."""
 
     def attestations_of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
         """Return the decisions on these resources that count, oldest first.
@@ -313,7 +313,7 @@ class AuthorshipReader(SqliteRepository):
             return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one), folders)}
 
     def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
-        """Return by resource who made the bytes of its newest version."""
+        """Return the authors of the newest version, by resource."""
         with self._backend.reading() as db:
             return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
 
@@ -325,7 +325,7 @@ class AuthorshipReader(SqliteRepository):
         return self._all(int, QUERIES["changed_since_base"], '%"files"%')
 
     def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
-        """Return who made the bytes of a version, None where there is no such version.
+        """Return the authors of a version, None where there is no such version.
 
         stands: tells which versions may be the base; by default those that counted when the version was written.
         """

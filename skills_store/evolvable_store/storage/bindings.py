@@ -32,7 +32,7 @@ class WatchedFolder:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What one directory of a folder holds.
+    """The recorded content of one directory of a folder.
 
     directory: its path below the folder, with `/`. version: the version it was last known to hold, None while the
     resource is removed. signature: the stat fingerprint it had then, '' when that cannot be trusted; or a
@@ -56,7 +56,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMark:
-    """What a directory of ours is recognised by.
+    """The marks by which a directory that this program wrote is recognised.
 
     signature: its stat fingerprint. sizeless: the same without the sizes of the files, '-' where it is not known; files
     that nobody wrote to and that a power failure cut still have it. inode: of the directory.
@@ -106,7 +106,7 @@ class PendingCheckout:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return what a binding's signature records, None for a plain one."""
+        """Return the pending checkout in a binding's signature, None for a plain signature."""
         match = _PENDING.fullmatch(text)
         if match is None:
             return None
@@ -289,7 +289,7 @@ class Bindings(SqliteRepository):
         return {pending.part.stem for pending in found if pending and pending.part}
 
     def settle(self, bindings: Iterable[tuple[Binding, Binding]]) -> None:
-        """Store each second binding, where the first one is still what is stored."""
+        """Store the second binding of each pair, unless the stored one differs from the first."""
         rows = [(new.version, new.signature, old.folder, old.directory, old.signature) for old, new in bindings]
         if rows:
             with self._lender.writing() as db:
@@ -301,10 +301,10 @@ class Bindings(SqliteRepository):
 
 
 class ProjectMarks(SqliteRepository):
-    """What the members of a shared library recognise projects by."""
+    """The marks by which members of a shared library recognise projects."""
 
     def add(self, scope: str, marks: Iterable[str]) -> None:
-        """Note what a project is recognised by."""
+        """Store marks of a project."""
         rows = [(scope, mark) for mark in marks]
         if rows:
             with self._backend.writing() as db:
@@ -390,7 +390,7 @@ class HeldDirectories(SqliteRepository):
     """Directories whose content waits as a proposal."""
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, HeldDirectory]:
-        """Return what is held in a folder, by directory."""
+        """Return the held directories of a folder, by path."""
         return {held.directory: held for held in self.all() if held.folder == folder.id}
 
     def all(self) -> list[HeldDirectory]:
@@ -398,7 +398,7 @@ class HeldDirectories(SqliteRepository):
         return self._all(_as_held_directory, _HELD_DIRECTORY)
 
     def hold(self, folder: WatchedFolder, directory: str, tree: str, draft: Draft, at: str, identity: Identity) -> int:
-        """Hold the content of a directory as a proposal, instead of what was held there; return the proposal's id."""
+        """Hold the content of a directory as a proposal, in place of an earlier one; return the proposal's id."""
         actor = Actor.AGENT if identity.principal == "agent" else Actor.IMPORT
         adding = ProposalBatch(at, actor, f"folder-{folder.id}", [draft])
         with self._backend.writing() as db:
@@ -414,7 +414,7 @@ class HeldDirectories(SqliteRepository):
         return proposal
 
     def release(self, folder: WatchedFolder, directories: Sequence[str]) -> None:
-        """Hold these directories no longer: their files changed, or are what the library has."""
+        """Stop holding these directories: their files changed, or equal the library's."""
         with self._backend.writing() as db:
             for directory in directories:
                 db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))

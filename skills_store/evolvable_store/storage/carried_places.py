@@ -37,7 +37,7 @@ def carry_places(bindings: "Bindings", target: Path) -> None:
 
 
 def carried_places(home: Path) -> WaitingPlaces:
-    """Return what was carried into a home; nothing where the file is damaged."""
+    """Return the places that were carried into a home; none where the file is damaged."""
     found = WaitingPlaces()
     try:
         with open(home / CARRIED_PLACES, "rb") as file:
@@ -61,7 +61,7 @@ def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
 
 
 def forget_carried(home: Path) -> None:
-    """Delete what was carried into a home. Raise OSError."""
+    """Delete the file with carried places of a home. Raise OSError."""
     (home / CARRIED_PLACES).unlink(missing_ok=True)
 
 

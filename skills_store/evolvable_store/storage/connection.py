@@ -276,7 +276,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def library_error(error: Exception, path: Path) -> LibraryError:
-    """Return the error of ours that says what SQLite's means for this file."""
+    """Return our error for an error of SQLite about this file."""
     text = str(error).lower()
     if "disk i/o error" in text and _is_full(path):
         text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
@@ -291,7 +291,7 @@ UNUSABLE = (*Errors, ValueError, TypeError, OverflowError)
 
 
 def as_library_error(error: Exception, path: Path) -> EvolvableError:
-    """Return our error for what SQLite, or a value of unexpected type in a row, raised."""
+    """Return our error for an error of SQLite, or for a value of unexpected type in a row."""
     if isinstance(error, Errors):
         return library_error(error, path)
     if isinstance(error, UnicodeEncodeError | OverflowError):
@@ -311,7 +311,7 @@ def _is_full(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFormat:
-    """What marks a file that can be rebuilt as ours, and the script of SQL that makes its tables.
+    """The marks of a file that can be rebuilt, and the script of SQL that makes its tables.
 
     version: counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt.
     tables: those that a whole file has, where that is to be checked. page_size: of a new file, in bytes.
@@ -394,7 +394,7 @@ def file_lock(path: Path, **options: Any) -> "BaseFileLock":
 
 
 def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]) -> None:
-    """Run those of the steps of a schema that the file has not had, and record them by their functions' names."""
+    """Run the steps of a schema that the file has not had, and record them by their functions' names."""
     import sqlite_utils  # start time: a library that is up to date needs none of it
     from sqlite_utils.migrations import Migrations
 

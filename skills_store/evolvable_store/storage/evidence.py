@@ -107,7 +107,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class UngradedEvidence:
-    """What the ends of a version were worth before evidence was graded; version 0: of all versions together."""
+    """The counts of a version's outcomes before evidence was graded; version 0: all versions together."""
 
     resource: int
     version: int
@@ -247,7 +247,7 @@ class EvidenceLog(SqliteRepository):
         return self._one(query, resource, version, principal, session, connection) is not None
 
     def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
-        """Return those of `resources` that a session has loaded."""
+        """Return the resources among these that a session has loaded."""
         query = """SELECT DISTINCT resource FROM use
             WHERE session = ? AND origin IS NULL AND resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, session, json.dumps(list(resources))))
@@ -275,7 +275,7 @@ class EvidenceLog(SqliteRepository):
             recount_votes(db, told.voter, told.resource)
 
     def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
-        """Return what older evidence was worth before it was graded. unsaid: only what no person was shown yet."""
+        """Return the counts of evidence before it was graded. unsaid: only those that no person was shown yet."""
         where = "WHERE said = 0" if unsaid else ""
         return self._all(UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}")
 
@@ -288,7 +288,7 @@ class EvidenceLog(SqliteRepository):
         return self.tallies([resource]).get(resource, Tally())
 
     def tallies(self, resources: Iterable[int]) -> dict[int, Tally]:
-        """Return the counts of those of `resources` that have any."""
+        """Return the counts of these resources, without resources that have none."""
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
             loaded: Sequence[tuple[int, int]] = db.execute(QUERIES["loaded"], (ids,)).fetchall()
@@ -335,7 +335,7 @@ class EvidenceLog(SqliteRepository):
         ]
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
-        """Return the proof of those of these resources that have any."""
+        """Return the counts of successes of these resources, without resources that have none."""
         facts = QUERIES["attempt_facts"].format(among="resource IN (SELECT id FROM asked)", more="")
         query = facts + QUERIES["successes"].format(ends=QUERIES["ends"])
         rows = self._rows(query, json.dumps(list(resources)))

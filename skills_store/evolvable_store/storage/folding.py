@@ -19,22 +19,22 @@ _OLD = f"at < ? AND search NOT IN ({_UNSETTLED})"
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """What is folded, or would be. impressions: single rows. proposals: that lose their files."""
+    """The rows that are folded, or would be. impressions: single rows. proposals: those that lose their files."""
 
     impressions: int = 0
     proposals: int = 0
 
 
 class Folding(SqliteRepository):
-    """What years leave behind. Each method may be interrupted and called again."""
+    """Compaction of rows that are years old. Each method may be interrupted and called again."""
 
     def count(self, before: str) -> FoldedRows:
-        """Return what folding would take that is older than this moment (ISO 8601 in UTC)."""
+        """Return the counts of rows older than this moment (ISO 8601 in UTC) that `fold` would fold."""
         row = self._one(f"SELECT count(*) FROM shown WHERE {_OLD}", before)
         return FoldedRows(int(row[0]), len(self._refused(before)))
 
     def fold(self, before: str, now: str) -> FoldedRows:
-        """Fold what is older than this moment, in batches; return what was. Raises as every write."""
+        """Fold rows older than this moment, in batches; return their counts. Raises as every write."""
         proposals = self._refused(before)
         folded = sum(self._fold_impressions(resource, before) for resource in self._resources(before))
         removed = 0

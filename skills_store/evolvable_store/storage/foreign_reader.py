@@ -21,7 +21,7 @@ _MAX_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What one read may cost: rows, bytes of all their values, and seconds. copied: bytes of a copy."""
+    """The limits of one read: rows, bytes of all their values, and seconds. copied: bytes of a copy."""
 
     rows: int
     bytes: int
@@ -31,7 +31,7 @@ class ReadLimits:
 
 
 class ForeignDatabaseInvalid(Invalid):
-    """A file is not the database that it should be, or what is asked of it is too large."""
+    """A file is not the expected database, or a read of it exceeds a limit."""
 
 
 class ForeignDatabaseBusy(TryAgain):
@@ -110,7 +110,7 @@ def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connect
 
 
 def _copy(path: Path, limits: ReadLimits, stack: ExitStack) -> Path:
-    """Return a copy of a database with what its log holds. Raises ForeignDatabaseBusy, OSError."""
+    """Return a copy of a database with its log. Raises ForeignDatabaseBusy, OSError."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-")))
     parts = [one for one in (path, path.with_name(path.name + _WAL)) if one.is_file()]
     # Compared afterwards: a copy of a file and a log of different moments is no database.

@@ -34,7 +34,7 @@ class StagedChange:
 
 @dataclass(frozen=True, slots=True)
 class CheckedState:
-    """What checking a change found: the state of its resource after it, and the blobs that its parent has not."""
+    """The result of checking a change: the state of its resource after it, and the blobs that its parent lacks."""
 
     latest: int
     hash: str
@@ -94,7 +94,7 @@ class ImportStaging:
             yield json.loads(fields)
 
     def moves(self) -> Iterator[tuple[MoveNote, list[tuple[Ref, ChannelState]]]]:
-        """Yield the moves of the channel in order, each with what it placed."""
+        """Yield the moves of the channel in order, each with its placements."""
         for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
             at, actor, reason, session, policy, placed = json.loads(fields)
             note = MoveNote(at, Actor(actor), reason, session, 0, ReleasePolicy(policy) if policy else None)
@@ -112,7 +112,7 @@ class ImportStaging:
             yield StagedChange(position, operation, after, chained or "", _manifest(files))
 
     def intent(self, operation: int) -> Intent | None:
-        """Return what an operation says of itself."""
+        """Return the intent of an operation, None for an unknown one."""
         row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
         if row is None:
             return None
@@ -137,7 +137,7 @@ class ImportStaging:
         return sha256, size, data, codec
 
     def judge(self, change: StagedChange, verdict: CheckedState) -> None:
-        """Note what checking a change found."""
+        """Store the result of checking a change."""
         self._db.execute(
             "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
             (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
@@ -153,11 +153,11 @@ class ImportStaging:
         return self._db.execute(query, (str(ref), latest)).fetchall()
 
     def clear_wanted(self) -> None:
-        """Forget what was noted as missing."""
+        """Clear the marks of missing changes."""
         self._db.execute("UPDATE change SET missing = 0 WHERE missing")
 
     def want(self, ref: Ref, behind: int) -> None:
-        """Note that the changes of a resource behind this position are missing in the library."""
+        """Mark the changes of a resource behind this position as missing in the library."""
         self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
 
     def wanted_blobs(self) -> Iterator[tuple[str, int]]:

@@ -59,7 +59,7 @@ class _Rows:
 
 
 class ImpressionLog:
-    """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost.
+    """A log of impressions. Safe from any thread; a killed process loses rows that it had not written yet.
 
     What the library refuses, such as a busy or a full one, waits and is written later: by this process, or from a file
     by the next one. All rows may be written twice, and count once.
@@ -94,7 +94,7 @@ class ImpressionLog:
         self._add(_Rows([], [ClientSession(session, connection, at)]))
 
     def flush(self) -> None:
-        """Write what is waiting, here or in files. Raises LibraryBusy and the like; what was not written waits on."""
+        """Write waiting rows, here or in files. Raises LibraryBusy and the like; rows that were not written wait on."""
         with self._writing:
             with self._lock:
                 # A copy, and removed only after the commit: rows that come meanwhile, or of a failed write, stay.
@@ -126,7 +126,7 @@ class ImpressionLog:
         self._start()
 
     def _keep(self) -> None:
-        """Write what waits to a file, so that the end of the process loses nothing."""
+        """Write waiting rows to a file, so that the end of the process loses nothing."""
         with self._lock:
             rows = self._waiting.copy()
         if self._place is None or not rows:
@@ -148,7 +148,7 @@ class ImpressionLog:
                 self._writer.start()
 
     def close(self) -> None:
-        """Write what is waiting; what the library does not take now is kept in a file at once, for the next process."""
+        """Write waiting rows; those that the library refuses now stay in a file for the next process."""
         self._closing.set()
         # First to a file, then to the library: the process may be killed while the library is busy.
         self._keep()
@@ -159,7 +159,7 @@ class ImpressionLog:
             _remove(self._kept)
 
     def _write_on(self) -> None:
-        """Write what comes until nothing is left; `note` starts another thread when something comes again."""
+        """Write new rows until none are left; `note` starts another thread for later ones."""
         pause = COLLECT_SECONDS
         while True:
             # Returns at once when the log is closed.

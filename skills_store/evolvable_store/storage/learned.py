@@ -79,7 +79,7 @@ class LearnedTasks(SqliteRepository):
         return dict(self._rows(query, after))
 
     def tasks_of(self, resources: Iterable[int]) -> dict[int, list[LearnedTask]]:
-        """Return the tasks of those of these resources that have any, oldest first."""
+        """Return the tasks of these resources, oldest first, without resources that have none."""
         query = f"""SELECT {_COLUMNS}, id FROM learned
             WHERE resource IN ({_NUMBERS}) ORDER BY resource, at, id"""
         found: dict[int, list[LearnedTask]] = {}
@@ -153,7 +153,7 @@ class LearnedTasks(SqliteRepository):
         return self._one("SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?", file, status) is not None
 
     def take_transcript(self, file: str, status: str, session: str, tasks: Sequence[LearnedTask]) -> int:
-        """Store what a transcript teaches instead of what its session's taught before, and that it was read.
+        """Store a transcript's tasks in place of its session's earlier ones, and that it was read.
 
         session: '' for a file that teaches nothing. Returns how many tasks are new.
         """
@@ -167,7 +167,7 @@ class LearnedTasks(SqliteRepository):
         return new
 
     def replace_transcript(self, session: str, tasks: Sequence[LearnedTask]) -> int:
-        """Store what the prompts of a session teach instead of what they taught before; return how many are new."""
+        """Store the tasks of a session's prompts in place of earlier ones; return how many are new."""
         with self._backend.writing() as db:
             return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)
 
@@ -194,7 +194,7 @@ def _refuse(db: Connection, rows: Iterable[tuple[str | None, int]]) -> None:
 def replace_tasks(
     db: Connection, session: str, tasks: Sequence[LearnedTask], source: TaskSource = TaskSource.SESSION
 ) -> int:
-    """Store what a session teaches instead of what it taught before, and return how many tasks are new.
+    """Store the tasks that a session teaches in place of its earlier ones, and return how many are new.
 
     Of one connection each resource has one task of each sign: the last one. The limits of a resource hold. Where a
     person refused what the session teaches a resource, nothing changes. A verified end takes the place of what the

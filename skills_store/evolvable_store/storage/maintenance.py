@@ -93,7 +93,7 @@ class Maintenance(SqliteRepository):
             return {table: db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in _tables(db)}
 
     def file_faults(self) -> list[str]:
-        """Return what the database reports about damage of its own file."""
+        """Return the faults that the database reports of its own file."""
         return [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
     def unsafe_settings(self) -> list[str]:
@@ -172,7 +172,7 @@ class Maintenance(SqliteRepository):
             return seen, [BlobRow(*row) for row in db.execute(_UNREFERENCED, (0,))]
 
     def delete_blobs(self, blobs: Iterable[BlobRow], seen: int) -> list[BlobRow]:
-        """Delete those of these blobs to which no change after `seen` refers; return them."""
+        """Delete those of these blobs that no change after `seen` refers to; return them."""
         # By id and hash: the blob may have been removed and added again, and its id may be another's now.
         delete = "DELETE FROM blob WHERE id = ? AND sha256 = ?"
         with self._backend.writing() as db:
@@ -351,7 +351,7 @@ class Purges(SqliteRepository):
         return sorted(found)
 
     def finish(self, job: PurgeJob) -> bool:
-        """Overwrite what the file and its log still hold of removed rows, and end the job.
+        """Overwrite the remains of removed rows in the file and its log, and end the job.
 
         Return False when another process kept the log from being emptied: the purge is to be run again.
         """

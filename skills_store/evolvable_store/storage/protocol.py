@@ -78,7 +78,7 @@ class SharedVectors(Protocol):
     """Vectors that the servers of a library share, by the hash of their text; a library in a file has none."""
 
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
-        """Return those of these texts that have a vector of the model."""
+        """Return the vectors of these texts, by hash, without texts that have none of the model."""
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
         """Store vectors, in place of any that are there. Does nothing in a library that can only be read."""
@@ -142,7 +142,7 @@ class Storage(Protocol):
         """Return the vectors that all servers of the library share; None where each home has its own."""
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return what a shared database, a move or a backup says of where bytes go here; it waits for the person."""
+        """Return the places that a shared database, a move or a backup names; they wait for the person's consent."""
 
     def settle_places(self, found: WaitingPlaces) -> None:
         """Delete the waiting rows that the person was asked about."""
@@ -166,7 +166,7 @@ class Storage(Protocol):
         """Return the heads of a kind and a scope with these names, removed ones included."""
 
     def changed_heads(self, after: int, last: int) -> list[Head]:
-        """Return the heads of what the changes with a sequence over `after`, up to `last`, moved; removed ones too."""
+        """Return the heads that changes with a sequence over `after`, up to `last`, moved; removed ones too."""
 
     def version(self, resource: int, number: int) -> Version | None:
         """Return one version, or None."""
@@ -212,16 +212,16 @@ class Writer(Protocol):
     """Operations while the write lock is held."""
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.head`, inside the transaction."""
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.manifest`, inside the transaction."""
 
     def blob(self, sha256: str) -> bytes | None:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.blob`, inside the transaction."""
 
     def sequence(self) -> int:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.sequence`, inside the transaction."""
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
         """Store a blob; one that is stored already stays as it is."""
@@ -233,7 +233,7 @@ class Writer(Protocol):
         """Give a resource another scope and name, and open proposals about it too."""
 
     def rescope_folder(self, folder: int, scope: str) -> None:
-        """Give a watched folder another scope, and what is held in it."""
+        """Give a watched folder another scope, together with its held directories."""
 
     def rebind(self, folder: int, old: int, new: int) -> None:
         """Have the directories of a folder that hold one resource hold another one of the same versions."""
@@ -271,7 +271,7 @@ class Writer(Protocol):
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:
-        """Record what a directory of a working copy holds, instead of what was noted before."""
+        """Record the content of a directory of a working copy, in place of an earlier record."""
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         """Close an open proposal; return False when it is not open."""

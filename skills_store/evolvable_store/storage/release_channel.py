@@ -15,7 +15,7 @@ from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 class ReleasePolicy(StrEnum):
-    """What moves the channel without being told to."""
+    """The events that move the channel automatically."""
 
     NEW = "new"
     """A skill that is new appears by itself; every later change of it waits until it is published."""
@@ -41,7 +41,7 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True)
 class MoveNote:
-    """What a move says of itself. `operation`: the newest one of the library then. `policy`: when it set one."""
+    """The description of a move. `operation`: the library's newest then. `policy`: set where the move set one."""
 
     at: str
     actor: Actor
@@ -53,7 +53,7 @@ class MoveNote:
 
 @dataclass(frozen=True, slots=True)
 class ChannelMove:
-    """One step of the channel: what it says of itself, and its number. Numbers only grow."""
+    """One step of the channel: its number and its description. Numbers only grow."""
 
     id: int
     note: MoveNote
@@ -195,7 +195,7 @@ class Channel(SqliteRepository):
         return self.of_resources([resource]).get(resource)
 
     def of_resources(self, resources: Iterable[int]) -> dict[int, ChannelEntry]:
-        """Return those of the resources that are skills, by id."""
+        """Return the entries of the skills among these resources, by id."""
         query = f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
         return {entry.resource: entry for entry in self._all(_as_entry, query, json.dumps(list(resources)))}
 
@@ -240,7 +240,7 @@ class Channel(SqliteRepository):
         return self._all(_as_move, query, 2**62 if below is None else below, limit)
 
     def placings(self, moves: Sequence[int]) -> list[Placement]:
-        """Return what these moves placed, by move, name and scope."""
+        """Return the placements of these moves, by move, name and scope."""
         among = "(SELECT CAST(value AS INTEGER) FROM json_each(?))"
         query = f"{_PLACING} WHERE p.move IN {among} ORDER BY p.move, r.name, r.scope"
         return self._all(_as_placement, query, json.dumps(list(moves)))
@@ -251,12 +251,12 @@ class Channel(SqliteRepository):
         return self._rows(query, resource)
 
     def placements_after(self, move: int, limit: int) -> list[Placement]:
-        """Return what moves with numbers over `move` placed, oldest first: up to `limit` moves, each whole."""
+        """Return the placements of up to `limit` moves with numbers over `move`, oldest first; each move is whole."""
         within = "(SELECT DISTINCT move FROM placing WHERE move > ? ORDER BY move LIMIT ?)"
         return self._all(_as_placement, f"{_PLACING} WHERE p.move IN {within} ORDER BY p.move", move, limit)
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield (which, what is wrong with it) for every move and placing that does not fit the rest of the library."""
+        """Yield (place, fault) for every move and placement that contradicts the rest of the library."""
         return self._check(
             "channel_checks.sql", actors=json.dumps(list(Actor)), policies=json.dumps(list(ReleasePolicy))
         )

@@ -89,7 +89,7 @@ _SEQUENCES = f"SELECT ({SEQUENCE}), (SELECT coalesce(max(sequence), 0) FROM lear
 
 
 class _CommonReads:
-    """What a library and an open transaction read in the same way."""
+    """The reads that a library and an open transaction share."""
 
     path: Path
     _ids: dict[tuple[str, str, str], int]
@@ -188,7 +188,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         _open_storages.add(self)
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close what is idle: connections must not cross a fork."""
+        """Wait for the write in flight and close idle connections: connections must not cross a fork."""
         raise NotImplementedError
 
     def after_fork(self) -> None:
@@ -200,7 +200,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         raise NotImplementedError
 
     def _open_places(self, db: Connection, until: contextlib.ExitStack) -> Callable[[], Connection]:
-        """Return what lends, until the stack ends, the writing connection to the tables that name paths."""
+        """Return a function that lends, until the stack ends, the writing connection to the tables that name paths."""
         return lambda: db
 
     def signatures(self, key: str, verify: Verify) -> Signatures:

@@ -40,7 +40,7 @@ def every_folder() -> None:
 
 
 class Lender(Protocol):
-    """What lends connections to a database."""
+    """A lender of connections to a database."""
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Lend a connection for a few statements."""
@@ -50,7 +50,7 @@ class Lender(Protocol):
 
 
 class Database(Lender, Protocol):
-    """What the repositories of a library use of it."""
+    """The part of a library that its repositories use."""
 
     path: Path
     """The library file, or the file with the address of the library."""
@@ -85,7 +85,7 @@ class SqliteRepository:
             return db.execute(query, values).fetchone()
 
     def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
-        """Yield (which, what) for each row that a query of a script finds; the comment before it says both."""
+        """Yield (place, fault) for each row that a query of a script finds; the comment above the query has both."""
         # A script of checks: a comment "which: what" with placeholders, then one query that finds faults.
         for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE):
             with self._lender.reading() as db:
@@ -178,7 +178,7 @@ class SqliteFile:
             migrations.check_version(version, str(self.path))
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""
+        """Wait for the write in flight and close idle connections: those of SQLite must not cross a fork."""
         # Held across the fork, so that the child does not inherit a write in the middle.
         self._write_lock.acquire()
         self.close()

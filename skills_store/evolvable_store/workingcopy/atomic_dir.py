@@ -234,7 +234,7 @@ def still_holds(old: Path, tree: str, modes: Mapping[str, File | TreeEntry] = _N
 
 
 def read_back(old: Path, path: str = "") -> FolderContents:
-    """Return what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError.
+    """Return the content of a replaced folder; of a replaced file, that file as SINGLE. Raises FileNotFoundError.
 
     path: where in its directory it lay; its files are then named by where they lay there.
     """
@@ -253,7 +253,7 @@ def sweep(
     only: str | None = None,
     skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
-    """Return what somebody wrote into folders that were then replaced, and tidy up the rest.
+    """Return the folders that somebody wrote into just before they were replaced, and clean up finished swaps.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
     are deleted after `keep_seconds` if they hold what they were believed to, or nothing; anything in them that belongs
@@ -305,7 +305,7 @@ def _sweep_slot(
 
 
 def check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
-    """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
+    """Return the path of a directory or file to replace. Raise Refused for a link or a thing of another type."""
     at = place.target(place.staging.name_of(target))
     # From the root down: a link above the target would lead the write elsewhere.
     for above in reversed(at.parents):
@@ -333,7 +333,7 @@ def _sync_above(path: PathAt) -> None:
 
 
 def put_in_place(slot: Slot, note: RecoveryNote) -> None:
-    """Bring the folder that is ready to its target; what was there goes to `slot.old`."""
+    """Move the folder that is ready to its target; the folder that was there goes to `slot.old`."""
     target = slot.target(note)
     # Each try follows a change by somebody else; eight in a row are no accident.
     for attempt in range(8):
@@ -408,7 +408,7 @@ def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> Repl
 
 
 def give_up(slot: Slot) -> None:
-    """Remove what a failed swap left, if the target was not touched; else it is the sweep's."""
+    """Remove the remains of a failed swap if the target was not touched; otherwise leave them to the sweep."""
     slot.delete(slot.new)
     note = slot.read_note()
     if slot.old.exists():
@@ -418,7 +418,7 @@ def give_up(slot: Slot) -> None:
 
 
 def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
-    """Return whether what is ready is what was built, not what it was exchanged for."""
+    """Return whether "ready" is the folder that was built, and not the one that it was exchanged for."""
     # After an exchange "ready" holds the person's folder.
     return slot.ready.lstat().st_ino == note.inode
 

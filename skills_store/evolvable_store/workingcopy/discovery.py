@@ -55,7 +55,7 @@ class DiscoveredResources:
 
 
 def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
-    """Return what is found below `folder`, or below `prefix` in it (which ends with `/`).
+    """Return the resources below `folder`, or below `prefix` in it (which ends with `/`).
 
     A directory that holds a resource is not searched further. Hidden and ignored names are passed over; no symbolic
     link is followed.
@@ -83,7 +83,7 @@ def is_single(kind: Kind, directory: str) -> bool:
 
 
 def single_name(kind: Kind, name: str, folder: Path) -> str:
-    """Return what a new resource's directory in a folder is called; of an agent and a command, its file."""
+    """Return the name of a new resource's directory in a folder; of an agent and a command, of its file."""
     single = kind is Kind.AGENT or kind is Kind.PROMPT and COMMANDS in folder.parts
     return f"{name}{SINGLE_SUFFIX}" if single else name
 
@@ -138,7 +138,7 @@ def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | N
 
 
 def _is_linked_resource(entry: "os.DirEntry[str]", kind: Kind) -> bool:
-    """Return whether a link may be meant as a resource or as a folder of some: what leads nowhere was one once."""
+    """Return whether a link may be meant as a resource or as a folder of some; a dangling link once was one."""
     # A link to nothing, such as one into a folder that is not mounted now.
     if not os.path.exists(entry.path):
         return is_single(kind, entry.name) or "." not in entry.name

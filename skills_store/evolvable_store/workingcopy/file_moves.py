@@ -147,7 +147,7 @@ def _status(path: PathAt, wanted: Callable[[int], bool]) -> os.stat_result | Non
 
 
 def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
-    """Move what belongs to no version from `old` to `target`; return the paths that cannot go.
+    """Move files that belong to no version from `old` to `target`; return the paths that cannot go.
 
     Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
     what no program would make again, and the rest stays. Can be called again, and by several processes at once.
@@ -187,7 +187,7 @@ def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
 
 
 def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Move what lies in one folder into another; a file goes only if the other is equal."""
+    """Move the entries of one folder into another; a file goes only if the other is equal."""
     modes = [path.lstat().st_mode for path in (source, target) if path.exists()]
     if len(modes) == 2 and all(map(stat.S_ISDIR, modes)):
         moved = [_move_new(source / name, target / name, top) for name in source.names()]
@@ -216,7 +216,7 @@ def _is_equal(one: PathAt, other: PathAt) -> bool:
 
 
 def replace_files(slot: Slot, note: RecoveryNote) -> None:
-    """Bring every file of `slot.ready` into the target, main file last, and take away what is not there any more.
+    """Bring every file of `slot.ready` into the target, main file last, and remove files that it lacks.
 
     What was there before ends up in `slot.old`. Can be called again after a crash at any instant, with the note as it
     then is. Raises OSError when a file cannot be replaced; then all are as they were, if the disk lets it.
@@ -259,7 +259,7 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
 
 
 def _remove_folder(target: PathAt, old: PathAt) -> None:
-    """Remove the folder itself, unless there is more in it than what programs make again by themselves."""
+    """Remove the folder itself, unless it holds more than files that programs make again by themselves."""
     for path in untracked_paths(target):
         if is_disposable(path.rpartition("/")[2]):
             with suppress(OSError):  # a folder of a lower layer cannot be moved
@@ -284,7 +284,7 @@ def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
 
 
 def _back_up(path: PathAt, kept: PathAt) -> None:
-    """Keep what is at `path` as `kept` too; it stays where it is if it is a file."""
+    """Give the file at `path` a second name, `kept`; move anything else there."""
     if kept.exists() or not path.exists():
         return
     if not path.is_file():
@@ -330,7 +330,7 @@ def _prune(target: PathAt, path: str) -> None:
 
 
 def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
-    """Put everything back; what resists stays for the sweep."""
+    """Put everything back; a path that cannot be moved is left to the sweep."""
     try:
         for path in reversed(done):
             put, ready, kept = target / path, slot.ready / path, slot.old / path

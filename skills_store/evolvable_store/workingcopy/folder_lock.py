@@ -31,7 +31,7 @@ MAX_NOTE = 2_000
 
 @contextlib.contextmanager
 def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
-    """Hold the lock of a file for the body. Raise LibraryBusy, which says what it stands for, when it comes too late.
+    """Hold the lock of a file for the body. Raise LibraryBusy, which names `what`, after so many seconds.
 
     Processes get it nearly in the order in which they ask: all but one wait for a second lock, the place next in line.
     Other versions of this program use the same file with `filelock`.
@@ -50,7 +50,7 @@ def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
 
 
 def _take(path: Path, seconds: float) -> Callable[[], object]:
-    """Take the lock; return what gives it back. Raise TimeoutError, OSError."""
+    """Take the lock; return a function that gives it back. Raise TimeoutError, OSError."""
     if os.name != "posix":
         from filelock import FileLock  # start time
 

@@ -20,7 +20,7 @@ _MAX_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FolderObstacle:
-    """What keeps a watched folder from being read and written, and what ends it."""
+    """The reason why a watched folder is not read or written, and the step that ends it."""
 
     what: str
     next: str
@@ -74,7 +74,7 @@ class FolderNames:
         return None
 
     def obstacle(self, folder: WatchedFolder) -> FolderObstacle | None:
-        """Return what keeps the folder from being read and written: a link in its path, or one that leads elsewhere."""
+        """Return why the folder is not read or written: a link in its path, or a name that leads elsewhere."""
         # The watched path was real when it was added, so a link in it came later.
         link = first_link(folder.path)
         if link is not None:

@@ -20,7 +20,7 @@ MAX_VERSIONS = 100_000
 
 @dataclass(slots=True)
 class ScopeChange:
-    """What a change of scope did. renamed: the names before and after. copied: of those that stayed too."""
+    """The results of a change of scope. renamed: the names before and after. copied: of resources that stayed too."""
 
     scope: str
     renamed: list[tuple[Ref, Ref]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class ScopeChange:
 
 
 def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, keep: bool = False) -> ScopeChange:
-    """Give these folders another scope, and what they hold with them; see the module.
+    """Give these folders and their resources another scope; see the module.
 
     keep: copy also what only these folders hold, as in a library where folders on other machines may hold it.
     Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed meanwhile; then it can be done again.
@@ -66,7 +66,7 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
 
 
 def _held(store: Store, folders: Sequence[WatchedFolder]) -> tuple[dict[int, Head], set[int]]:
-    """Return what these folders hold, and which of it no other folder holds."""
+    """Return the heads of the resources in these folders, and the ids of those that no other folder holds."""
     bindings, ours = store.backend.bindings, {folder.id for folder in folders}
     resources = {one.resource for folder in folders for one in bindings.of_folder(folder).values()}
     elsewhere = {one.resource for one in bindings.of_resources(resources) if one.folder not in ours}

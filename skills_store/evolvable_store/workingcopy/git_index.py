@@ -14,7 +14,7 @@ MAX_INDEX = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class GitIndexEntry:
-    """What the index says of one path: the id of its blob, and size and time of the file that git wrote or read."""
+    """The entry of one path: the id of its blob, and size and time of the file that git wrote or read."""
 
     identity: bytes
     size: int

@@ -36,7 +36,7 @@ _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
 
 
 class GitDamaged(Exception):
-    """A repository cannot be read: it is damaged, or holds what this reader does not know."""
+    """A repository cannot be read: it is damaged, or uses a format that this reader lacks."""
 
 
 def read_bounded(path: Path, limit: int) -> bytes | None:
@@ -300,7 +300,7 @@ def _parse_offset(data: bytes) -> tuple[int, int]:
 
 
 def _apply_delta(base: bytes, delta: bytes) -> bytes:
-    """Return what a delta makes of its base."""
+    """Return the object that a delta makes from its base."""
     source, place = _varint(delta, 0)
     target, place = _varint(delta, place)
     if source != len(base) or target > MAX_OBJECT:

@@ -80,7 +80,7 @@ class Repository:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells one repository, as seen from one folder, from another."""
+        """The identity of a repository as seen from one folder."""
         return str(self.root), str(self._git), self._inside
 
     @property
@@ -113,7 +113,7 @@ class Repository:
             return None
 
     def was_committed(self, commits: Iterable[bytes | None], place: str, data: bytes) -> bool:
-        """Return whether one of these commits has these bytes at a path. Raise what DAMAGE lists."""
+        """Return whether one of these commits has these bytes at a path. Raise the errors of DAMAGE."""
         wanted = _ids(data, self.open_objects()[1])
         return any(self.blob_at(commit, place) in wanted for commit in commits)
 
@@ -127,7 +127,7 @@ class Repository:
             return True
 
     def is_staged(self, place: str, blobs: set[bytes]) -> bool:
-        """Return whether the index has one of these blobs at a path. Raise what DAMAGE lists."""
+        """Return whether the index has one of these blobs at a path. Raise the errors of DAMAGE."""
         self._refresh()
         return bool(blobs & self._index.entry_ids(place))
 
@@ -149,7 +149,7 @@ class Repository:
         return _in_tree(objects, commit, id_size, place) if commit is not None else None
 
     def tips(self) -> set[bytes]:
-        """Return the commits that HEAD, references and unfinished commands name. Raise what DAMAGE lists."""
+        """Return the commits that HEAD, references and unfinished commands name. Raise the errors of DAMAGE."""
         common, id_size = self._layout()
         _check_files(common)
         found = {head} if (head := self._commit(common)) else set[bytes]()

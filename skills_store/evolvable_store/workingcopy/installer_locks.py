@@ -58,7 +58,7 @@ def directory_name(name: str) -> str:
 
 
 class InstalledSkills:
-    """What the lock files around one watched folder say, and what was noted of them before."""
+    """The hashes in the lock files around one watched folder, now and as they were noted before."""
 
     def __init__(self, home: Path, folder: WatchedFolder) -> None:
         self._file, self._folder = home / INSTALLED_SKILLS, folder.path
@@ -78,7 +78,7 @@ class InstalledSkills:
         return directory_name(directory) in self.changed()
 
     def note(self, directories: Iterable[str] | None = None) -> None:
-        """Note what the lock files say now of these directories, by default of all. Raise OSError."""
+        """Note the present hashes of these directories, by default of all. Raise OSError."""
         now, before = self._hashes(), self._before
         every_name = directories is None or self._is_new
         names = {*now, *before} if every_name else set(map(directory_name, directories or ()))

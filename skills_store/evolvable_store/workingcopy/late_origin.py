@@ -24,7 +24,7 @@ def record_maker(
     gate: HoldPolicy | None,
     via: str,
 ) -> HeldContent | None:
-    """Note who made the newest version; hold it where the gate says so, and then serve the version before it.
+    """Record the maker of the newest version; where the gate holds it, serve the version before it.
 
     The file stays as it is. head: the newest version, which the directory holds. gate: None where nothing is held. via:
     how the library knows; the operation that serves the version before, or none, is of nobody and names it. Return what
@@ -71,7 +71,7 @@ class RecentImports:
         self.imported[directory] = (time.time(), version)
 
     def judge(self) -> list[HeldContent]:
-        """Record git as the maker where it moved the index or HEAD since; return what is held for that."""
+        """Record git as the maker where it moved the index or HEAD since; return the contents that are held for it."""
         origins, found = self._plan.origins, []
         for directory, (at, version) in list(self.imported.items()):
             moved = origins.moved_since(directory, at)

@@ -50,7 +50,7 @@ class SourceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LostChanges:
-    """What was learned and is not in the files on disk.
+    """Learned changes that are missing in the files on disk.
 
     base: the version that the files were updated from, which the learned version `head` goes back to. lines: learned
     lines that are gone. files: of the head. source: what is known to have written the files on disk.
@@ -64,7 +64,7 @@ class LostChanges:
 
     @property
     def reason(self) -> str:
-        """The reason of what puts the lines back."""
+        """The reason of the proposal or operation that puts the lines back."""
         return f"{PUT_BACK} ({self.lines} line{'s' * (self.lines != 1)})"
 
 
@@ -79,7 +79,7 @@ class _Learned:
 def lost_changes(
     store: Store, head: Head, disk: Files, source_of: Callable[[], SourceKind], was_in_source: Callable[[Files], bool]
 ) -> LostChanges | None:
-    """Return what was learned and is lost in files that lie on disk; None where nothing is, or the owner edited.
+    """Return the learned changes that files on disk have lost; None where none are, or the owner edited.
 
     head: the version before, or the removed resource that comes back. source_of: returns what is known to have written
     the files. was_in_source: whether the source itself had the content of a version, as a commit of learned lines: then
@@ -111,7 +111,7 @@ def lost_changes(
 
 
 def _versions(store: Store, head: Head) -> dict[int, Operation]:
-    """Return who made the newest versions of a resource, by number, oldest first."""
+    """Return the operations of the newest versions of a resource, by number, oldest first."""
     if head.latest < 2:
         return {}
     changes = [change for change in store.backend.changes_to(head.id, 0) if change.after][-MAX_VERSIONS:]

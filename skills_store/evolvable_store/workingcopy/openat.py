@@ -149,7 +149,7 @@ class PathAt:
         return _Located(self)
 
     def lstat(self) -> os.stat_result:
-        """Return the status of what is there; of a link, its own."""
+        """Return the status of this path; of a link, its own."""
         with self.located() as (name, fd):
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
@@ -201,7 +201,7 @@ class PathAt:
             return os.open(name, flags | _FILE, mode, dir_fd=fd)
 
     def mkdir(self, mode: int = 0o777, *, exist_ok: bool = False) -> None:
-        """Make the directory; what is above it must exist."""
+        """Make the directory; its parent must exist."""
         try:
             with self.located() as (name, fd):
                 os.mkdir(name, mode, dir_fd=fd)
@@ -240,7 +240,7 @@ class PathAt:
             os.link(name, new, src_dir_fd=fd, dst_dir_fd=new_fd, follow_symlinks=False)
 
     def read_link(self) -> str:
-        """Return what a link says."""
+        """Return the target text of a link."""
         with self.located() as (name, fd):
             return os.readlink(name, dir_fd=fd)
 
@@ -405,7 +405,7 @@ def copy_file(source: PathAt, target: PathAt) -> None:
 
 
 def _copy_tree(source: PathAt, target: PathAt) -> None:
-    """Copy what versions of a folder leave out too; pipes, sockets and devices are not copied."""
+    """Copy a tree with the files that versions leave out; pipes, sockets and devices are not copied."""
     status = source.lstat()
     if stat.S_ISLNK(status.st_mode):
         target.make_link(source.read_link())

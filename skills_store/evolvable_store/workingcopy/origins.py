@@ -59,7 +59,7 @@ class GitPositions:
         return None if known is None else known.get(repository.git, LogPosition())
 
     def forget(self) -> None:
-        """Forget what was noted of the folder: it is imported again."""
+        """Forget the positions of the folder: it is imported again."""
         every = _read(self._file)
         if every.pop(self._folder, None) is not None:
             write_private(self._file, json.dumps(every), durable=False)
@@ -127,7 +127,7 @@ Makers = Callable[[bytes], set[Principal]]
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """Who answers for a content. waits: for what it waits before that can be told, '' where it is told."""
+    """The identity that answers for a content. waits: why the answer has to wait, '' where it is final."""
 
     identity: Identity
     waits: str = ""
@@ -164,7 +164,7 @@ class OriginResolver:
             self._positions.remember(self.repositories())
 
     def activity(self, directory: str = "") -> str:
-        """Say what git is doing around a directory, '' for nothing."""
+        """Return the activity of git around a directory, '' for none."""
         around = self.repositories(self._folder.path / directory)
         return next(filter(None, map(_activity, around)), "")
 
@@ -197,7 +197,7 @@ class OriginResolver:
         is_new: bool,
         follows: str = "",
     ) -> FileOrigin:
-        """Return who answers for what a directory holds: a repository where git brought a file, else `otherwise`.
+        """Return the origin of a directory's content: a repository where git brought a file, else `otherwise`.
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's.
@@ -247,7 +247,7 @@ class OriginResolver:
         return False
 
     def _waits(self, directory: str, why: str) -> str:
-        """Return for what a directory waits; nothing waits longer than a lock counts."""
+        """Return why a directory waits, '' for no reason or after as long as a lock counts."""
         if not why:
             self._first_waited.pop(directory, None)
             return ""
@@ -258,7 +258,7 @@ class OriginResolver:
     def _bringers(
         self, directory: str, changed: Iterable[str], files: Files, links: Mapping[str, Path], *, is_new: bool
     ) -> dict[str, _Bringer]:
-        """Return who brought each of these files, as far as the repositories around say."""
+        """Return the bringer of each of these files, by the repositories around."""
         found: dict[str, _Bringer] = {}
         loose: set[str] = set()
         for path in changed:
@@ -364,7 +364,7 @@ class OriginResolver:
         return None
 
     def _is_only_staged(self, repository: Repository, place: str, blobs: set[bytes]) -> bool:
-        """Return whether the person staged the file, on top of what the library knows, and no commit has it."""
+        """Return whether the person staged the file on top of a known version, and no commit has it."""
         if not repository.is_staged(place, blobs):
             return False
         # In a merge without a tree of git's own it cannot be told which lines are staged by whom.
@@ -397,7 +397,7 @@ def _lock(repository: Repository) -> str:
 
 
 def _activity(repository: Repository) -> str:
-    """Say what git is doing in a repository, '' for nothing."""
+    """Return the activity of git in a repository, '' for none."""
     if lock := _lock(repository):
         return lock
     age = time.time() - repository.moved_at()

@@ -29,7 +29,7 @@ _READ = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NON
 
 @cache
 def boot_id() -> str:
-    """Return what tells this run of the system from the runs before it; '' where the system does not say."""
+    """Return the id of this run of the system; '' where the system has none."""
     try:
         # Linux alone; elsewhere '' means that no checkout is prepared before its version.
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -151,7 +151,7 @@ def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
 
 
 def inode_of(place: "os.PathLike[str]") -> int:
-    """Return the inode of what is there, 0 for nothing."""
+    """Return the inode of this path, 0 where nothing is there."""
     try:
         return os.lstat(place).st_ino
     except OSError:

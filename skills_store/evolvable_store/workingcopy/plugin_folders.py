@@ -107,7 +107,7 @@ def _is_folder(place: Path) -> bool:
 
 
 def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
-    """Return what orders versions: their numbers, releases behind what comes before them, then when they were made."""
+    """Return a sort key for versions: numbers, releases after their previews, then the time of making."""
     match = _RELEASE.fullmatch(version.name)
     numbers = tuple(map(int, match[1].split("."))) if match else ()
     # The hash of a commit can begin with digits, and says nothing of its age.

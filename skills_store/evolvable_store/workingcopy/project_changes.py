@@ -52,7 +52,7 @@ def next_scope(store: Store | None, place: Path, known: ProjectMap) -> str:
 
 
 def enter_project(store: Store, place: Path, scope: str) -> None:
-    """Note the scope of a project, and what its folder is recognised by. Raise LibraryBusy, OSError."""
+    """Store the scope of a project and the marks of its folder. Raise LibraryBusy, OSError."""
     project = Project(place, scope, _marks(place))
     change_projects(store.home, lambda known: replace(known.having(project), separated=True))
     if is_shared(store):
@@ -65,7 +65,7 @@ def likely_scopes(store: Store, place: Path) -> list[str]:
 
 
 def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
-    """Note what the projects are recognised by now: a repository may be younger than a project, or its folder new.
+    """Update the marks of the projects: a repository may be younger than a project, or its folder new.
 
     limit: commits of each that are looked through for the first one. Raises LibraryBusy, OSError.
     """
@@ -87,7 +87,7 @@ def _refreshed(project: Project, limit: int) -> Project | None:
 
 
 def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
-    """Give a project another scope, and what it holds with it; None where it has no folder of another scope.
+    """Give a project and its resources another scope; return None where it has no folder of another scope.
 
     Raises as change_scope.
     """

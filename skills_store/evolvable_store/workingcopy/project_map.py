@@ -29,7 +29,7 @@ _LOCK_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class FolderMarks:
-    """What a project's folder is recognised by after it moved; '' or nothing where that is not known.
+    """The marks that recognise a project's folder after it moved; '' or () for unknown ones.
 
     inode: of the folder, with its device. skills: those of its folders of skills. commit: the first one of its
     repository, with the path of the folder in it.
@@ -131,7 +131,7 @@ def _inode(place: Path) -> str:
 
 
 def read_projects(home: Path) -> ProjectMap:
-    """Return the projects of a home. What of the file is damaged is left out."""
+    """Return the projects of a home, without damaged entries."""
     try:
         kept = json.loads(read_bounded(home / PROJECTS_FILE, _LIMIT) or b"{}")
     except (GitDamaged, ValueError, RecursionError):
@@ -165,7 +165,7 @@ def _texts(kept: object) -> tuple[str, ...]:
 
 
 def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> ProjectMap:
-    """Replace the projects of a home by what a function makes of them, and return them. Raise LibraryBusy, OSError."""
+    """Replace the projects of a home by the result of a function, and return them. Raise LibraryBusy, OSError."""
     locks = home / "locks"
     locks.mkdir(mode=0o700, exist_ok=True)
     # Guards read, change and write together: two processes would otherwise lose one of the changes.
@@ -206,7 +206,7 @@ def _as_json(one: Project) -> dict[str, Any]:
 
 
 def take_notices(home: Path) -> Sequence[str]:
-    """Return what the person has to be told of the projects, and forget it."""
+    """Return the notices about projects for the person, and delete them."""
     said = read_projects(home).notices
     # Two processes can both read them; then the person sees them twice, and never not at all.
     if said:

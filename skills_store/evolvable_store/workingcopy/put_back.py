@@ -21,7 +21,7 @@ _AGENTS = Identity(Principal.AGENT, "file")
 
 
 class PutBack:
-    """What puts learned lines back into the resources of one folder."""
+    """The proposals and merges that put learned lines back into the resources of one folder."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class PutBack:
         self._store, self._folder, self._gate, self._transaction = store, folder, gate, transaction
 
     def propose(self, directory: str, lost: LostChanges, disk: Files) -> int:
-        """Keep what is lost as a proposal; return its id. What waits already is one proposal."""
+        """Store lost changes as a proposal; return its id. Equal proposals that wait are one."""
         files = merge_resource(lost.head, self._store.files(lost.head, lost.base), disk, lost.files).files
         # The findings of the scan go with the proposal, so that the person sees them in the inbox.
         held = self._held(directory, lost.head, disk, files)

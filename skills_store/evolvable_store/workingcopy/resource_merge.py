@@ -32,7 +32,7 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
 
 
 def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResult:
-    """Return `now` without what changed from `before` to `after`; a conflict where it overlaps with what came later.
+    """Return `now` without the changes from `before` to `after`; a conflict where later changes overlap with them.
 
     Of an agent also where the result would grant what neither side does. What `before` granted comes back.
     """

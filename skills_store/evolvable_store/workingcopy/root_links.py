@@ -80,7 +80,7 @@ def _led_nowhere(link: Path, folders: Sequence[WatchedFolder]) -> str:
 
 
 def _unwatched(folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]) -> str:
-    """Return why a link out of all watched folders is not followed, and what would let it be."""
+    """Return why a link out of all watched folders is not followed, and the step that would change that."""
     lone = holds_main(str(target), folder.kind)
     place = target.parent if lone else target
     tree = work_tree(folder.path)
@@ -119,7 +119,7 @@ def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
 
 
 def _leads_to(link: Path, target: Path, single: bool) -> bool:
-    """Return whether the link leads to what is at `target`, opened without a link on the way."""
+    """Return whether the link leads to the file or directory at `target`, opened without a link on the way."""
     try:
         with open_real(target.parent) as parent:
             own = (parent / target.name).lstat()

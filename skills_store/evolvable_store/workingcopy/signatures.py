@@ -49,7 +49,7 @@ class Signature:
 
 
 def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | None:
-    """Return the fingerprint of what `read_folder` would look at, or None when there is no folder.
+    """Return the fingerprint of the entries that `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
     change; that equal means unchanged holds only when it is `trusted`. sizes: whether it covers the sizes.
@@ -185,12 +185,12 @@ def _is_junction(entry: "os.DirEntry[str]") -> bool:
 
 
 def _changed_ns(status: os.stat_result) -> int:
-    """When the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
+    """Return when the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
     return status.st_ctime_ns if _POSIX else status.st_mtime_ns
 
 
 def entry_line(path: str, s: os.stat_result, sizes: bool = True, dated: bool = True) -> str:
-    """Return what a signature covers of an entry. dated: whether with the time of its last change."""
+    """Return the line of an entry in a signature. dated: whether with the time of its last change."""
     changed = s.st_ctime_ns if dated else "-"
     return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {changed} {s.st_ino} {s.st_mode}"
 
@@ -203,7 +203,7 @@ def with_entries(entries: StatEntries, added: StatEntries) -> StatEntries:
 
 
 def _order(path: str, is_folder: bool) -> list[tuple[bool, bool, str]]:
-    """Return what sorts an entry as `stat_entries` does: of one folder its files before its folders."""
+    """Return the sort key of an entry in the order of `stat_entries`: files of a folder before its folders."""
     *above, name = path.split("/")
     last = (is_folder, not (is_folder or name.endswith(".md")), name)
     return [*((True, False, part) for part in above), last]

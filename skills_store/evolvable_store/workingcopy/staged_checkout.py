@@ -71,7 +71,7 @@ class _StagedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What the next version changes in a directory: all of its files, and the one that alone is new or another.
+    """The change of the next version to a directory: all of its files, and the one file that alone differs.
 
     path: of that file, '' where more changes or a file goes. sha256: of its content. before: the tree that its file
     makes as SINGLE, '' where it is new. written: the tree of all files.
@@ -167,7 +167,7 @@ class StagedCheckout:
             transaction.bind_pending(staged.binding, staged.old, staged.new, boot_id(), staged.part)
 
     def exchange(self) -> list[str]:
-        """Put the directories in their places, when the transaction is committed; return what was remarkable."""
+        """Put the directories in their places after the commit; return failures and remarks as texts."""
         if not self._staged:
             return []
         reports = []
@@ -182,7 +182,7 @@ class StagedCheckout:
         return describe_results(reports)
 
     def close(self) -> None:
-        """Give the locks back, and remove what was built for nothing."""
+        """Give the locks back, and remove directories that were built but not used."""
         left, self._staged = self._staged, []
         try:
             for staged in left:
@@ -313,7 +313,7 @@ def _first_missing(target: PathAt, path: str) -> str:
 
 
 def _is_touched(staged: _StagedDirectory) -> bool:
-    """Return whether somebody wrote to what was replaced since it was looked at."""
+    """Return whether somebody wrote to the replaced file or directory since it was looked at."""
     old = staged.slot.old
     if staged.part is None:
         seen = signature(old)

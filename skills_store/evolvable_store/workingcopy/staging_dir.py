@@ -50,7 +50,7 @@ class StagingDirectory:
         return os.fspath(self.path)
 
     def is_usable(self) -> bool:
-        """Return whether both are what they were when this was made: the same root, and a directory of ours alone."""
+        """Return whether the root is still the same, and the staging folder still this account's alone."""
         try:
             root, status = os.lstat(self.root), os.lstat(self.path)
         except OSError:
@@ -166,7 +166,7 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryNote:
-    """What a swap is about, kept in the library's home for recovery after a crash.
+    """The note of a swap in the library's home, for recovery after a crash.
 
     target: relative to the watched root, with `/`. at: seconds. host, process: who does
     it. inode: of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and of the
@@ -231,7 +231,7 @@ class Slot:
         return self.place.staging.notes / f"{self.stem}.part"
 
     def target(self, note: RecoveryNote) -> PathAt:
-        """Return what the swap puts something in the place of. Raise Refused as `OpenStagingDirectory.target`."""
+        """Return the path that the swap replaces. Raise Refused as `OpenStagingDirectory.target`."""
         target = self.place.target(note.target)
         return target / note.path if note.path else target
 
@@ -321,7 +321,7 @@ def possible_staging(root: Path) -> tuple[Path, Path]:
 
 
 def is_waiting(root: Path, stem: str, inode: int) -> bool:
-    """Return whether what a swap built still waits in a staging folder of this root. inode: of what was built."""
+    """Return whether the result of a swap still waits in a staging folder of this root. inode: of the result."""
     for place in possible_staging(root):
         with suppress(OSError):
             if os.lstat(place / f"{stem}.ready").st_ino == inode:

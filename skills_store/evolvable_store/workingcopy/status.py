@@ -36,7 +36,7 @@ from evolvable_store.workingcopy.written_powers import ForkPolicy, WrittenPowers
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """One directory as it was seen: what the library knows of it, and what it holds."""
+    """One directory at one moment: the library's record of it, and its content."""
 
     directory: str
     binding: Binding | None
@@ -86,7 +86,7 @@ def _above(place: str) -> list[str]:
 
 
 def built_signature(place: Path) -> str:
-    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save."""
+    """Return the digest of a directory that was just built, '' where it cannot tell every later save."""
     if os.name == "posix" and place.is_dir():
         mark = mark_of(place)
         return mark.signature if mark else ""
@@ -173,7 +173,7 @@ class StatusReader:
         }
 
     def linked(self, directories: Iterable[str]) -> set[str]:
-        """Return those directories that are links to what a watched folder holds; see `link_problem`."""
+        """Return the directories that are links to resources of a watched folder; see `link_problem`."""
         return {directory for directory, why in self._link_problems(directories).items() if not why}
 
     def _link_problems(self, directories: Iterable[str]) -> dict[str, str]:
@@ -250,7 +250,7 @@ class StatusReader:
         return last if is_memory else slugify(last.removesuffix(SINGLE_SUFFIX) if single else last)
 
     def signature(self, directory: str) -> Signature | None:
-        """Return the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
+        """Return the fingerprint of a directory now, None for nothing; of a link on the way, its own."""
         place = self._folder.path / directory
         # A link on the way: what lies behind it is somebody else's, so its own fingerprint stands for it.
         link = first_link(place) if "/" in directory else None
@@ -259,7 +259,7 @@ class StatusReader:
         return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
 
     def read(self, directory: str) -> FolderContents:
-        """Return what a directory holds now, as a sync reads it. Raise OSError when there is none."""
+        """Return the content of a directory now, as a sync reads it. Raise OSError when there is none."""
         return self._read(directory, None, None, None)
 
     def _read(
@@ -303,7 +303,7 @@ class StatusReader:
         return self.powers.would_give(look.directory, head, reading.files, reading.lying) != reading.lying
 
     def note_edit(self, look: DirectoryState) -> None:
-        """Note what a directory was given, before what it holds becomes a version."""
+        """Record the powers written into a directory, before its content becomes a version."""
         reading, head = look.reading, look.head
         if reading is not None and reading.on_disk is not None and head is not None:
             self.powers.note_edit(look.directory, head, reading.on_disk, reading.files)
@@ -327,7 +327,7 @@ class StatusReader:
         now: Signature | None,
         taken_ns: int,
     ) -> DirectoryState:
-        """Return what the directory holds now; `now` is its signature, taken at `taken_ns`."""
+        """Return the state of a directory; `now` is its signature, taken at `taken_ns`."""
         reading = None
         if now is not None:
             with contextlib.suppress(FileNotFoundError):

@@ -114,7 +114,7 @@ class WorkingCopy:
         *,
         removals: bool = True,
     ) -> SyncReport:
-        """Bring folder and library together and return what was done.
+        """Bring folder and library together and return a report.
 
         directories: only these, by default all. removals: whether a directory that is gone may remove its resource;
         otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
@@ -204,11 +204,11 @@ class WorkingCopy:
         return [directory for directory in directories if directory in bound]
 
     def obstacle(self) -> FolderObstacle | None:
-        """Return what keeps the folder from being read and written, None for nothing."""
+        """Return why the folder is not read or written, None for no reason."""
         return self._names.obstacle(self.folder)
 
     def git_activity(self, directory: str) -> str:
-        """Say what git is doing around a directory, '' for nothing. A change that nobody answers for waits for it."""
+        """Return the activity of git around a directory, '' for none. Changes of an unknown principal wait for it."""
         return self._plan.origins.activity(directory)
 
     def is_read_only(self, directory: str) -> bool:
@@ -271,7 +271,7 @@ class WorkingCopy:
         self._trash.put(old, self.folder.path, directory, time.time())
 
     def _bring_back(self, directory: str) -> None:
-        """Put back what belongs to no version of a directory that was taken away and is written again."""
+        """Put back files that belong to no version of a directory that was removed and is written again."""
         with contextlib.suppress(EvolvableError, OSError):
             staging = self.staging()
             sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
@@ -377,7 +377,7 @@ class WorkingCopy:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
 
     def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
-        """Make a version of files that replaced those of the library, and put back what was learned or propose it."""
+        """Make a version of files that replaced the library's, and put learned lines back or propose that."""
         look = edit.look
         assert look.reading is not None
         # The proposal comes first: a crash after it loses nothing, and the next sync finds the files again.
@@ -410,7 +410,7 @@ class WorkingCopy:
         return True
 
     def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
-        """Put back what waits where an installer's lock file now says that it replaced a skill, and note the file."""
+        """Merge waiting proposals where an installer's lock file now names the skill as replaced; note the file."""
         changed = {one for one in directories if self._plan.installed.is_replaced(one)}
         bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
         heads = self.store.backend.heads_by_id({binding.resource for binding in bound.values()}) if bound else {}
@@ -558,7 +558,7 @@ class WorkingCopy:
         kept: Path | None = None,
         identity: Identity | None = None,
     ) -> None:
-        """Make a version of the head plus what `theirs` changed since `base`, and write it out.
+        """Make a version of the head plus the changes of `theirs` since `base`, and write it out.
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
         """
@@ -588,7 +588,7 @@ class WorkingCopy:
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Import what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
+        """Import edits that were saved into a directory at the moment it was replaced, and remove leftovers.
 
         Nobody but us works on the folder now, so a swap of a process that lives is complete: it is looked at when its
         replaced directory is due, by a sync that may remove. A swap of a process that ended is looked at at once.
@@ -624,7 +624,7 @@ class WorkingCopy:
     def import_replaced(
         self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport, path: str = ""
     ) -> None:
-        """Make a version of what was saved into a directory just before it was replaced; `old`: where that lies now.
+        """Make a version of edits saved into a directory just before it was replaced; `old`: where that lies now.
 
         What cannot be read whole is left to the sweep, which reports it: a part of it would delete the rest. path: what
         of the directory was replaced, '' for the whole.
@@ -644,7 +644,7 @@ class WorkingCopy:
         *,
         part: bool = False,
     ) -> bool:
-        """Make a version of what was written into a replaced directory; return whether that could be done.
+        """Make a version of files that were written into a replaced directory; return whether that was possible.
 
         part: the files are only those of the directory that were replaced; the others are as they were.
         """

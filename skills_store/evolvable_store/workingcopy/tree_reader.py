@@ -89,7 +89,7 @@ def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
-    """What a folder held at one moment.
+    """The content of a folder at one moment.
 
     files: path -> file; always fit for `make_manifest`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
@@ -128,7 +128,7 @@ class FolderContents:
 def read_folder(
     folder: Path, before: Signature | None = None, *, real: bool = False, within: LinkBoundary | None = None
 ) -> FolderContents:
-    """Return the files of `folder` as they were at one moment, and what was left out and why.
+    """Return the files of `folder` at one moment, and the paths left out with the reason of each.
 
     Follows no symlink (not even `folder` itself) but those to files `within` a boundary, opens nothing but regular
     files, never blocks, reads no file over its limit. When something changes meanwhile it reads again, three times at
@@ -242,7 +242,7 @@ class _WalkEntry:
 
 @dataclass(slots=True)
 class _WalkLimits:
-    """What a walk has taken so far, and so what it still may take."""
+    """The counts of a walk so far, and so the room that is left."""
 
     seen: int = 0
     files: int = 0
@@ -354,7 +354,7 @@ def _walk_top(
 
 
 def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBoundary | None) -> Iterator[_WalkEntry]:
-    """Yield every entry below `place`: ignored ones, then files, then what lies in each folder.
+    """Yield every entry below `place`: ignored ones, then files, then the entries of each folder.
 
     The order decides which files are taken when there are too many; `_sign` keeps the same.
     """
@@ -404,7 +404,7 @@ def _walk_folder(
 
 
 def _read_target(target: Path) -> File | str:
-    """Return the file at a real path; what became a link since is not followed."""
+    """Return the file at a real path; a link that appeared on the way since is not followed."""
     try:
         with _open_folder(target.parent, real=True) as place:
             return _read_file(place, target.name)

@@ -41,7 +41,7 @@ _OWNED = "checkout.json"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPowers:
-    """What a directory was given for a version of a resource: these powers as the version `base` has them, 0 for none.
+    """The powers written into a directory for a version: these as the version `base` has them, 0 for none.
 
     names: as of `HeldPowers`. tree: of all files as they were written. agent: whom the two lines of a fork name, '' for
     none.
@@ -132,14 +132,14 @@ class WrittenPowersRecords:
         return bool(different_powers(files[main].data, lying))
 
     def would_give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
-        """Return what a directory is given of a version: powers that are out of force are as the base has them.
+        """Return the files to write for a version: powers that are out of force are as the base has them.
 
         lying: what it holds. A power that is there as the version has it stays: its client has it from the disk.
         """
         return self._given(directory, head, files, lying)[0]
 
     def give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
-        """Return what a directory is given of a version, and note it before it is written."""
+        """Return the files to write into a directory for a version, and record them first."""
         given, noted = self._given(directory, head, files, lying)
         main = main_path(head.kind, head.name, files)
         # Also where nothing differs now: an approval can add the lines while the directory lies there.
@@ -164,13 +164,13 @@ class WrittenPowersRecords:
         return given, WrittenPowers(head.id, head.latest, base, names, make_manifest(given).tree, agent)
 
     def _may_fork(self, directory: str, head: Head, data: bytes) -> bool:
-        """Return whether a directory may be given the lines of a fork: who may approve them does so at any time."""
+        """Return whether a directory may get the lines of a fork: they can be approved at any time."""
         if b"delegate" not in data or not self.owns(directory, head.id):
             return False
         return summarize(parse_document(data)).delegate is not None
 
     def note_given(self, directory: str, head: Head, given: Files) -> None:
-        """Forget what was noted for a version of which a directory was just given all."""
+        """Delete the notes on a version after a directory was given all of it."""
         found, main = self.of(directory), main_path(head.kind, head.name, given)
         # Something was withheld, so the note is still needed.
         if not found or make_manifest(given).tree != head.tree:
@@ -188,7 +188,7 @@ class WrittenPowersRecords:
         self._write(directory, [*others, one][-_KEPT:])
 
     def note_edit(self, directory: str, head: Head, lying: Files, files: Files) -> None:
-        """Note that a directory holds these files, and that its next version will be what was made of them."""
+        """Record that a directory holds these files, and that its next version is made from them."""
         main, found = main_path(head.kind, head.name, files), self.of(directory)
         names = frozenset(different_powers(lying[main].data, files[main].data))
         agent = found[-1].agent if found and with_fork(files[main].data, found[-1].agent) != files[main].data else ""
