@@ -19,7 +19,7 @@ OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalGrounds:
-    """The grounds of a proposed change.
+    """The reasons and findings that a proposed change is presented with.
 
     grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
     expires: the time at which it closes. findings: JSON of what a scan found in it.
@@ -33,7 +33,7 @@ class ProposalGrounds:
 
 @dataclass(frozen=True, slots=True)
 class Draft(ProposalGrounds):
-    """A change to be proposed: its whole content (none: it removes the resource), and its grounds."""
+    """A change to be proposed: its whole content (none: it removes the resource), with reasons and findings."""
 
     ref: Ref
     base: int
