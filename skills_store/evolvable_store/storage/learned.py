@@ -172,7 +172,7 @@ class LearnedTasks(SqliteRepository):
             return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)
 
     def forget_transcripts(self) -> int:
-        """Remove what transcripts taught for good, and that they were read; return how many tasks that were."""
+        """Remove the tasks of transcripts, and the record of their reading, for good; return how many tasks."""
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             query = "DELETE FROM learned WHERE source = ? RETURNING resource"
