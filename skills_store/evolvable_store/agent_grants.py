@@ -13,13 +13,16 @@ from evolvable_store.frontmatter import NO_FRONTMATTER, Document, Severity
 ALL_TOOLS = "*"
 """The tool that stands for every tool: an agent without a list of tools has them all."""
 
+# Keys that clients such as Claude Code and Cursor read, in the form of `plain_key`.
 _TOOLS = frozenset(("tools", "allowedtools"))
 _MODES = frozenset(("permissionmode", "permissions"))
 _LIMITS = frozenset(("disallowedtools", "disablemodelinvocation", "readonly", "paths", "globs"))
 _NAMED = frozenset(
     ("hooks", "mcpservers", "delegate", "delegates", "skills", "agent", "agents", "env", "autoapprove", "alwaysapply")
 )
+# Of these any change counts: a value cannot be split into parts of which fewer would be narrower.
 _EXACT = frozenset(("model", "isolation", "sandbox", "shell"))
+# In plan mode a client changes nothing, so a change to it grants nothing.
 _STRICT_MODE = "plan"
 _NO_MODE = frozenset(("", "default", "null", "false", '""', '"default"'))
 
@@ -39,14 +42,16 @@ class AgentGrants:
     unclear: bool = False
 
     def widened(self, before: "AgentGrants") -> list[tuple[str, str]]:
-        """Return (key, what) of everything that these grants have and those before do not; sorted.
+        """Return sorted pairs (key, grant) of everything that these grants allow and those before do not.
 
         A limit that was taken away or changed counts, and so does a head that cannot be read for certain.
         """
         found = [("tools", tool) for tool in self.tools if not _covered(tool, before.tools)]
         found += self.grants - before.grants
+        # A model or sandbox that is no longer named falls back to the client's default, which may allow more.
         found += [(key, what) for key, what in before.grants - self.grants if key in _EXACT]
         found += [(key, f"no longer: {what}") for key, what in before.limits - self.limits]
+        # Leaving the strict mode widens, also where no mode is named afterwards.
         if self.mode not in (before.mode, _STRICT_MODE) and (self.mode or before.mode == _STRICT_MODE):
             found.append(("permissionmode", self.mode or "default"))
         if self.unclear:
@@ -55,10 +60,11 @@ class AgentGrants:
 
 
 def read_grants(document: Document) -> AgentGrants:
-    """Return what the head of a document grants."""
+    """Return the grants that the head of a document makes."""
     fields: dict[str, object] = {}
     twice = False
     for key, value in (*document.fields.items(), *_delegates(document.fields)):
+        # Clients differ in which of two equal keys they take, so the head is not certain.
         twice |= plain_key(key) in fields
         fields.setdefault(plain_key(key), value)
     bad = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
@@ -85,7 +91,7 @@ def _delegates(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _covered(tool: str, by: frozenset[str]) -> bool:
-    """Return whether these tools hold this one: itself, all, or the same without its brackets."""
+    """Return whether a set of tools includes one: by its name, by its name without brackets, or by ALL_TOOLS."""
     return bool({tool, ALL_TOOLS, tool.partition("(")[0]} & by)
 
 
@@ -93,6 +99,7 @@ def _tools(value: object) -> list[str]:
     """Return the tools that a value lists; every tool for an empty one and for what is no list."""
     texts = split_outside_brackets(value) if isinstance(value, str) else value if isinstance(value, list) else None
     if texts is None or not all(isinstance(text, str) for text in texts):
+        # Clients differ in what they make of a value of another type; the widest reading is assumed.
         return [ALL_TOOLS]
     named = [str(text).strip() for text in texts if str(text).strip()]
     return [ALL_TOOLS if tool.replace("(*)", "") == ALL_TOOLS else tool for tool in named] or [ALL_TOOLS]
@@ -122,6 +129,7 @@ def split_outside_brackets(text: str) -> list[str]:
     """Return the parts of a text between commas and blanks outside of brackets: Bash(git log:*) is one tool."""
     found, depth, start = [], 0, 0
     for at, char in enumerate(text):
+        # A stray closing bracket must not hide the separators after it: below zero counts as outside.
         depth += (char == "(") - (char == ")")
         if char in ", \n\t" and depth <= 0:
             found.append(text[start:at])

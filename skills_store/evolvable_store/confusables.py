@@ -15,6 +15,7 @@ _MIXED = (
 )
 """The scripts that one word may have together: the restriction level "highly restrictive" of UTS 39, section 5.2."""
 
+# Digits, punctuation and marks, which every script uses.
 _NEUTRAL = ("COMMON", "INHERITED")
 
 
@@ -24,13 +25,15 @@ def is_one_script(word: str) -> bool:
     Its decimal digits are of one numbering system (UTS 39, section 5.3).
     """
     scripts = {script for letter in word if (script := categories.alias(letter)) not in _NEUTRAL}
+    # The zero of a digit's block identifies its numbering system.
     zeros = {ord(digit) - unicodedata.decimal(digit) for digit in word if digit.isdecimal()}
     return len(zeros) < 2 and (len(scripts) < 2 or any(scripts <= together for together in _MIXED))
 
 
+# Every name of a library is compared with every new one; more names than this are computed again.
 @lru_cache(maxsize=65_536)
 def skeleton(name: str) -> str:
-    """Return what a name looks like: names with one skeleton can be taken for one another (UTS 39, section 4).
+    """Return the skeleton of a name: names with one skeleton can be mistaken for one another (UTS 39, section 4).
 
     Upper and lower case count as alike, as they do for many file systems.
     """
@@ -39,7 +42,7 @@ def skeleton(name: str) -> str:
 
 
 def _prototype(letter: str) -> str:
-    """Return what stands for all letters that look like this one.
+    """Return the letter that represents all letters which look like this one.
 
     The table names the pairs in both directions. A letter with several partners is the one that stands for them; of two
     that have only each other the shorter, lower one is taken, in both directions the same.

@@ -19,14 +19,15 @@ RESTART = (
 )
 """The hint where an older program still runs."""
 
+# Hangul fillers, variation selectors and the like: str.isprintable() is true of them, so repr() leaves them in.
 UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\uffa0\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 """Letters and marks without a shape, which Python calls printable."""
 
 
 def quoted(text: str, most: int = 80) -> str:
-    """Return a text in quotation marks, as a message shows it: with the letters of every script.
+    """Return a text in quotation marks for a message, cut to `most` characters; letters of every script stay.
 
-    What cannot be seen, and what steers a terminal or turns the direction of writing, is written as an escape.
+    Invisible characters, terminal controls and marks of writing direction are written as escapes.
     """
     shown = repr(text if len(text) <= most else f"{text[: most - 3]}...")
     return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), shown)
@@ -83,6 +84,7 @@ class VersionConflict(Conflict):
     overlap: what both sides made of the same lines, for the hint.
     """
 
+    # The hint carries the whole procedure, because a model that sees only this message has to recover from it.
     def __init__(self, ref: str, expected: int, head: int, overlap: str = "") -> None:
         here = f"its head is version {head}" if head else "it does not exist (any more)"
         super().__init__(
@@ -116,7 +118,7 @@ class Frozen(Refused):
 
 
 class Unsafe(Refused):
-    """A scan found what no change may bring. `findings` says every reason, worst first."""
+    """A scan refused a change. `findings` lists every reason, worst first."""
 
     def __init__(self, ref: str, findings: Sequence[str]) -> None:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -170,6 +172,7 @@ class TryAgain(EvolvableError):
 
 _LASTS = frozenset(
     (
+        # All others, such as ENOSPC, EACCES and EMFILE, can pass without a change to the path.
         *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY),
         *(errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.EFBIG, errno.ENXIO),
     )
@@ -180,8 +183,8 @@ _LASTS = frozenset(
 def may_pass(error: BaseException) -> bool:
     """Return whether an error is about the moment and not about the thing: TryAgain, and most errors of the system.
 
-    Of an OSError that is what does not say that the path or the file is wrong: no space, no rights, read only, busy,
-    too many open files, an error of the disk.
+    An OSError counts unless it says that the path or the file is wrong. Examples that count: no space, no rights, read
+    only, busy, too many open files, an error of the disk.
     """
     return isinstance(error, TryAgain) or (isinstance(error, OSError) and error.errno not in _LASTS)
 
@@ -223,15 +226,15 @@ class LibraryUnreachable(LibraryError, TryAgain):
 
 
 class UntrustedHome(LibraryError):
-    """Another account, or a repository, decides what lies in the folder of the library."""
+    """Another account, or a repository, controls the folder of the library."""
 
 
 class RemoteFailed(LibraryError):
-    """git or a remote did not do what was asked; the library is as it was."""
+    """git or a remote failed; the library is unchanged."""
 
 
 class DamagedFile(Exception):
     """A file that can be rebuilt cannot be used as it is: broken, of another version, program or library.
 
-    No caller meets it: the file is set aside and made again.
+    It does not reach callers: the module that owns the file sets it aside and makes it again.
     """

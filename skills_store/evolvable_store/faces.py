@@ -16,25 +16,28 @@ if TYPE_CHECKING:
 
 
 def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], Any]":
-    """Return the `__getattr__` of a package that imports the module of a name when the name is asked for.
+    """Return a `__getattr__` for a package, which imports the module of a public name at the first access.
 
-    Nothing is kept: who asks again gets the module's value of that moment, so that a module that a test or an operator
-    changes has changed for all. Raise AttributeError for a name that no module is named for.
+    It caches no value: each access reads the module's attribute again, so a change to the module is visible everywhere.
+    It raises AttributeError for a name that `modules` does not list.
 
     Args:
         package: the name of the package.
         modules: the public names, separated by spaces, by the module of the package that defines them.
     """
+    # Flattened once: each later lookup is one access to a dict.
     homes = {}
     for module, names in modules.items():
         for name in names.split():
             homes[name] = f"{package}.{module}"
 
     def public_name(name: str) -> "Any":
+        # Also answers for __path__ and the like, which Python asks of every module.
         module = homes.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
+            # The fast way first: import_module takes a lock and several times as long for a loaded module.
             return getattr(sys.modules[module], name)
         except (KeyError, AttributeError):  # not loaded, or another thread is at it: the import waits for that
             return getattr(import_module(module), name)

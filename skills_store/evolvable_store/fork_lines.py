@@ -21,15 +21,19 @@ def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
     A file that has one of the keys already, or whose head cannot be read for certain, stays as it is.
     """
     place, before = find_frontmatter(data), _values(data)
+    # Changing a head that a client reads otherwise than this parser could change more than the two lines.
     if place is None or not place.closed or not before or any(key in before for key in _KEYS):
         return data
     wanted = {**before, "context": "fork", "agent": agent}
+    # A client may have moved the two lines in the copy: writing them elsewhere would count as a change on disk.
     if _values(lying) == wanted and without_fork(lying, agent) == data:
         return lying
+    # The file's own line ends, so that the rest of the head keeps its bytes.
     end = b"\r\n" if data[: place.start].endswith(b"\r\n") else b"\n"
     head = data[: place.end]
     head = head if head.endswith(b"\n") else head + end
     changed = head + b"".join(line + end for line in _lines(agent)) + data[place.end :]
+    # The last key may be an open block scalar that swallows the lines; then the file stays as it is.
     return changed if _values(changed) == wanted else data
 
 
@@ -42,6 +46,7 @@ def without_fork(data: bytes, agent: str) -> bytes:
     if place is None or values.get("context", "fork") != "fork" or values.get("agent", agent) != agent:
         return data
     lines = data[place.start : place.end].splitlines(keepends=True)
+    # Compared by line, not parsed and rewritten: comments, quotes and order of the person's keys stay.
     kept = [line for line in lines if line.rstrip(b"\r\n") not in _lines(agent)]
     return data[: place.start] + b"".join(kept) + data[place.end :]
 
@@ -51,7 +56,7 @@ def _lines(agent: str) -> tuple[bytes, bytes]:
 
 
 def _values(data: bytes) -> dict[str, object]:
-    """Return what a head says at its top level, {} of one that cannot be read for certain."""
+    """Return the top-level keys and values of a head, {} for one that cannot be read for certain."""
     place = find_frontmatter(data)
     try:
         found = top_level(data[place.start : place.end].decode()) if place is not None else None

@@ -11,20 +11,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from evolvable_store.safe_yaml import YamlEntry
 
+# Bounds the time that the YAML parser spends on a hostile head.
 MAX_FRONTMATTER = 16 * 1024
 """Bytes between the fences."""
 
+# The limit of the Agent Skills specification.
 MAX_DESCRIPTION = 1024
 """Characters of a description."""
 
+# A byte order mark and up to 100 blank lines may stand before the first fence; the bound keeps the match linear.
 _OPEN = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t]*\r?\n){0,100}---[ \t]*\r?\n")
 _CLOSE = re.compile(rb"\n---[ \t]*\r?(?=\n|\Z)")
+# Where the closing fence is missing: the body is taken to begin at a blank line or a heading.
 _LOOSE_END = re.compile(rb"\n(?=[ \t]*\r?\n|#)")
+# %YAML and %TAG change what the lines after them mean, so a head with one is refused.
 _DIRECTIVE = re.compile(rb"(?:\xef\xbb\xbf)?\s*%(?:YAML|TAG)\b")
 _CONTROLS = bytes({*range(32), 127} - set(b"\t\n\r"))
 _CONTROL = re.compile(b"[" + re.escape(_CONTROLS) + b"]")
+# `describe` looks for the first paragraph alone; a long body costs no more than this.
 _MAX_PROSE = 64 * 1024
+# A fenced block is no prose; the same fence has to close it.
 _CODE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1", re.DOTALL | re.MULTILINE)
+# Beginnings of lines that are HTML, quotes, tables, rules, images or badges, and fences.
 _NO_PROSE = ("<", "|", "---", "***", "===", "![", "[![", "```", "~~~")
 
 
@@ -112,6 +120,7 @@ def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
     opening = _OPEN.match(data)
     if opening is None:
         return None
+    # From the line feed of the opening fence on, so that an empty frontmatter closes too.
     closing = _CLOSE.search(data, opening.end() - 1)
     if closing is not None:
         return FrontmatterPlace(opening.end(), closing.start() + 1, min(closing.end() + 1, len(data)))
@@ -126,6 +135,7 @@ def head_text(text: str) -> str:
     opening = _OPEN.match(data)
     if opening is None:
         return ""
+    # As above: the line feed before a closing fence may be that of the opening one.
     closing = _CLOSE.search(data, opening.end() - 1)
     return data[: closing.start() if closing else len(data)].decode("utf-8")
 
@@ -135,6 +145,7 @@ def _text(data: bytes) -> str:
 
 
 def _character_defects(data: bytes) -> Iterator[Defect]:
+    # translate is several times faster than the expression, and few files have a control character.
     if len(data.translate(None, _CONTROLS)) != len(data) and (control := _CONTROL.search(data)):
         line = data.count(b"\n", 0, control.start()) + 1
         yield Defect(Severity.REFUSE, f"it has the control character {control[0][0]:#04x} in line {line}")
@@ -147,7 +158,7 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
 
 @lru_cache(maxsize=16)
 def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, object], tuple[Defect, ...]]:
-    """Return the fields of a frontmatter block and what is wrong with it. loose: it does not end.
+    """Return the fields of a frontmatter block and its defects. loose: its closing fence is missing.
 
     Cached: a change reads the frontmatter of the text before and after for several checks.
     """
@@ -155,17 +166,21 @@ def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, ob
 
     if len(block) > MAX_FRONTMATTER:
         text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
+        # Without an end the "head" may be the whole body: too much of it is then no attack.
         return {}, () if loose else (Defect(Severity.REFUSE, text),)
     text, defects = _text(block), list[Defect]()
     try:
         try:
             plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ()) if loose else safe_yaml.load_yaml(text)
         except safe_yaml.InvalidYaml as error:
+            # A directive also breaks YAML here, but has to be refused, not salvaged.
             if _DIRECTIVE.match(block):
                 raise safe_yaml.UnsafeYaml("it has a directive", error.line) from None
+            # The most common fault in heads that people write: `description: Use when: ...`.
             advice = "; a value with a colon needs quotes" if "mapping values" in error.reason else ""
             breaks = f"its YAML breaks in line {error.line + first_line}: {error.reason}{advice}"
             defects.append(Defect(Severity.ERROR, breaks))
+            # A skill with a broken head still gets the name and description that a reader would see.
             plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
     except safe_yaml.UnsafeYaml as error:
         where = f"near line {error.line + first_line}"
@@ -197,9 +212,9 @@ def _shown(value: object) -> str:
 
 
 def describe(document: Document) -> str:
-    """Return what the body says first, for a resource without a description.
+    """Return a description made from the body: its first paragraph of prose, else its first heading, else ''.
 
-    The first paragraph of prose, else the first heading, else ''; one line of at most 1,024 characters.
+    It is one line of at most 1,024 characters.
     """
     heading = ""
     for block in re.split(r"\n[ \t]*\n", _CODE.sub("", document.body[:_MAX_PROSE])):
@@ -232,7 +247,7 @@ DELEGATE_WORDS = {"when": ("always", "long"), "input": ("task", "history"), "ret
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a document says about its resource; '' and () where it says nothing.
+    """The description that a document gives of its resource; '' and () for missing parts.
 
     `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for most.
     `person_only`: no model is offered it.
@@ -246,6 +261,7 @@ class Summary:
     person_only: bool = False
 
 
+# YAML 1.1 reads all of these as true, and clients read the text itself.
 _YES = ("true", "yes", "on", "1")
 
 
@@ -263,6 +279,7 @@ def summarize(document: Document) -> Summary:
         name=_string(document.fields.get("name")),
         description=description_of(document.fields) or describe(document),
         triggers=_triggers(intent.get("triggers")),
+        # The specification allows only texts in metadata, but people also write a YAML false.
         frozen=str(intent.get("evolvable")).strip().lower() == "false",
         delegate=_delegate(intent.get("delegate", document.fields.get("delegate"))),
         person_only=is_person_only(document.fields),
@@ -270,7 +287,7 @@ def summarize(document: Document) -> Summary:
 
 
 def description_of(fields: Mapping[str, object]) -> str:
-    """Return the text of a description, '' for none; of one that is a list the texts of its entries."""
+    """Return the text of a description, '' for none. A list gives the texts of its entries, one a line."""
     value = fields.get("description")
     return "\n".join(_words(value)) if isinstance(value, list) else _string(value)
 
@@ -287,7 +304,7 @@ def _words(value: object) -> Iterator[str]:
 
 
 def _delegate(value: object) -> Delegate | None:
-    """Return what a ref, or a block with the key agent, says; an unknown word counts as the default."""
+    """Return the delegate of a ref or of a block with the key agent; an unknown word counts as the default."""
     block = value if isinstance(value, dict) else {"agent": value}
     given = block.get("agent")
     agent = ", ".join(map(_string, given)) if isinstance(given, list) else _string(given)
@@ -312,11 +329,13 @@ def _triggers(value: object) -> tuple[str, ...]:
 
 def is_frozen(data: bytes) -> bool:
     """Return whether a main file says `metadata: evolvable: "false"`. Parses only when the word is in its head."""
+    # A search of bytes before a parse: every write asks, and few main files are frozen.
     word = data.find(b"evolvable")
     if word < 0:
         return False
     opening = _OPEN.match(data)
     closing = _CLOSE.search(data, opening.end() - 1) if opening else None
+    # The word stands in the body, which freezes nothing.
     if opening is None or (closing and word > closing.start()):
         return False
     return summarize(parse_document(data)).frozen

@@ -14,6 +14,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 
+# Bounds the report and the memory of a check that meets garbage in every row.
 MAX_FAULTS = 1000
 """A library with more faults than this is lost; the check ends there."""
 
@@ -24,7 +25,7 @@ _BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong. `what` happened to `which` thing, and what to do `next`."""
+    """One fault: `what` is wrong, with `which` thing, and the `next` step to take."""
 
     what: str
     which: str
@@ -68,7 +69,7 @@ def check_library(store: Store, progress: Progress | None = None, checks: Sequen
 
 
 class _TooMany(Exception):
-    pass
+    """Ends a part of the check at MAX_FAULTS."""
 
 
 @dataclass
@@ -102,6 +103,7 @@ class _LibraryCheck:
         self._faults: dict[Fault, None] = {}
         self.counts = {"blobs": 0, "versions": 0, "operations": 0, "resources": 0}
         self._done = self._total = self._end = 0
+        # Versions of one operation follow each other in the log: nearly every read after the first is of the same few.
         self._operation = lru_cache(maxsize=256)(self._read_operation)
 
     @property
@@ -119,6 +121,7 @@ class _LibraryCheck:
         except (EvolvableError, TypeError, ValueError, AttributeError) as error:  # damage gives values of any type
             self._faults[Fault(f"it cannot be read on ({error})", self._store.backend.where)] = None
 
+    # An index or a signature is checked by its owner: this module knows the tables alone.
     def extra(self, check: Check) -> None:
         for fault in check(self._store):
             self._add(fault)
@@ -128,13 +131,14 @@ class _LibraryCheck:
         path = self._store.backend.where
         for text in self._rows.file_faults():
             self._fault(f"SQLite finds it damaged ({text})", path)
+        # The end is fixed here: rows that others append during the check are left to the next one.
         extent = self._rows.extent()
         self._end, self._total = extent.end, extent.rows
         if extent.claimed > extent.end:
             self._fault(f"it ends with change {extent.end}, the operations go on to {extent.claimed}", "the log")
 
     def blobs(self) -> None:
-        """Every blob against its name and its size."""
+        """Check every blob against its name and its size."""
         for identity, sha256, size, codec in self._batches(self._rows.blobs_after, 0):
             # One by one: each may have megabytes. A blob that is collected meanwhile was unreferenced.
             data = self._rows.packed_by_id(identity)
@@ -159,7 +163,8 @@ class _LibraryCheck:
             self._fault(f"it has {len(content)} bytes, its record says {size}", which)
 
     def log(self) -> None:
-        """Sequences without gaps, and every change in exactly one operation."""
+        """Check that sequences have no gaps and that every change is in exactly one operation."""
+        # Two sorted streams, changes and operations, are merged, so that neither is held in memory.
         owners = self._owners()
         due, owner = 1, next(owners, None)
         for sequence, operation, known in self._batches(self._up_to_end(self._rows.changes_after), 0):
@@ -176,11 +181,12 @@ class _LibraryCheck:
             if not known:
                 self._fault("it belongs to no resource", f"change {sequence}")
             due = sequence + 1
+        # Reading on to the end finds the faults of operations behind the last change.
         for _ in owners:
             pass
 
     def _owners(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last change of every operation, and finds fault with the operations by the way."""
+        """Yield the first and last change of every operation; report faults of the operations as they are read."""
         due = 1
         for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
             self.counts["operations"] += 1
@@ -191,6 +197,7 @@ class _LibraryCheck:
                 self._fault("no operation holds them", f"changes {due} to {first - 1}")
             if not first <= last <= self._end:
                 self._fault(f"its last change is {last}, the log ends at {self._end}", which)
+                # A wrong end would otherwise hide every gap behind it.
                 last = first
             if isinstance(self._operation(first), str):
                 self._fault(f"it cannot be read ({self._operation(first)})", which)
@@ -200,12 +207,13 @@ class _LibraryCheck:
             self._fault("no operation holds them", f"changes {due} to {self._end}")
 
     def histories(self) -> None:
-        """Every resource's rows in the order that makes the last of them its head."""
+        """Check every resource's rows in the order in which the last one makes its head."""
         for identity, kind, scope, name in self._batches(self._rows.resources_after, 0, count=False):
             self.counts["resources"] += 1
             self._history(identity, _History(_shown(kind, scope, name), kind, name))
 
     def _history(self, identity: int, history: _History) -> None:
+        # A ref cannot be made of an unknown kind, and every check after this one makes refs.
         if history.kind not in set(Kind):
             self._fault(f"there is no kind {history.kind!r}", history.ref)
             return
@@ -220,6 +228,7 @@ class _LibraryCheck:
 
     def _row(self, was: _History, row: _Row) -> None:
         which, state = f"change {row.sequence} of {was.ref}", was.state
+        # Heads are found by the last row, so an order that differs from the log moves a name.
         if row.sequence < was.sequence:
             self._fault(f"it stands after change {was.sequence}, so the head is not the last change", which)
         if row.before != state.version:
@@ -230,6 +239,7 @@ class _LibraryCheck:
             self._version(was, row, row.manifest)
             if row.after is None:
                 self._fault("it makes a version and points nowhere", which)
+        # A removal or a return repeats the newest version's number, tree and hash.
         elif (row.latest, row.tree, row.hash) != (state.latest, state.tree, state.hash):
             self._fault(f"it names version {row.latest} and makes none; the newest is {state.latest}", which)
         was.sequence = row.sequence
@@ -270,12 +280,12 @@ class _LibraryCheck:
             self._fault(f"it says {entry.size} bytes, its blob {size}", which)
 
     def channel(self) -> None:
-        """Every move of the stable channel, and every version that it shows."""
+        """Check every move of the stable channel, and every version that it shows."""
         for which, what in self._store.backend.channel.faults():
             self._fault(what, f"the channel's {which}")
 
     def evidence(self) -> None:
-        """Check that what was shown, loaded, told and seen names versions that exist, in words that are known."""
+        """Check that records of evidence name versions that exist and use known outcomes."""
         for which, what in self._store.backend.observations.faults():
             self._fault(what, f"the evidence's {which}")
 
@@ -309,6 +319,7 @@ class _LibraryCheck:
         while rows := read(after, _BATCH):
             yield from rows
             last = rows[-1][:2] if isinstance(after, tuple) else rows[-1][0]
+            # A damaged index can return the same key forever; the check has to end.
             if last <= after:
                 raise ValueError(f"its rows are out of order: {last} after {after}")
             after = last

@@ -18,6 +18,7 @@ from evolvable_store.secret_copies import holds_text, without_texts
 from evolvable_store.storage import BlobLocation, PurgeJob
 from evolvable_store.store import Store
 
+# Larger batches would save transactions, smaller ones the waiting of other processes; a purge or an import has many.
 MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
 """What is written under one lock: some 10 ms."""
 
@@ -32,6 +33,7 @@ def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list
     batch: list[T] = []
     total = 0
     for item in items:
+        # Before the item is added: one item over the limit still makes progress.
         if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
             yield batch
             batch, total = [], 0
@@ -50,7 +52,7 @@ class CollectedBlobs:
 
 
 def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
-    """Delete the unreferenced blobs; return what was deleted, or with `dry_run` what would be.
+    """Delete the unreferenced blobs; return the deleted ones, or with `dry_run` those that would be deleted.
 
     Safe beside any number of writers, which wait for one batch at most.
 
@@ -69,6 +71,7 @@ def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> Col
     if not dry_run:
         batches = list(split_batches(gone, lambda blob: blob.size))
         gone = [blob for batch in batches for blob in maintenance.delete_blobs(batch, seen)]
+        # After the deletions: a vacuum copies what is left.
         if shrink:
             maintenance.vacuum()
     return CollectedBlobs(len(gone), sum(blob.size for blob in gone))
@@ -88,6 +91,7 @@ def purge_content(store: Store, job: PurgeJob) -> list[str]:
     as in an archive, keeps its bytes: `blobs_with` still returns it.
     """
     purges = store.backend.purges
+    # First whole files, then texts: the search for texts reads every blob that is left.
     done = purges.write_tombstones(job, dict.fromkeys(job.blobs, job.notice))
     for name in blobs_with(store, job.texts):
         data = store.blob(name)
@@ -141,6 +145,7 @@ class SecretFindings:
         for start in range(0, len(unseen), _READ_TOGETHER):
             end = start + _READ_TOGETHER
             findings += self._scan(unseen[start:end])
+            # The last ones are stored even if they are few.
             if (len(findings) >= _STORED_TOGETHER or end >= len(unseen)) and not self._store.read_only:
                 self._store.backend.secrets.add(findings)
                 findings = []
@@ -154,6 +159,7 @@ class SecretFindings:
                 found = self._look(unpack(data, codec))
             except zlib.error:
                 continue  # fsck reports it
+            # An empty text for "nothing found" keeps the row of most blobs short.
             yield name, self._rules, json.dumps([[one.id, one.kind, one.line] for one in found]) if found else ""
 
     def accepted(self) -> dict[str, str]:
@@ -165,7 +171,10 @@ class SecretFindings:
         self._store.backend.secrets.accept(id, self._store.now(), actor, reason)
 
     def held(self, *, everything: bool = False) -> list[SecretOccurrence]:
-        """Return every finding with every file of a version that holds it. everything: accepted ones too."""
+        """Return every finding with every file that holds it, by ref, newest version first.
+
+        everything: include the findings that a person accepted.
+        """
         secrets = self._store.backend.secrets
         accepted = {} if everything else self.accepted()
         by_blob = {
@@ -178,7 +187,7 @@ class SecretFindings:
         return sorted(held, key=lambda one: (str(one.ref), -one.version, one.path, one.found.line))
 
     def add_left(self, blobs: Iterable[str], found: DetectedSecret) -> None:
-        """Keep a finding for blobs in which the rules do not see it, such as archives that a purge left."""
+        """Store a finding for blobs in which the rules do not detect it, such as archives that a purge left."""
         kept = self._store.backend.secrets.found()
         rows = {name: {tuple(one) for one in json.loads(kept.get(name, "[]"))} for name in blobs}
         added = [

@@ -10,8 +10,10 @@ from evolvable_store.objects import File, Files
 _CONFLICT = tuple(re.compile(mark) for mark in (r"<{7}(?: .*)?$", r"={7}$", r">{7}(?: .*)?$"))
 """The lines that git writes around a conflict, in their order; diff3's mark of the base may stand between them."""
 
+# CommonMark: at most three blanks before a fence, and no backtick in the info string of a backtick fence.
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 
+# 2,000 lines changed on each side: SequenceMatcher is quadratic on hostile texts.
 MAX_COMPARED = 4_000_000
 """Lines of one side times lines of the other, between their first and last difference, that are compared in detail.
 
@@ -20,7 +22,7 @@ Beyond it the whole stretch counts as one change: the time stays bounded, and a 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Lines of a text that both sides changed: what each side has there, and the number of its first line, from 1."""
+    """Lines of a text that both sides changed: the text of each side, and the number of its first line, from 1."""
 
     path: str
     ours_line: int
@@ -44,7 +46,7 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class _Hunk:
-    """Lines start..end (exclusive) of the base, and what one side put there."""
+    """Lines start..end (exclusive) of the base, and the lines of one side in their place."""
 
     start: int
     end: int
@@ -57,18 +59,21 @@ def find_conflict(text: str) -> int:
     Marks in a fenced block of Markdown do not count: a text about merges quotes them there. One pass, so that a hostile
     text takes no more time than its length.
     """
+    # Nearly every text ends here, without a split into lines.
     if "<<<<<<<" not in text or ">>>>>>>" not in text:
         return 0
     fence, seen, first = "", 0, 0
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         edge = _FENCE.match(line)
         if fence:
+            # CommonMark: the closing fence is at least as long as the opening one and carries no info string.
             if edge and edge[1].startswith(fence) and not edge[2].strip():
                 fence = ""
         elif edge:
             fence = edge[1]
         elif _CONFLICT[0].match(line):
             seen, first = 1, number
+        # Only the three marks in order count: a heading underlined with ======= alone is no conflict.
         elif seen and _CONFLICT[seen].match(line):
             seen += 1
             if seen == len(_CONFLICT):
@@ -87,7 +92,7 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
 
 
 def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, list[Overlap]]:
-    """Return the text with the changes of both sides, with those of `theirs` where they overlap, and where they do."""
+    """Return the merged text and its overlaps; where both sides overlap it has the lines of `theirs`."""
     lines = _lines(base)
     merged, overlaps = list[str](), list[Overlap]()
     done, ours_line, theirs_line = 0, 1, 1
@@ -105,7 +110,7 @@ def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, lis
 
 
 def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
-    """Return what changed between two texts, in order.
+    """Return the changes between two texts, in order.
 
     Each change: the lines start..end (exclusive, from 0) of the text before, and how many lines stand there now.
     """
@@ -128,6 +133,7 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
         if not clean:
             conflicts.add(path)
         overlaps += lines
+    # After the merge of each path: two sides without a conflict of their own can still make an impossible folder.
     for path in _find_clashes(files, theirs):
         del files[path]
         conflicts.add(path)
@@ -138,6 +144,7 @@ def _merge_file(
     path: str, base: File | None, ours: File | None, theirs: File | None
 ) -> tuple[File | None, bool, list[Overlap]]:
     """Return the file (None: there is none), whether it is free of conflict, and where its lines are not."""
+    # A deletion counts as a value here: None equals None, so a file that both deleted is clean.
     if ours == theirs or base == ours:
         return theirs, True, []
     if base == theirs:
@@ -151,16 +158,19 @@ def _merge_file(
 
 def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
     if not base:
+        # Both added the file: executable wins, because a script without its mode fails.
         return max(ours.mode, theirs.mode)
     return theirs.mode if ours.mode == base.mode else ours.mode
 
 
 def _merge_data(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> tuple[bytes | None, list[Overlap]]:
     """Return the merged bytes, None where no text can be merged, and the lines where both sides overlap."""
+    # The bytes alone are compared here: a side that changed only the mode leaves the other's text.
     if ours == theirs or base == ours:
         return theirs, []
     if base == theirs:
         return ours, []
+    # A NUL byte is how git too tells a binary file; its lines mean nothing.
     if base is None or any(b"\0" in data for data in (base, ours, theirs)):
         return None, []
     try:
@@ -199,7 +209,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
-    """Return what `side` changed, in order; between two hunks there is at least one common line."""
+    """Return the hunks of `side`, in order; between two of them there is at least one common line."""
+    # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those alone.
     first = 0
     while first < min(len(base), len(side)) and base[first] == side[first]:
         first += 1
@@ -226,10 +237,12 @@ def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
     for hunk, limit in zip(hunks, limits, strict=True):
         start, end, lines, steps = hunk.start, hunk.end, hunk.lines, 0
         if start == end:
+            # A pure insertion slides down by rotating its lines.
             while end + steps < limit and base[end + steps] == lines[steps % len(lines)]:
                 steps += 1
             lines = lines[steps % len(lines) :] + lines[: steps % len(lines)]
         elif not lines:
+            # A pure deletion slides down while the line after it equals its first line.
             while end + steps < limit and base[end + steps] == base[start + steps]:
                 steps += 1
         start, end = start + steps, end + steps
@@ -248,6 +261,7 @@ def _regions(ours: list[_Hunk], theirs: list[_Hunk]) -> Iterator[tuple[int, int,
     while hunks:
         start, end, _, _ = hunks[0]
         both: tuple[list[_Hunk], list[_Hunk]] = ([], [])
+        # `<=` and not `<`: changes that touch are one region, as in git.
         while hunks and hunks[0][0] <= end:
             _, stop, side, hunk = hunks.pop(0)
             both[side].append(hunk)

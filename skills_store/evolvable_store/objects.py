@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import InvalidPath, TooLarge
 from evolvable_store.paths import check_path
 
+# The whole file is in memory several times in a write: its bytes, packed, and the request that brought it.
 MAX_FILE = 5 * 2**20
 """Bytes of one file."""
 
+# Bounds how many rows and file operations one checkout takes.
 MAX_FILES = 500
 """Files of one resource."""
 
 MAX_RESOURCE = 16 * 2**20
 """Bytes of all files of one resource: the limit that Skills over MCP (SEP-2640) sets for serving it."""
 
+# One encoder for all calls: json.dumps with these options builds a new one each time.
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 PLAIN, EXECUTABLE = 0o644, 0o755
@@ -67,6 +70,7 @@ class Manifest(Mapping[str, TreeEntry]):
     def __len__(self) -> int:
         return len(self.entries)
 
+    # By the hash alone: the mapping may hold thousands of entries, and two of one tree are equal.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Manifest) and self.tree == other.tree
 
@@ -76,6 +80,7 @@ class Manifest(Mapping[str, TreeEntry]):
     @cached_property
     def tree(self) -> str:
         """The sha256 (hex) of the lines `mode sha256 size path`, sorted by path: the identity of the content."""
+        # The text that is hashed is part of the format: stored trees and signed operations depend on it.
         lines = (f"{e.mode:o} {e.sha256} {e.size} {path}\n" for path, e in sorted(self.entries.items()))
         return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
@@ -101,11 +106,12 @@ def blob_hash(data: bytes) -> str:
 
 
 def make_manifest(files: Files) -> Manifest:
-    """Return the manifest of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    """Return the manifest of these files. Raises InvalidPath or TooLarge where a path or a size breaks a limit."""
     if len(files) > MAX_FILES:
         raise TooLarge(f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}.")
     entries = {}
     total = 0
+    # A single file cannot clash with anything.
     if len(files) > 1:
         _check_together(files)
     for path, file in files.items():
@@ -114,6 +120,7 @@ def make_manifest(files: Files) -> Manifest:
         if size > MAX_FILE:
             raise TooLarge(f"{path} has {size:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
         total += size
+        # Any of the three bits counts, as in git: a umask may have taken the others.
         entries[path] = TreeEntry(blob_hash(file.data), size, EXECUTABLE if file.mode & 0o111 else PLAIN)
     if total > MAX_RESOURCE:
         raise TooLarge(f"The files have {total:,} bytes together.", f"The limit is {MAX_RESOURCE:,}.")
@@ -152,6 +159,7 @@ class Version:
 
 def chain_hash(parent: str, number: int, tree: str, operation_digest: str) -> str:
     """Return a version's hash (hex sha256) from its parent's ('' for the first) and its own parts."""
+    # The first line names the format, so that another scheme later cannot give the same hash.
     text = f"evolvable version 1\n{parent}\n{number}\n{tree}\n{operation_digest}\n"
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -176,17 +184,19 @@ else:
 
 def pack(data: bytes) -> tuple[bytes, str]:
     """Return the stored form of a blob and its codec: 'zlib' or, where that gains nothing, 'raw'."""
+    # Speed over size: texts of a few kilobytes, read far more often than they are stored.
     packed = compress(data, FASTEST)
     return (packed, "zlib") if len(packed) < len(data) else (data, "raw")
 
 
 def unpack(packed: object, codec: str) -> bytes:
-    """Return the bytes that `pack` took, of a tombstone what stands for them. Raises zlib.error for damage."""
+    """Return the bytes that `pack` took, or the replacement text of a tombstone. Raises zlib.error for damage."""
     if not isinstance(packed, bytes):  # one wrong bit in the head of a row makes its bytes a text or a number
         raise zlib.error(f"it is {type(packed).__name__}, not bytes")
     if codec in TOMBSTONES:
         return unpack_tombstone(packed).content
     if codec != "zlib":
+        # 'raw', and a codec of a newer program: fsck reports one that is unknown.
         return packed
     try:
         return decompress(packed)
@@ -195,8 +205,12 @@ def unpack(packed: object, codec: str) -> bytes:
 
 
 def unpack_verified(sha256: str, packed: object, codec: str) -> bytes:
-    """Return the bytes of a stored blob, of a tombstone what stands for them. Raises zlib.error for damage."""
+    """Return the bytes of a stored blob, checked against its hash, or the replacement text of a tombstone.
+
+    Raises zlib.error for damage.
+    """
     data = unpack(packed, codec)
+    # A tombstone's content has other bytes than its name says, but it must not be empty.
     if blob_hash(data) != sha256 and (codec not in TOMBSTONES or not data):
         raise zlib.error("its bytes do not match its hash")
     return data
@@ -209,7 +223,7 @@ TOMBSTONES = (PURGED, ABSENT)
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What stands for purged bytes. `content` is what is read instead of them; `kind` is what was purged."""
+    """The record in place of purged bytes. `content`: the text that readers get; `kind`: the kind of the secret."""
 
     at: str
     actor: str

@@ -11,7 +11,7 @@ from evolvable_store.resource import Kind, Ref
 
 
 class Actor(StrEnum):
-    """Who makes a change. Only HUMAN may change what is frozen."""
+    """The author of a change. Only HUMAN may change a frozen resource."""
 
     HUMAN = "human"
     AGENT = "agent"
@@ -21,7 +21,7 @@ class Actor(StrEnum):
 
 
 class Principal(StrEnum):
-    """On whose behalf an operation was made. An actor says what made a change; a principal says who answers for it."""
+    """The party that is responsible for an operation. An actor made a change; a principal answers for it."""
 
     PERSON = "person"
     """A person at a terminal, in the local page, or who answered a question in the client."""
@@ -43,7 +43,7 @@ class Principal(StrEnum):
 
 
 def implied_principal(actor: Actor) -> Principal:
-    """Return who answers for what an actor makes where nobody is named, as in versions before 0.2."""
+    """Return the principal of an operation that records none, as versions before 0.2 wrote it."""
     return {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(actor, Principal.AGENT)
 
 
@@ -84,6 +84,7 @@ class Intent(Statement):
     @property
     def digest(self) -> str:
         """The sha256 (hex) over all fields; the hash of every version made by the operation covers it."""
+        # The order and form of these fields are part of the format: version hashes and signatures cover the digest.
         fields: tuple[object, ...] = (self.at, self.actor, self.reason, self.session, self.evidence, self.undoes)
         if self.principal is not None:  # older operations keep the digest they were made with
             fields += (self.principal, self.via)
@@ -97,10 +98,11 @@ class Intent(Statement):
 
 
 def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
-    """Return what is signed of an operation: all that it says of itself, and where it pointed which names.
+    """Return the bytes that a signature of an operation covers: its intent and every move of a name.
 
     moved: (kind, scope, name, version after, hash of the newest version) of each change, in order.
     """
+    # The first two elements name the format, so that no other signed text can be taken for this one.
     return json.dumps(["evolvable operation", 1, intent.digest, [list(one) for one in moved]]).encode("ascii")
 
 
@@ -119,7 +121,7 @@ class FollowedPull(NamedTuple):
 
 
 def followed_pull(pull: FollowedPull) -> Identity:
-    """Return who answers for what a pull brought to a folder whose pulls the person follows."""
+    """Return the identity of changes that a pull brought to a folder whose pulls the person follows."""
     return Identity(Principal.REPOSITORY, f"{_PULL}{pull.commit}:{pull.folder}")
 
 
@@ -127,6 +129,7 @@ def read_pull(identity: Identity) -> FollowedPull | None:
     """Return the pull of an identity that `followed_pull` made, None for any other."""
     if identity.principal is not Principal.REPOSITORY or not identity.via.startswith(_PULL):
         return None
+    # A commit has no colon, a folder may have one.
     commit, _, folder = identity.via.removeprefix(_PULL).partition(":")
     return FollowedPull(commit, folder)
 
@@ -205,7 +208,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HeadState:
-    """Where a name points after the changes read so far; by default before the first. The fields are those of Head."""
+    """The state of a name after the changes read so far; by default before the first. The fields are those of Head."""
 
     version: int | None = None
     latest: int = 0

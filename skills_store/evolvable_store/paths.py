@@ -22,17 +22,22 @@ RESERVED_NAMES = frozenset(
 )
 """What Windows takes for a device in any folder, with any ending, in capitals or not."""
 
+# 400 characters are at most 1,600 bytes of UTF-8: a home's own path fits beside them into Linux's limit of 4,096.
 MAX_PATH = 400
 """Characters of a whole path."""
 
+# Trades deep trees for bounded walks: every reader of a folder stops here, also in a tree made to be endless.
 MAX_DEPTH = 12
 """Components of a path."""
 
+# Windows makes such aliases of long names (PROGRA~1), so one of these could mean another file.
 _SHORT_NAME = re.compile(r"~\d")
+# Windows takes none of these in a name; a colon would also address a stream beside a file on NTFS.
 _FORBIDDEN = set('<>:"|?*\\')
 
 
 DISPOSABLE = (
+    # Vim creates and deletes a file 4913 to find out whether it can write into a folder.
     *(".DS_Store", "Thumbs.db", "desktop.ini", "4913", "__pycache__", "*.pyc", "node_modules", ".venv", "venv"),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
 )
@@ -46,6 +51,7 @@ IGNORED = (
 )
 """Names that are never part of a resource: droppings of editors and systems, caches, version control; in any case."""
 
+# The names that Syncthing (first part) and Dropbox or Nextcloud (second part) give to the losing side of a conflict.
 _SYNC_COPY = re.compile(r".+\.sync-conflict-\d{8}-\d{6}.*|.*\([^()]*conflicted copy[^()]*\).*", re.IGNORECASE)
 
 
@@ -75,9 +81,11 @@ def path_problem(path: str) -> str:
     if path.startswith("/"):
         return "it is absolute"
     try:
+        # A lone surrogate stands for a byte that the system could not decode; no other system could write the name.
         path.encode("utf-8")
     except UnicodeEncodeError:
         return "it is not valid Unicode"
+    # macOS hands out decomposed names: with both forms in a library, one file would have two paths.
     if unicodedata.normalize("NFC", path) != path:
         return "it is not in Unicode normal form C"
     components = path.split("/")
@@ -87,6 +95,7 @@ def path_problem(path: str) -> str:
         reason = _component_problem(component)
         if reason:
             return reason
+    # On a file system that ignores case, Skill.md would be the main file for one client and not for another.
     if len(components) == 1 and path.casefold() == "skill.md" and path not in ("SKILL.md", "skill.md"):
         return "it differs from SKILL.md only by case"
     return ""
@@ -95,20 +104,26 @@ def path_problem(path: str) -> str:
 def _component_problem(component: str) -> str:
     if component in ("", ".", ".."):
         return f"it has the component {component!r}"
+    # 255 bytes is the limit of ext4, APFS and most others for one name.
     if len(component.encode("utf-8")) > 255:
         return "a component is longer than 255 bytes"
     if any(character in _FORBIDDEN for character in component):
         return 'it has one of the characters < > : " | ? * \\'
+    # Such characters hide the end of a name, or reverse how it is displayed.
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") for character in component):
         return "it has a control or invisible character"
+    # A program that normalizes names to NFKC would turn a full-width slash into a separator.
     if unicodedata.normalize("NFKC", component).translate({0x2024: "."}) != component and any(
         special in unicodedata.normalize("NFKC", component) for special in (".", "/", "\\")
     ):
         return "it has a look-alike of a dot or a slash"
+    # Windows drops dots and spaces at the end; a command takes a name with a dash in front for an option.
     if component[-1] in ". " or component[0] in " -":
         return "a component starts with a space or dash, or ends with a dot or space"
+    # Some web servers read `..;x` as `..`.
     if ";" in component and component.split(";")[0] in (".", ".."):
         return "it has a path parameter"
+    # Windows looks at the part before the first dot alone: con.md is the console too.
     stem = component.split(".")[0].casefold().rstrip()
     if stem in RESERVED_NAMES:
         return f"{component} is a device on Windows"
@@ -191,10 +206,11 @@ LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-j
 MIRRORS, RUNS, AGENT_RUNS = "remotes", "evolve", "ags"
 """Folders of the home that annexes write: mirrors of git remotes, runs of evolution, runs of agents."""
 
+# Hooks, tokens and the queue of reviews can be written before anybody makes a library.
 _BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
 _BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
 _BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, NEAR_DUPLICATES, UNWRITTEN}
-"""What may lie in a home before its library does, with `_BESIDE_BEGINS`, the beginnings of names."""
+"""Names that may lie in a home before its library does. `_BESIDE_BEGINS` holds beginnings of further names."""
 
 _BESIDE_BEGINS = (
     "library.db",
@@ -224,12 +240,13 @@ def is_address(text: str) -> bool:
     return text.startswith(("postgresql://", "postgres://"))
 
 
+# The home itself is private; folders above it that are missing get the mode that a mkdir under the usual umask gives.
 _FOLDER = 0o700
 _PARENT = 0o755
 
 
 def no_homes() -> Iterable[Path]:
-    """Return no home at all: what is registered where nobody says otherwise."""
+    """Return no homes: the default where a caller registers none."""
     return ()
 
 
@@ -246,12 +263,15 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
         if create:
             _make(home)
         return
+    # The target of a link is checked: its owner, not the link's, decides what lies there.
     real = Path(os.path.realpath(home))
 
     @lru_cache(maxsize=1)
+    # Read at most once, and only where the answer matters: registered() may read the person's configuration.
     def known() -> bool:
         return any(Path(os.path.realpath(one)) == real for one in registered())
 
+    # Before the folder is made: a repository that names a home must not get one created.
     _check_work_tree(home, real, known)
     if create:
         _make(real)
@@ -261,6 +281,7 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
         return  # there is none, or it cannot be reached, and opening it reports so
     _check_parents(home, real, known)
     if status.st_uid != os.geteuid():
+        # A home of another account is used as it is, if registered: its modes are not this account's to change.
         if not known():
             raise _foreign_home(home, home, status)
         return
@@ -276,9 +297,9 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
 
 
 def home_exposure(home: Path) -> str:
-    """Return what others may do in a home of this account though `check_home` repaired it, '' for nothing.
+    """Return what other accounts may still do in a home of this account: "read", "read and change", or ''.
 
-    That is so where the file system has no modes.
+    `check_home` takes their rights away, which has no effect on a file system without modes.
     """
     if os.name != "posix":
         return ""
@@ -313,6 +334,7 @@ def _check_parents(home: Path, real: Path, known: _IsRegistered) -> None:
             status = os.stat(folder)
         except OSError:
             return
+        # With the sticky bit, as in /tmp, only the owner of an entry can replace it.
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             if status.st_uid == os.geteuid():
                 _restrict(folder, status.st_mode & ~stat.S_IWOTH)
@@ -329,6 +351,7 @@ def _check_library(home: Path, real: Path, known: _IsRegistered) -> None:
     """Refuse a library that another account put into a home of ours."""
     for name in LIBRARY_FILES:
         with contextlib.suppress(OSError):
+            # lstat: a link that another account placed counts as that account's, wherever it leads.
             status = os.lstat(real / name)
             if status.st_uid != os.geteuid() and not known():
                 raise _foreign_home(home, home / name, status)
@@ -362,6 +385,7 @@ def _repair(real: Path, status: os.stat_result) -> None:
     was_open = bool(status.st_mode & _OTHERS)
     if was_open:
         _restrict(real, status.st_mode & _FOLDER)
+    # A closed home hides what lies in it, so a walk over all of it is needed only after it was open.
     for path, one in _walk_entries(str(real)) if was_open else _entries(str(real)):
         others = one.st_mode & _OTHERS
         if os.path.basename(path) == "tokens.json" and one.st_mode & _OTHERS_WRITE:
@@ -396,11 +420,13 @@ def _restrict(path: Path, mode: int) -> None:
 def _make(home: Path) -> None:
     """Make a home that only this account can reach, whatever the umask; folders above it that others can only read."""
     try:
+        # One by one from the top: mkdir(parents=True) would ignore the mode for the folders above.
         for folder in reversed(home.parents):
             if not folder.exists():
                 folder.mkdir(mode=_PARENT, exist_ok=True)
         if not home.is_dir():
             home.mkdir(mode=_FOLDER, exist_ok=True)
+            # The umask may have taken bits away from the mode of mkdir; chmod is not subject to it.
             home.chmod(_FOLDER)
     except OSError as error:
         raise LibraryReadOnly(f"{home} cannot be made: {error.strerror}.", "Name another folder.") from error
@@ -415,13 +441,14 @@ def seed_folder() -> Path:
 
 
 def running_postgres(data: Path) -> int | None:
-    """Return the process that serves a PostgreSQL's folder of data, None where it ended without taking its file away.
+    """Return the process id of the server of a PostgreSQL data folder, None where it ended and left its pid file.
 
     Where the system does not show processes (Linux does), the file alone decides.
     """
     try:
         number = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         command = Path(f"/proc/{number}/cmdline")
+        # The process number of a dead server may belong to another program by now, which does not name the folder.
         shown = not Path("/proc/self/cmdline").exists() or os.fsencode(data) in command.read_bytes().split(b"\0")
     except (OSError, ValueError, IndexError):
         return None

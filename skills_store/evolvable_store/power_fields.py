@@ -48,8 +48,10 @@ class HeldPowers:
 PowerPolicy = Callable[[Head], HeldPowers | None]
 """Returns which powers of the newest version of a resource are out of force."""
 
+# Finds the name of a power anywhere in a head that does not parse, in quotes or not.
 _POWER = re.compile(rf"(?:{'|'.join(sorted(POWERS))})[\"']?\s*:", re.IGNORECASE)
 _PLAIN = re.compile("[-_]")
+# Line breaks for YAML but not for str.splitlines-like readers, or the other way round: clients differ.
 _ODD_BREAKS = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
 
 
@@ -75,9 +77,9 @@ class _Head:
 
 
 def power_values(data: bytes) -> Mapping[str, tuple[tuple[str, str], ...]]:
-    """Return what a main file says of each power: by the plain key, each key as it is written with its value as JSON.
+    """Return plain key -> pairs (key as written, value as JSON) for each power that a main file names.
 
-    Of a head that cannot be read for certain it is WHOLE with the text of the head.
+    A head that cannot be read for certain gives WHOLE with its text.
     """
     head = _head(data)
     return {WHOLE: ((WHOLE, head.block.decode("utf-8", "replace")),)} if head.unclear else head.by_name
@@ -86,11 +88,13 @@ def power_values(data: bytes) -> Mapping[str, tuple[tuple[str, str], ...]]:
 def different_powers(now: bytes, base: bytes) -> list[str]:
     """Return the powers that two main files say different things of: plain keys, or WHOLE; sorted."""
     places = find_frontmatter(now), find_frontmatter(base)
+    # Equal heads, the usual case of an edited body, need no parse.
     first, second = (text[: place.body] if place else b"" for text, place in zip((now, base), places, strict=True))
     if first == second:
         return []
     values, before = power_values(now), power_values(base)
     if WHOLE in values or WHOLE in before:
+        # With one head uncertain, no single field can be compared.
         return [WHOLE]
     return sorted(name for name in {*values, *before} if values.get(name) != before.get(name))
 
@@ -102,7 +106,7 @@ def written_key(name: str, *texts: bytes) -> str:
 
 
 def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
-    """Return a main file with these powers as another has them: the rest stays, and what that one lacks is left out."""
+    """Return a main file with these powers replaced by those of `source`; a power that `source` lacks is removed."""
     if not names:
         return data
     head, other = _head(data), _head(source)
@@ -111,6 +115,7 @@ def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
     lines, given = list(head.entries), list(other.entries)
     for name in sorted(names):
         new = [entry for entry in given if plain_key(entry.key) == name]
+        # A key keeps its place in the head, so that a diff shows only its value.
         at = next((number for number, entry in enumerate(lines) if plain_key(entry.key) == name), None)
         lines = [entry for entry in lines if plain_key(entry.key) != name]
         place = _after(lines, given, new) if at is None else at
@@ -118,16 +123,18 @@ def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
     ended = [entry.text if entry.text.endswith("\n") else entry.text + "\n" for entry in lines]
     text = (head.lead + "".join(ended)).encode()
     changed = data[: head.place.start] + text + data[head.place.end :]
+    # Read back what was written: quotes or anchors around the lines could have changed their meaning.
     now, wanted = _head(changed), _head(source)
     same = not now.unclear and all(now.by_name.get(name) == wanted.by_name.get(name) for name in names)
     return changed if same else _with_head(data, head, other)
 
 
 def restored_powers(disk: bytes, written: bytes, kept: bytes, names: Collection[str]) -> bytes:
-    """Return what lies on disk, with the powers as `kept` has them where nobody changed them since `written`."""
+    """Return the file on disk with the powers of `kept`, except those that changed on disk since `written`."""
     if disk == written:
         return kept
     now, then = _head(disk), _head(written)
+    # Only the body was edited: the head goes back exactly as it was.
     if now.block == then.block:
         return _head(kept).block + disk[len(now.block) :]
     untouched = {name for name in names if name != WHOLE and now.by_name.get(name) == then.by_name.get(name)}
@@ -137,7 +144,7 @@ def restored_powers(disk: bytes, written: bytes, kept: bytes, names: Collection[
 
 
 def _after(lines: list[_Entry], given: list[_Entry], new: list[_Entry]) -> int:
-    """Return where a key goes that a head does not have: behind the key that it follows in the other, else the end."""
+    """Return the index for a new key: behind the nearest key that it follows in the other head, else the end."""
     keys = [entry.key for entry in lines]
     at = given.index(new[0]) if new else 0
     for entry in reversed(given[:at]):
@@ -156,6 +163,7 @@ def _with_head(data: bytes, head: _Head, other: _Head) -> bytes:
     return "\n".join(["---", *said, "---", ""]).encode() + body if head.block else body
 
 
+# Several functions here parse the same main file in a row.
 @lru_cache(maxsize=64)
 def _head(data: bytes) -> _Head:
     document, place = parse_document(data), find_frontmatter(data)
@@ -164,12 +172,14 @@ def _head(data: bytes) -> _Head:
     block = data[: place.body]
     bad = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
     text = data[place.start : place.end].decode("utf-8", "replace")
+    # A name that is no text breaks the specification and leaves the fields readable.
     types = [one for one in bad if one.text.startswith(("its name is", "its description is"))]
     entries = None
     if len(bad) == len(types) and place.closed and not _ODD_BREAKS.search(text):
         entries = _entries(text)
     if entries is not None:
         return _named(entries, text, block, place)
+    # An escape could spell a power's name so that a search for it fails.
     unclear = not place.closed or "\\" in text or _POWER.search(_PLAIN.sub("", text)) is not None
     return _Head((), unclear, block, place, text)
 

@@ -23,7 +23,7 @@ class ProgramFiles:
     """Refuses to load modules once the program's files are others. It stands first in `sys.meta_path`."""
 
     def __init__(self, version_file: Path = VERSION_FILE) -> None:
-        """Keep what the files are now. version_file: lies in a package, beside which the installer notes its files."""
+        """Remember the files as they are now. version_file: lies in a package, beside the installer's list of files."""
         self._version_file = version_file
         self._record = _installers_record(version_file)
         self._marks, self._contents = self._read_marks(), self._read_contents()
@@ -32,7 +32,9 @@ class ProgramFiles:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return None, so that the module is looked for as ever. Raises ProgramReplaced, as `check`."""
+        # Python's own modules are not replaced by an update of this program, and are loaded often.
         if fullname.partition(".")[0] not in sys.stdlib_module_names:
+            # Modules of other packages count as well: an update may have replaced those that this program needs.
             self.check()
         return None
 
@@ -42,6 +44,7 @@ class ProgramFiles:
         One that was installed again with equal files is the same.
         """
         marks = self._read_marks()
+        # Two stat calls in the usual case; the contents are read only when a mark differs.
         if marks == self._marks:
             return
         if self._read_contents() != self._contents:
@@ -72,6 +75,7 @@ def _mark(path: Path) -> tuple[int, ...]:
         found = os.stat(path)
     except OSError:
         return ()
+    # The inode too: an installer writes a new file, which can have the same size and time.
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -88,10 +92,12 @@ running: ProgramFiles | None = None
 
 def guard_imports() -> None:
     """Refuse from now on to load parts of a program that replaced this one; a thread that meets it says a sentence."""
+    # Once a process, and first in the path: a finder before it would load the new module.
     global running
     if running is None:
         running = ProgramFiles()
         sys.meta_path.insert(0, running)
+        # A thread has nobody to catch its error; a traceback through mixed modules would only mislead.
         threading.excepthook = partial(_report, threading.excepthook)
 
 

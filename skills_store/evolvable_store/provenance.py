@@ -12,19 +12,22 @@ from typing import NamedTuple
 from evolvable_store.merge import changed_lines
 from evolvable_store.objects import Manifest, TreeEntry
 
+# Comparing lines is quadratic at worst, and runs while the write lock is held.
 MAX_TEXT = 400_000
 """Bytes of a text whose lines are compared; of a longer one the whole file counts as changed."""
 
+# The row of a version would grow with every edit of a file that many versions touched.
 MAX_PARTS = 60
 """Versions that are named for one file. Of more, the oldest and the newest stay: a stranger's is the oldest."""
 
+# The stored form of a version without parts begins so; it is read without a JSON parser.
 _ONLY_BASE = '{"base": '
 
 Lines = tuple[int, ...]
 
 
 class FilePart(NamedTuple):
-    """What one version changed in a file: its lines that are still there, counted from 1, and how many it removed.
+    """The change of one version to a file: its lines that are still there, from 1, and how many it removed.
 
     lines: None where the whole file counts as changed.
     """
@@ -66,7 +69,7 @@ class Provenance:
 
     @property
     def versions(self) -> set[int]:
-        """The versions that it names, the base among them."""
+        """All versions in this record, including the base."""
         return {part.version for parts in self.files.values() for part in parts} | ({self.base} if self.base else set())
 
 
@@ -89,13 +92,15 @@ class CarriedContent:
 
 
 def carry(before: CarriedContent, number: int | None, after: Manifest) -> Provenance:
-    """Return the provenance of a version by somebody who does not stand for the whole of it.
+    """Return the provenance of a version whose author is responsible only for the lines that changed.
 
-    number: of this version; None where it is nobody's own change, as in a purge: who brought a line before still did.
+    number: of this version; None where the change has no author, as in a purge: each line keeps the version it had.
     """
     files = {}
+    # Paths of both, because a file that was deleted has changed too.
     for path in {**after, **before.base}:
         entry, old = after.get(path), before.manifest.get(path)
+        # Back at the base: nobody but its person is responsible for the file any more.
         if _is_same(entry, before.base.get(path)):
             continue
         parts = before.provenance.files.get(path, ())
@@ -130,6 +135,7 @@ def carry_reverted(
     oldest first. undone: the versions that made them; of these no part stays without a line.
     """
     files = {}
+    # Paths of both, because a file that was deleted has changed too.
     for path in {**after, **before.base}:
         if _is_same(after.get(path), before.base.get(path)):
             continue
@@ -160,12 +166,14 @@ def _reverted(
         if entry is None:
             continue  # there was no such file, so no line is from it
         text = _text(content, entry)
+        # The base counts as an owner here, so that its lines are not ascribed to the version that reverts.
         owners = _line_owners(parts, text or "", with_base=True)
         if after is None or text is None or owners is None:
             return tuple(FilePart(version, None) for version in sorted({*removed, number}))
         kept, _, _ = _moved(owners, changed_lines(text, after))
         for version, lines in kept.items():
             for line in lines:
+                # The first side that has a line keeps it: the head comes before the older contents.
                 owner.setdefault(line, version)
     lines_of: dict[int, list[int]] = {version: [] for version in removed}
     for line in range(1, (after or "").count("\n") + (not (after or "").endswith("\n")) + 1):
@@ -178,8 +186,9 @@ def _reverted(
 
 
 def _line_owners(parts: Sequence[FilePart], text: str, *, with_base: bool) -> dict[int, int] | None:
-    """Return by line the version that brought it, `with_base` 0 for the base; None where that is not known."""
+    """Return line -> the version that brought it, None where that is not known. with_base: 0 stands for the base."""
     whole = [part.version for part in parts if part.lines is None]
+    # Several versions replaced the whole file: which lines are whose is not recorded.
     if len(whole) > 1:
         return None
     owners = dict.fromkeys(range(1, text.count("\n") + 2), whole[0] if whole else 0) if whole or with_base else {}
@@ -223,6 +232,7 @@ def _changed(
 ) -> tuple[FilePart, ...]:
     before, after = (_text(content, entry) for entry in (old, new))
     if number is None:
+        # A purge that keeps the number of lines leaves every line number valid.
         is_even = before is not None and after is not None and before.count("\n") == after.count("\n")
         return parts if is_even else tuple(part._replace(lines=None) for part in parts)
     owners = _line_owners(parts, before or "", with_base=False)
@@ -241,6 +251,7 @@ def _moved(
     """Return by owner where its lines stand after these changes, the lines that are new, and how many are gone."""
     kept: dict[int, list[int]] = {}
     added, removed = list[int](), 0
+    # `shifts`: from which line of the old text on, by how many lines the rest moved.
     offset, gone = 0, set[int]()
     shifts = list[tuple[int, int]]()
     for start, end, count in changes:
@@ -260,7 +271,7 @@ def _moved(
 
 
 def _text(content: CarriedContent, entry: TreeEntry | None) -> str | None:
-    """Return the text of a file; None for one that is no text, is too long, or was not there: it is new as a whole."""
+    """Return the text of a file, None where its lines cannot be compared: absent, too long, purged or not UTF-8."""
     if entry is None or entry.size > MAX_TEXT:
         return None
     data = content.blob(entry.sha256)

@@ -13,6 +13,7 @@ import secrets
 import stat
 from pathlib import Path
 
+# O_NONBLOCK: opening a pipe that nobody writes to returns at once. O_NOCTTY: a terminal does not become ours.
 _FLAGS = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY"))
 
 
@@ -28,6 +29,7 @@ def regular_file(path: "str | os.PathLike[str]", flags: int) -> int:
     """
     descriptor = os.open(path, flags | _FLAGS)
     try:
+        # fstat of the open file: between a stat of the path and the open, another file can take its place.
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
@@ -42,6 +44,7 @@ def regular_file(path: "str | os.PathLike[str]", flags: int) -> int:
 def read_regular(path: "str | os.PathLike[str]", limit: int | None = None) -> bytes:
     """Return the bytes of a regular file. Raises OSError, also for a file of more than `limit` bytes."""
     with open(path, "rb", opener=regular_file) as file:
+        # One byte more than the limit tells a longer file without a second look at its size.
         data = file.read() if limit is None else file.read(limit + 1)
     if limit is not None and len(data) > limit:
         raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", os.fspath(path))
@@ -59,13 +62,15 @@ def private_file(path: str, flags: int) -> int:
 def write_private(path: Path, text: str, *, durable: bool = True) -> None:
     """Replace a file whole by one that only this account can read.
 
-    durable: it is on the disk before it takes the place; what can be found out again needs that not. Raises OSError.
+    durable: flush the file to the disk before the rename; not needed for what can be computed again. Raises OSError.
     """
+    # In the same folder, as a rename over another file system is a copy; the random part keeps two writers apart.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         with open(draft, "x", encoding="utf-8", opener=private_file) as file:
             file.write(text)
             file.flush()
+            # Before the rename: after a power cut the name would otherwise lead to an empty file.
             if durable:
                 os.fsync(file.fileno())
         os.replace(draft, path)

@@ -18,10 +18,12 @@ PLUGIN = "plugin:"
 MAX_NAME = 64
 """Characters of a name."""
 
+# 64 letters of three bytes each, as in Chinese or Hindi, stay within it.
 MAX_NAME_BYTES = 192
 """Bytes of a name in UTF-8: with an ending it stays below the 255 of a file system."""
 
 _PLAIN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+# Unicode categories. Upper-case letters (Lu, Lt) are missing: names are lower case.
 _LETTERS = ("Ll", "Lo", "Lm", "Nd")
 _MARKS = ("Mn", "Mc")
 
@@ -77,9 +79,11 @@ def slugify(text: str) -> str:
     Letters of any script stay. A word whose letters are of several scripts is divided where the script changes.
     """
     # A dot above an i is what the capital of the Turkish alphabet leaves.
+    # Cut before normalizing: one character can become 18, and a heading can be a whole page.
     plain = unicodedata.normalize("NFKC", text[: 8 * MAX_NAME]).lower().replace("i\u0307", "i")
     words = [part for word in _words(plain) for part in ([word] if word.isascii() else _divided(word))]
     name = _cut("-".join(words), MAX_NAME, MAX_NAME_BYTES)
+    # Windows cannot make a folder con or aux.
     return f"{name}-x" if name in RESERVED_NAMES else name
 
 
@@ -90,6 +94,7 @@ def is_plain(name: str) -> bool:
 
 def is_name(name: str) -> bool:
     """Return whether a text may be the name of a resource or a project. It has to be in Unicode's normal form KC."""
+    # The usual case, without tables of Unicode.
     if is_plain(name):
         return len(name) <= MAX_NAME
     if not name or name.isascii() or len(name) > MAX_NAME or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
@@ -97,6 +102,7 @@ def is_name(name: str) -> bool:
     if unicodedata.normalize("NFKC", name) != name or name.lower() != name:
         return False
     words = name.split("-")
+    # Empty words are hyphens at an end or side by side.
     if not all(words) or any(_words(word) != [word] for word in words):
         return False
     return all(word.isascii() or _is_one_script(word) for word in words)
@@ -114,6 +120,7 @@ def numbered(name: str, number: int) -> str:
 
 
 def _cut(name: str, characters: int, size: int) -> str:
+    # Cut by bytes last, dropping half a letter ("ignore"), then a hyphen that the cut left at the end.
     return name[:characters].encode("utf-8")[:size].decode("utf-8", "ignore").strip("-")
 
 
@@ -125,6 +132,7 @@ def _words(text: str) -> list[str]:
     for character in text:
         kind = unicodedata.category(character)
         fits = kind in _LETTERS or (kind in _MARKS and current)
+        # An invisible letter would make two names that look the same.
         if fits and not UNSEEN.match(character):
             current += character
         elif current:
@@ -139,6 +147,7 @@ def _divided(word: str) -> Iterable[str]:
         if part and not _is_one_script(part + character):
             yield part
             part = ""
+        # A mark without a letter before it cannot begin a word.
         if part or unicodedata.category(character) not in _MARKS:
             part += character
     if part:
@@ -152,16 +161,17 @@ def _is_one_script(word: str) -> bool:
 
 
 def skeleton(name: str) -> str:
-    """Return what a name looks like; see `confusables.skeleton`."""
+    """Return the form that look-alike names share; see `confusables.skeleton`."""
     from evolvable_store import confusables  # late: 40 ms, and only what is new is compared
 
     return confusables.skeleton(name)
 
 
 def near_names(name: str, names: Iterable[str], most: int) -> list[str]:
-    """Return the names that are most like this one, the nearest first; at most so many."""
+    """Return up to `most` of the names that are similar to this one, the most similar first."""
     import difflib  # late: only a wrong name needs it
 
+    # 0.6 is difflib's own default: about two letters of five may differ.
     return difflib.get_close_matches(name, names, n=most, cutoff=0.6)
 
 
@@ -180,6 +190,7 @@ class Ref:
     @classmethod
     def parse(cls, text: str, default_kind: Kind = Kind.SKILL) -> "Ref":
         """Return the ref that `text` writes; a bare name is of `default_kind`. Raises InvalidRef."""
+        # The colon of a plugin's scope (plugin:name/skill) is no colon after a kind.
         kind_text, colon, rest = text.partition(":")
         if colon and not text.startswith(PLUGIN):
             kind = parse_kind(kind_text)
@@ -237,6 +248,7 @@ def check_not_plugins(ref: Ref) -> None:
 
 def parse_version(text: str) -> int:
     """Return the version number written; raise InvalidRef unless it is 1 or more."""
+    # isdigit() alone is true of superscripts, and nine digits fit every integer column.
     if text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1:
         return int(text)
     raise InvalidRef(f"{quoted(text)} is not a version.", "Versions are numbered 1, 2, 3, ...")

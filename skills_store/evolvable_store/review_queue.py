@@ -15,20 +15,23 @@ EVENT_KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
 KEYS = (*EVENT_KEYS, "tries", "why")
 """What an entry of the queue says: also how many reviews of it failed since its last event, and why the last one."""
 
+# Bounds the folder where no review ever runs.
 MAX_WAITING = 500
 """Entries that wait; when another session comes the oldest gives way."""
 
+# The longest path that Linux takes.
 MAX_TEXT = 4_096
 """Characters of one text of an entry."""
 
 
 def enqueue(home: str, event: Mapping[str, object]) -> bool:
-    """Queues the session of an event for review; returns False when it names none, or there is no library.
+    """Queue the session of an event for review; return False when it names none, or there is no library.
 
     One file for each session, `home/reviews/queue/NAME.json`, which is replaced whole: a reader sees the old entry or
-    the new one. A later event updates the entry; what it does not say is kept. Raises OSError.
+    the new one. A later event updates the entry; keys that it lacks keep their values. Raises OSError.
     """
     session = event.get("session_id")
+    # Without a library the hook must not make a home that nobody asked for.
     if not isinstance(session, str) or not session or not os.path.isdir(home):
         return False
     folder = _folder(home, "queue")
@@ -46,9 +49,11 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
 
 def file_name(session: str) -> str:
     """Return a name for the files of a session: itself where that is safe on every system, else its hash."""
+    # 100 characters leave room for the process number, the time and the suffixes of drafts.
     plain = len(session) <= 100 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
     if plain and not (len(session) <= 4 and _is_device(session)):
         return session
+    # Late: nearly every session has a plain UUID, and the client waits for this import.
     import hashlib
 
     return "h" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
@@ -72,6 +77,7 @@ def read_entry(place: str) -> dict[str, str] | None:
 
     try:
         with open(place, encoding="utf-8", opener=regular_file) as file:
+            # More than the eight texts of an entry with every character escaped; a huge file is read no further.
             entry = json.loads(file.read(64 * MAX_TEXT))
     except OSError as error:
         if may_pass(error):
@@ -89,10 +95,12 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _replace(place: str, text: str) -> None:
+    # The process number and the time keep drafts of several hooks apart; .new keeps them out of the queue.
     draft = f"{place}.{os.getpid()}-{time.time_ns():x}.new"
     try:
         with open(draft, "x", encoding="utf-8", opener=_open_private) as file:
             file.write(text)
+        # Not flushed to the disk: a lost event costs one review, a flush would delay every turn of the client.
         os.replace(draft, place)
     except OSError:
         with suppress(OSError):
@@ -120,12 +128,13 @@ def _by_age(folder: str, suffix: str) -> list[str]:
     return [path for _, path in sorted(found)]
 
 
+# Trades an hour of waiting after a crash for no session that two processes review at once.
 RECLAIM_SECONDS = 3_600.0
 """Seconds after which an entry that was taken and not finished counts as forgotten: its process is gone."""
 
 
 class QueuedSession:
-    """One session to review: what its client said of it, '' where it said nothing. at: ISO 8601 in UTC.
+    """One session to review, with the texts of its last event, '' for a missing one. at: ISO 8601 in UTC.
 
     tries: reviews that failed. why: why the last one did. place: the file of the entry.
     """
@@ -136,6 +145,7 @@ class QueuedSession:
         texts = (said.get(key, "") for key in EVENT_KEYS)
         self.session, self.transcript, self.cwd, self.client, self.event, self.at = texts
         tries = said.get("tries", "")
+        # A file that was edited by hand may hold any text here.
         self.tries, self.why = int(tries) if len(tries) == 1 and tries in "123456789" else 0, said.get("why", "")
         self.place = place
 
@@ -158,7 +168,7 @@ def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
 
 
 def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> QueuedSession | None:
-    """Return the oldest entry, or that of a session, which no other process gets any more; None when there is none.
+    """Take the oldest entry, or that of a session, so that no other process gets it; return None when there is none.
 
     Call `finish_session` when its review is done, or `give_back`. Raises OSError when the library cannot be written.
     """
@@ -172,14 +182,17 @@ def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> 
         # Of several who rename one file one succeeds. A later event may have replaced it since it was read.
         with suppress(FileNotFoundError):
             os.rename(entry.place, target)
+            # The time of taking, from which `reclaim` counts; a rename keeps the old time.
             os.utime(target)
             try:
                 taken = _read(target)
             except OSError:
+                # It can be read later: back into the queue, where the next call finds it.
                 os.replace(target, entry.place)
                 raise
             if taken is not None:
                 return taken
+            # Broken: nobody can review it.
             os.unlink(target)
     return None
 
@@ -199,6 +212,7 @@ def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str
     if failure and (said := read_entry(entry.place)) is not None:
         _replace(entry.place, json.dumps({**said, "tries": str(min(9, entry.tries + 1)), "why": failure[:MAX_TEXT]}))
     with suppress(FileNotFoundError):
+        # The newer event knows more of the session; the entry that was taken is superseded.
         if os.path.exists(place):
             os.unlink(entry.place)
         else:
@@ -206,12 +220,13 @@ def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str
 
 
 def reclaim(home: "str | os.PathLike[str]", older: float = RECLAIM_SECONDS) -> int:
-    """Give back what was taken so many seconds ago and never finished, remove forgotten drafts; return how many.
+    """Give back entries that were taken so long ago and never finished, remove old drafts; return how many.
 
     older: 0 for the only process that takes entries: every taken one was left by a process that is gone.
     """
     since = time.time() - RECLAIM_SECONDS
     taken = _by_age(_folder(home, "taken"), ".json")
+    # The time of the file is the time of taking (see `take_session`).
     forgotten = [path for path in taken if older <= 0 or os.stat(path).st_mtime < time.time() - older]
     for path in forgotten:
         try:

@@ -15,12 +15,16 @@ from typing import Any
 
 import yaml
 
+# Bounds the recursion of the reader; metadata with lists in it has three levels.
 MAX_DEPTH = 6
 """Mappings and lists inside each other, the outermost counted."""
 
+# libyaml where PyYAML was built with it: several times faster, the same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+# Escapes in quotes, such as "\x00", give characters that the text itself may not contain.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+# Bounds the conversion of digits; a longer scalar stays a text.
 _LONGEST_NUMBER = 60
 _CONVERTED = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float")}
 
@@ -42,7 +46,7 @@ class UnsafeYaml(_YamlError):
 
 @dataclass(frozen=True, slots=True)
 class YamlValue:
-    """What a text holds: a JSON-like `value`, and the keys that were `repeated` (the first value is kept)."""
+    """The content of a text: a JSON-like `value`, and the keys that were `repeated` (the first value counts)."""
 
     value: object
     repeated: tuple[str, ...]
@@ -52,7 +56,7 @@ def load_yaml(text: str) -> YamlValue:
     """Return the one document in `text`; None for an empty one.
 
     Keys are the text as written. Scalars are str, int, finite float, bool or None; anything else YAML knows (a
-    date, an infinity) stays the text as written. Raises NotYaml or NotPlain.
+    date, an infinity) stays the text as written. Raises InvalidYaml or UnsafeYaml.
     """
     try:
         reader = _Reader(text)
@@ -78,9 +82,9 @@ class YamlEntry:
 
 
 def top_level(text: str) -> list[YamlEntry] | None:
-    """Return the keys of the one mapping in `text`, each as often as it is there; None where no lines show them.
+    """Return every key of the one mapping in `text`, repeated keys included.
 
-    That is so where the mapping is in braces, and where the text is no plain YAML.
+    Return None where lines do not separate the keys: in a mapping in braces, and in a text that is no plain YAML.
     """
     try:
         return _Reader(text).entries()
@@ -101,6 +105,7 @@ class _Reader:
         start: Any = self._next()
         if isinstance(start, yaml.StreamEndEvent):
             return None
+        # %YAML or %TAG before the document.
         if start.version or start.tags:
             raise UnsafeYaml("it has a directive", start.start_mark.line)
         value = self._value(self._next(), 1)
@@ -115,12 +120,14 @@ class _Reader:
         if isinstance(self._next(), yaml.StreamEndEvent):
             return []
         event = self._next()
+        # In braces several keys share a line, so lines do not show where one ends.
         if not isinstance(event, yaml.MappingStartEvent) or event.flow_style:
             return [] if isinstance(event, yaml.ScalarEvent) and not event.value else None
         found = list[YamlEntry]()
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             found.append(YamlEntry(self._key(event), self._value(self._next(), 2), event.start_mark.line))
         lines = [entry.line for entry in found]
+        # Two keys that begin in one line: the text cannot be cut by lines.
         return found if len(set(lines)) == len(lines) else None
 
     def _value(self, event: Any, depth: int) -> object:
@@ -147,6 +154,7 @@ class _Reader:
         line = event.start_mark.line
         if not isinstance(event, yaml.ScalarEvent):
             raise InvalidYaml("a key is a mapping or a list", line)
+        # A quoted "<<" is a plain key.
         if event.implicit[0] and event.value == "<<":
             raise UnsafeYaml("it has a merge key (<<)", line)
         return _printable(event)
@@ -166,11 +174,13 @@ class _Reader:
             value: object = self._loader.construct_object(yaml.ScalarNode(tag, text))
         except ValueError:
             return text
+        # JSON has neither infinity nor NaN.
         return text if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _check_plain(event: Any) -> None:
     line = event.start_mark.line
+    # Aliases expand exponentially ("billion laughs"), and an anchor is of no use without one.
     if event.anchor is not None:
         what = "an alias (*" if isinstance(event, yaml.AliasEvent) else "an anchor (&"
         raise UnsafeYaml(f"it has {what}{event.anchor[:40]})", line)
@@ -185,6 +195,7 @@ def _printable(event: Any) -> str:
     return text
 
 
+# A head within its 16 KiB could have thousands.
 MAX_KEYS = 100
 """Keys of one level that are looked at; each costs a run of the parser."""
 
@@ -196,7 +207,7 @@ def salvage(text: str, depth: int = 1) -> dict[str, object]:
     """Return key -> value for every `key: value` at the left margin of `text`, its indented lines included.
 
     A value that is good YAML is read as YAML; of any other the plain text is taken, or, where it is a
-    mapping, what can be salvaged of that. Raises NotPlain as `plain_yaml.load` does.
+    mapping, the fields that can be salvaged from it. Raises UnsafeYaml as `load_yaml` does.
     """
     if depth > MAX_DEPTH:
         raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", 0)
@@ -230,11 +241,13 @@ def _value(head: str, lines: list[str], depth: int) -> object:
 
 
 def _loose(head: str, rest: list[str], depth: int) -> object:
+    # After a block mark or an open quote, lines at the margin were meant to belong to the value.
     loose = not head or head[0] in "|>\"'"
     lines = [line for line in rest if line.strip() and (line[0] in " \t" or (loose and line[0] != "#"))]
     inner = dedent("\n".join(lines))
     if not head and _KEY.match(inner.partition("\n")[0]):
         return salvage(inner, depth + 1)
+    # YAML folds lines with a blank; `|` alone keeps line ends.
     glue = " "
     if _BLOCK_SCALAR.fullmatch(head):
         glue = "\n" if head[0] == "|" else " "

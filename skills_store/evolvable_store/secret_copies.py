@@ -18,13 +18,16 @@ from collections.abc import Iterable, Iterator, Sequence
 MIN_ENCODED = 8
 """Bytes of the shortest text that is looked for in an encoding: of a shorter one other texts have the same."""
 
+# Bounds the memory that a bomb takes; bytes behind the limit are not searched.
 MAX_UNPACKED = 64 * 2**20
 """Bytes that are read of one packed file, and of all entries of one archive."""
 
+# Each level multiplies the work by the number of entries.
 MAX_DEPTH = 3
 """Archives inside archives that are opened."""
 
 _UTF16 = ("utf-16-le", "utf-16-be")
+# Encoders break base64 and hex into lines, of 76 characters in mails.
 _BREAKS = b" \t\r\n"
 _RUN = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")
 
@@ -34,6 +37,7 @@ def holds_text(data: bytes, texts: Iterable[bytes], depth: int = MAX_DEPTH) -> b
     wanted = tuple(texts)
     if not wanted:
         return False
+    # Once for all texts: a blob may have megabytes.
     joined = data.translate(None, _BREAKS)
     for text in wanted:
         if any(spelling in data for spelling in (*_notations(text), *_wide(text))):
@@ -46,7 +50,8 @@ def holds_text(data: bytes, texts: Iterable[bytes], depth: int = MAX_DEPTH) -> b
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """Yield what a gzip file or the entries of a zip file hold, MAX_UNPACKED bytes at most; nothing of other bytes."""
+    """Yield the content of a gzip file or of the entries of a zip, MAX_UNPACKED bytes at most; nothing else."""
+    # By its first bytes, not by a name: a secret's file may have any.
     if data.startswith(b"\x1f\x8b"):
         yield _gunzipped(data)
     elif zipfile.is_zipfile(io.BytesIO(data)):
@@ -54,7 +59,7 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def _gunzipped(data: bytes) -> bytes:
-    """Return what a gzip file holds, up to its first damage."""
+    """Return the content of a gzip file, up to its first damage."""
     read = bytearray()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
@@ -69,6 +74,7 @@ def _entries(data: bytes) -> Iterator[bytes]:
     left = MAX_UNPACKED
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            # A comment and the names of entries are stored unpacked, and can hold the secret as well.
             yield archive.comment
             for one in archive.infolist():
                 yield one.filename.encode("utf-8", "replace")
@@ -98,8 +104,10 @@ def without_texts(data: bytes, texts: Sequence[bytes], mark: bytes) -> bytes:
 
     What could not be taken out is still found by `holds_text`.
     """
+    # Replacing bytes inside an archive would only break it.
     if next(unpacked(data), None) is not None:
         return data
+    # The longest first: a text that is part of another would otherwise leave the rest of that one behind.
     for text in sorted(texts, key=len, reverse=True):
         data = data.replace(text, mark)
         for notation in _notations(text):
@@ -120,12 +128,14 @@ def _without_encoded(data: bytes, text: bytes, mark: bytes) -> bytes:
         said = run.group()
         if not any(spelling in said for spelling in spellings):
             return said
+        # The URL-safe alphabet, if the run has one of its two letters.
         altchars = b"-_" if b"-" in said or b"_" in said else b"+/"
         try:
             plain = base64.b64decode(said.rstrip(b"=") + b"=" * (-len(said.rstrip(b"=")) % 4), altchars, validate=True)
         except binascii.Error:
             return said
         made = base64.b64encode(plain.replace(text, mark), altchars)
+        # The spelling can match by chance across the places of other bytes; then nothing changes.
         return made if text in plain else said
 
     return _RUN.sub(replace_in, data) if any(spelling in data for spelling in spellings) else data
@@ -147,12 +157,14 @@ def _hex(text: bytes) -> bytes:
 
 
 def _encoded(text: bytes) -> list[bytes]:
-    """Return what is in base64 of any bytes that hold the text: at each of three places, without the ends."""
+    """Return the base64 substrings of which any encoding of bytes with this text contains one."""
     if len(text) < MIN_ENCODED:
         return []
     found = set()
+    # Base64 packs three bytes into four letters, so a text has three spellings by where it begins.
     for before in range(3):
         said = base64.b64encode(b"\0" * before + text)
+        # Letters at the ends also hold bits of the bytes before and after.
         middle = said[(before * 8 + 5) // 6 : len(said) - 4]
         found |= {middle, middle.translate(bytes.maketrans(b"+/", b"-_"))}
     return sorted(found)

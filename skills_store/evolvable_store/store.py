@@ -65,7 +65,9 @@ class Store:
         registered: returns the homes that the person registered, which may belong to another account or lie in a work
         tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
+        # The address file decides before the SQLite file: a library that moved to PostgreSQL may have left one behind.
         if os.path.exists(os.path.join(home, ADDRESS_FILE)):
+            # By name: an import here would make the store depend on packages above it.
             backend: Storage = pkgutil.resolve_name(OPENER)(home, create, registered)
         else:
             backend = SqliteStorage(home, create=create, registered=registered)
@@ -108,6 +110,7 @@ class Store:
         signer: signs the operation, where the person locked approvals. address: from where, for the audit log.
         """
         who = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
+        # The time is that of publishing (see `Transaction._publish`), not that of this call.
         intent = Intent("", actor, reason, session, tuple(evidence), tuple(undoes), who.principal, who.via)
         return Transaction(self.backend, self.clock, intent, signer, address)
 
@@ -124,13 +127,15 @@ class Store:
     def head_or_none(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head | None:
         """Return the first living head as `head` does, else a removed one, else None.
 
-        Of several of one name those come last that a repository brought and nobody trusts.
+        Resources that a repository brought and nobody trusts come after all others of the name.
         """
         found = [self.backend.head(ref.kind, scope, ref.name) for scope in ((ref.scope,) if ref.scope else scopes)]
         there = [head for head in found if head is not None]
         living = [head for head in there if head.version is not None]
+        # The query on trust is made only where two scopes have the name.
         if len(living) > 1:
             last = self.backend.authorship.untrusted_resources([head.id for head in living])
+            # A stable sort: within each group the order of the scopes stays.
             living.sort(key=lambda head: head.id in last)
         return next(iter([*living, *there]), None)
 
@@ -141,6 +146,7 @@ class Store:
                 f"restore_resource with version {removed.latest} brings it back.",
             )
         heads = self.backend.heads(ref.kind)
+        # The same name in another scope is a better guess than a similar name.
         elsewhere = [str(head.ref) for head in heads if head.name == ref.name][:3]
         near = elsewhere or near_names(ref.name, {head.name for head in heads}, 3)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
@@ -182,6 +188,7 @@ class Store:
         manifest = self.manifest(head, number)
         entry = manifest.get(path)
         if entry is None:
+            # A message for a model: 20 names are enough to see the pattern.
             there = ", ".join(sorted(manifest)[:20]) + (", ..." if len(manifest) > 20 else "")
             raise NoSuchFile(
                 f"{head.ref.at(number or head.latest)} has no file {quoted(path, 200)}.", f"Its files: {there}."

@@ -59,7 +59,7 @@ from evolvable_store.validation import main_path
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write did. `version` is None after a removal; `changed` is False when nothing had to be done.
+    """The result of a write. `version` is None after a removal; `changed` is False when nothing had to be done.
 
     `id` is that of the resource, as in Head.
     """
@@ -108,6 +108,7 @@ class Transaction:
         if not intent.reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
+        # What to do under the lock; everything slow is done when a plan is made.
         self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._refs: list[Ref] = []
         self._bindings: list[Callable[[Writer, Sequence[WriteResult]], None]] = []
@@ -141,6 +142,7 @@ class Transaction:
         at the end of the block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an
         approved proposal.
         """
+        # Blobs that some version refers to are never collected, so they need not be packed and stored again.
         known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
         manifest = make_manifest(files)
         blobs = tuple(
@@ -148,6 +150,7 @@ class Transaction:
             for path, entry in manifest.items()
             if entry.sha256 not in known
         )
+        # The flag is stored with the version, so that a check of frozen needs no blob.
         main = files.get(main_path(ref.kind, ref.name, files))
         content = _Content(manifest, main is not None and is_frozen(main.data), blobs, files, base)
         self._refs.append(ref)
@@ -171,7 +174,7 @@ class Transaction:
             self._refs.append(ref)
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
-        """Note, together with the last write, that a directory of a folder now holds what it made."""
+        """Record, together with the last write, that a directory of a folder now holds the version it makes."""
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
@@ -187,6 +190,7 @@ class Transaction:
         plan, wanted = len(self._plans) - 1, list(places)
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
+            # A resource that was there before lies where its owner put it.
             if written[plan].changed and written[plan].version == 1:
                 for folder, directory in wanted:
                     writer.bind(folder, directory, written[plan].id, None, "", "")
@@ -196,16 +200,17 @@ class Transaction:
     def bind_pending(
         self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
     ) -> None:
-        """Note, together with the last write, that a directory is about to hold what it makes.
+        """Record, together with the last write, that a directory is about to hold the version it makes.
 
-        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system. part:
-        what of the directory is put in place, None for the whole.
+        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
+        part: what of the directory is put in place, None for the whole.
         """
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
             done = written[plan]
             if done.changed and done.version is not None and held.version is not None:
+                # In the transaction of the version: after a crash the row says which of two directories may lie there.
                 text = str(PendingCheckout(boot, held.version, old, done.version, new, part))
                 writer.bind(held.folder, held.directory, done.id, held.version, text, "")
 
@@ -231,11 +236,14 @@ class Transaction:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
+        # An exception in the block publishes nothing.
         if kind is None and self._plans:
             self._publish()
 
     def _publish(self) -> None:
+        # Before the lock: writers that wait keep the time at which they were ready.
         intent = self._intent.dated(format_time(self._clock()))
+        # Checked before the lock is taken, as it depends on nothing in the library.
         if Identity(intent.principal or Principal.UNKNOWN, intent.via) != PLUGIN_FILES and not self._approved:
             for ref in self._refs:
                 check_not_plugins(ref)
@@ -244,18 +252,22 @@ class Transaction:
             written = [plan(publication) for plan in self._plans]
             for note in self._bindings:
                 note(writer, written)
+            # After all changes, as the operation's row names the last one; before all rows that name the operation.
             operation = publication.close()
             if operation and self._signer:
+                # Signed inside the transaction: an unsigned decision is never visible to others.
                 statement = statement_of(intent, publication.moved)
                 writer.add_signature(operation.id, self._signer.key, self._signer.sign(statement))
             if operation and publication.skills:
                 writer.follow(_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
+                # Under the lock: of two people who approve at once, the second one's change is rolled back.
                 if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
                     why = f"Proposal {proposal} was decided on already."
                     raise InvalidArgument(why, "`evolvable inbox` lists the rest.")
             if decisions := self._decisions(intent, written, operation):
                 writer.add_decisions(decisions)
+        # Only after the commit.
         self.written, self.operation = written, operation
         if operation is not None and self.when_made is not None:
             self.when_made(operation)
@@ -297,6 +309,7 @@ def replay(
             if operation := publication.close():
                 done.append(operation)
             for skill, (before, after) in publication.skills.items():
+                # Where each skill was before the first operation and is after the last.
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
             moves(writer, done[-1].id)
@@ -314,7 +327,7 @@ def arrive(
     *,
     at: str,
 ) -> list[Operation]:
-    """Make what another library did happen here, on top of what is here, and return the operations.
+    """Apply the operations of another library on top of this one, and return the operations made here.
 
     Unlike `replay`, the resources may have changed here as well: each content becomes the next version, and one that
     is the newest version already makes none. expected: the sequence that the library must still have. packed: returns a
@@ -323,6 +336,7 @@ def arrive(
     Raises VersionConflict when the library has another sequence.
     """
     with backend.write() as writer:
+        # Checked under the lock: a merge was computed against this state.
         if writer.sequence() != expected:
             raise VersionConflict("The library", expected, writer.sequence())
         done: list[Operation] = []
@@ -377,6 +391,7 @@ class _Publication:
         by_person = intent.principal is Principal.PERSON or (
             intent.principal in (Principal.SCRIPT, None) and intent.actor is Actor.HUMAN
         )
+        # A principal of another library grants nothing here.
         self._stands = by_person and not arrived and not intent.undoes
         # Read at the first change, after the head: a storage beyond a network then answers both at once.
         self._first = self._next = 0
@@ -386,7 +401,8 @@ class _Publication:
         """The skills that were moved, each with the version its name pointed to before and after."""
 
     def close(self) -> Operation | None:
-        """Keep the operation if it changed anything, and return it."""
+        """Store the operation if it changed anything, and return it, else None."""
+        # Nothing moved: no operation, and no number is used.
         if self._next == self._first:
             return None
         self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived, self._arrived_at)
@@ -402,14 +418,18 @@ class _Publication:
         reverts: Sequence[tuple[int, int]] = (),
     ) -> WriteResult:
         head = self._head(ref)
+        # A removed resource may be created again; it goes on counting its versions.
         if create and head is not None and head.version is not None:
             raise AlreadyExists(f"{ref} exists already (version {head.version}).", "Update it, or choose a new name.")
+        # In this order: a name that is taken is a clearer answer than a version conflict.
         self._check(ref, head, expected)
         if head is None:
             scope = check_scope(ref.scope or USER_SCOPE)
             head = self._writer.add_resource(ref.kind, scope, check_name(ref.kind, ref.name))
+        # The newest content already: at most the name points at it again.
         if head.tree == content.manifest.tree:
             return self._point(head, head.latest, content.frozen)
+        # Before the version that names them; one transaction makes both visible at once.
         for blob in content.blobs:
             self._writer.add_blob(*blob)
         if reverts:
@@ -432,7 +452,7 @@ class _Publication:
         return self._move(head, number, content.frozen, newest, manifest, provenance)
 
     def _content_before(self, head: Head, content: _Content) -> CarriedContent:
-        """Return what a content replaces."""
+        """Return the content that a new one replaces, with its base."""
         writer, nothing = self._writer, Manifest({})
 
         def blob(sha256: str) -> bytes | None:
@@ -443,8 +463,10 @@ class _Publication:
             return CarriedContent(Provenance(0), nothing, nothing, blob)
         before = writer.provenance(head.id, head.latest)
         manifest = content.before
+        # Another process may have made a version since `put` read this one.
         if manifest is None or manifest.tree != head.tree:
             manifest = writer.manifest(head.id, head.latest) or nothing
+        # A person stands for the whole head: both manifests are one.
         if before.base == head.latest:
             return CarriedContent(before, manifest, manifest, blob)
         base = writer.manifest(head.id, before.base) if before.base else None
@@ -475,6 +497,7 @@ class _Publication:
 
     def rename(self, known: Head, ref: Ref) -> None:
         head = self._existing(known.ref)
+        # A removed resource still has its name.
         if head.id != known.id or self._head(ref) is not None:
             raise AlreadyExists(f"{ref} cannot be the name of {known.ref}.", "One of them was made since; try again.")
         self._check(head.ref, head, known.version or 0)
@@ -492,6 +515,7 @@ class _Publication:
             self._check(step.ref, self._existing(step.ref), None)
             self._point(self._existing(step.ref), step.after, step.frozen)
         head = self._existing(step.ref)
+        # The hash chain of the archive has to be reproduced exactly, else all of it is rolled back.
         if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
             raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was imported.")
 
@@ -520,6 +544,7 @@ class _Publication:
         at = (head.version if head else None) or 0
         if expected is not None and expected != at:
             raise VersionConflict(str(ref), expected, at)
+        # What an agent is told to be is its person's decision alone.
         if (ref.kind, ref.name) == (Kind.MEMORY, "SOUL") and self._intent.actor not in (Actor.HUMAN, Actor.IMPORT):
             raise Refused("memory:SOUL is written by a person alone.", "Propose it: a person decides (propose=true).")
         if head is not None and head.frozen and self._intent.actor is not Actor.HUMAN:
@@ -550,11 +575,13 @@ class _Publication:
         makes.
         """
         if not self._first:
+            # Sequences have no gaps: the write lock keeps others from taking this one.
             self._first = self._next = self._writer.sequence() + 1
         moved = Head(head.id, head.kind, head.scope, head.name, version, *newest, frozen, self._next)
         self._writer.add_change(moved, self._first, head.version, manifest, provenance)
         self.moved.append((head.kind, head.scope, head.name, version, moved.hash))
         self._next += 1
         if head.kind is Kind.SKILL:
+            # The first state before and the last one after, if a skill moves more than once.
             self.skills[head.id] = (self.skills.get(head.id, (head.version, None))[0], version)
         return WriteResult(head.ref, version, head.version, True, head.id)

@@ -18,7 +18,7 @@ USED_DAYS_FILE = "used-days.json"
 
 
 def days_of_use(home: Path) -> int:
-    """Return on how many days this home was used so far, as `count_day` counted them."""
+    """Return the number of days on which this home was used, as `count_day` counted them."""
     return _read(home).days
 
 
@@ -29,18 +29,19 @@ def count_day(home: Path, now: float) -> int:
     cannot be written.
     """
     kept = _read(home)
+    # Both bounds: without the lower one, a clock set back by a year would count nothing for a year.
     if kept.last is None or not kept.last <= now < kept.last + DAY_SECONDS:
         _write(home, replace(kept, last=now, days=kept.days + (kept.last is not None and now > kept.last)))
     return _read(home).days
 
 
 def planned_day(home: Path) -> int | None:
-    """Return the day of use on which something is planned, None where nothing is."""
+    """Return the planned day of use, None without a plan."""
     return _read(home).planned
 
 
 def plan_day(home: Path, day: int | None) -> None:
-    """Plan something for a day of use, or no longer."""
+    """Store the day of use that something is planned for; None deletes the plan."""
     kept = _read(home)
     if kept.planned != day:
         _write(home, replace(kept, planned=day))
@@ -48,7 +49,7 @@ def plan_day(home: Path, day: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """What the file holds. last: when the last day began, in seconds; days: how many; planned: the day of the plan."""
+    """The content of the file. last: when the last day began, in seconds; days: count; planned: the day of the plan."""
 
     last: float | None = None
     days: int = 0
@@ -61,9 +62,11 @@ def _read(home: Path) -> _Days:
         planned = found.get("planned")
         return _Days(float(found["last"]), int(found["days"]), None if planned is None else int(planned))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        # A damaged file starts from zero: entries of the trash stay longer, and nothing is deleted early.
         return _Days()
 
 
 def _write(home: Path, kept: _Days) -> None:
     with contextlib.suppress(OSError):
+        # Not durable: a lost count only makes the trash stay one day longer.
         write_private(home / USED_DAYS_FILE, json.dumps(asdict(kept)), durable=False)

@@ -50,18 +50,24 @@ LEFT_OUT = "names like this are left out of every version"
 
 _MARKDOWN = (".md", ".mdx", ".mdc", ".markdown")
 
+# NUL too: after a power cut some file systems leave a file of the right length without its bytes.
 _BLANK = b" \t\r\n\f\v\0"
 """What an editor or a crash leaves of a document, after a byte order mark."""
 
+# A letter after the bracket: "a < b" and "<3" are no tags.
 _TAG = re.compile(r"<[/!?]?[A-Za-z]")
+# The spellings of "every command" that Claude Code takes.
 _ANY_TOOL = {"*", "Bash", "Bash(*)", "Bash(:*)"}
 _AGENT_FOLDERS = {".claude", ".codex", ".agents", ".cursor", ".gemini", ".vscode", ".claude-plugin", ".mcp.json"}
+# Clients read these from any folder above the file that they work on.
 _INSTRUCTIONS = {"claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md"}
 _SECRET_FOLDERS = {".ssh", ".aws", ".gnupg"}
 _SECRET_FILE = re.compile(
     r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|id_(?:rsa|dsa|ecdsa|ed25519)|.*\.(?:pem|key|p12|pfx)"
 )
+# .env.example and the like are meant to be shared.
 _NO_SECRET = (".example", ".sample", ".template")
+# The first bytes of ELF, and of Mach-O in both word sizes and byte orders; PE is recognized by MZ and a NUL.
 _PROGRAMS = (b"\x7fELF", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
 
 
@@ -103,7 +109,7 @@ def find_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
 
 
 def named_problems(path: str) -> list[Problem]:
-    """Return what the name of a file alone gives to warn of."""
+    """Return the problems that the name of a file alone shows."""
     return list(_content_problems(path, b""))
 
 
@@ -118,7 +124,7 @@ def hostile_problems(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def broken_rules(problems: Sequence[Problem]) -> list[Problem]:
-    """Return what breaks the specification too: it stops what a model of ours makes, and nothing that people have."""
+    """Return the problems that refuse a model's proposal: all but warnings. People's files with them are accepted."""
     return [problem for problem in problems if problem.severity is not Severity.WARNING]
 
 
@@ -128,9 +134,9 @@ def lost_files(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def unclear_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
-    """Return what an agent, who can write it right at once, may not write: a head that programs read differently.
+    """Return the problems that refuse an agent's write and only warn about a person's file.
 
-    Of a memory, what is longer than a model reads whole. Both are accepted, with a warning, where people have them.
+    These are heads that programs read differently, and memories that are longer than a model reads whole.
     """
     path = main_path(kind, name, files)
     if not path or len(files[path].data) > MAX_FILE:
@@ -150,6 +156,7 @@ def main_path(kind: Kind, name: str, files: Container[str]) -> str:
 
 def _path_problems(files: Files) -> Iterator[Problem]:
     seen: dict[str, str] = {}
+    # One pass over all paths first, so that a file and a folder of one name are found in either order.
     written = {path.casefold() for path in files}
     for path in files:
         reason = path_problem(path)
@@ -191,6 +198,7 @@ def _content_problems(path: str, data: bytes) -> Iterator[Problem]:
         yield Problem(Severity.WARNING, path, f"it configures an agent ({min(planted)}), which no resource needs to")
     if parts[-1].casefold() in _INSTRUCTIONS:
         yield Problem(Severity.WARNING, path, "agents take a file of this name as instructions, wherever it lies")
+    # In Markdown the marks are an unfinished merge; a program or its test may contain them on purpose.
     if line := _conflict_line(data):
         yield _conflict(path, line, Severity.UNFINISHED if is_markdown(path) else Severity.WARNING)
     if data.startswith(_PROGRAMS) or (data.startswith(b"MZ") and b"\0" in data[:64]):
@@ -207,6 +215,7 @@ def _conflict(path: str, line: int, severity: Severity) -> Problem:
 
 
 def _conflict_line(data: bytes) -> int:
+    # A search in the bytes first: nearly no file has the mark.
     return find_conflict(data.decode("utf-8", "replace")) if b"<<<<<<<" in data else 0
 
 
@@ -224,7 +233,7 @@ def added_conflicts(before: Files, after: Files) -> list[Problem]:
 
 
 def is_blank(data: bytes) -> bool:
-    """Return whether bytes are what a crash leaves of a document: none, white space, NUL."""
+    """Return whether bytes are an emptied document: none, white space or NUL."""
     return not data.removeprefix(b"\xef\xbb\xbf").strip(_BLANK)
 
 
@@ -240,12 +249,14 @@ def _empty_reason(data: bytes) -> str:
 def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
     expected, path = main_file(kind, name), main_path(kind, name, files)
     if not path:
+        # SKILL.MD or Skill.md: a client on a system that tells case apart would not find it.
         like = next((other for other in files if other.casefold() == expected.casefold()), "")
         advice = f"; rename {like}" if like else ""
         yield Problem(Severity.REFUSE, "", f"it has no {expected}{advice}")
         return
     if path != expected:
         yield Problem(Severity.ERROR, path, f"it should be called {expected}")
+    # Reported by the rule on sizes; parsing it would only take long.
     if len(files[path].data) > MAX_FILE:
         return
     # A memory without a line is one that nobody wrote yet, or whose last fact was taken out.
@@ -256,17 +267,19 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
     capabilities = tuple(_capability_rule(name, document))
     for defect in _defects(kind, name, document):
         yield Problem(defect.severity, path, defect.text, capability=defect in capabilities)
+    # A declared name that equals the folder's was checked by the rule on names already.
     if _declared_name(document) != name and (reason := _name_reason(kind, name)):
         yield Problem(Severity.ERROR, "", reason)
 
 
 def _defects(kind: Kind, name: str, document: Document) -> Iterator[Defect]:
-    """Yield what was found while reading, and then what the rules of the kind say."""
+    """Yield the defects of the document, and then those by the rules of the kind."""
     if kind is Kind.MEMORY:
         yield from _cap_rule(name, document)
         yield from (_as_warning(d) for d in document.defects if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING))
         return
     yield from document.defects
+    # Without fields that could be read, "it has no name" would only repeat the defect of the head.
     if document.fields or not any(d.severity is not Severity.WARNING for d in document.defects):
         for rule in _RULES[kind]:
             yield from rule(name, document)
@@ -282,7 +295,7 @@ def _cap_rule(name: str, document: Document) -> Iterator[Defect]:
 
 
 def _as_warning(defect: Defect) -> Defect:
-    """Memory follows no specification: what would be an error is only a warning."""
+    """Return an error as a warning, since a memory follows no specification; other defects unchanged."""
     return Defect(Severity.WARNING, defect.text) if defect.severity is Severity.ERROR else defect
 
 
@@ -309,7 +322,7 @@ def _name_rule(name: str, document: Document) -> Iterator[Defect]:
 
 
 def _given_name_rule(name: str, document: Document) -> Iterator[Defect]:
-    """Yield what is wrong with a name that is given: a command of Claude Code has that of its file, and none else."""
+    """Yield the defects of a declared name. A prompt needs none: a command of Claude Code has the name of its file."""
     if _declared_name(document) != "":
         yield from _name_rule(name, document)
 
@@ -370,6 +383,7 @@ def _metadata_rule(name: str, document: Document) -> Iterator[Defect]:
     others = [ascii(key[:40])[1:-1] for key, value in texts if not isinstance(value, str)]
     if others:
         yield Defect(Severity.WARNING, f"its metadata has values that are not texts: {', '.join(others[:10])}")
+    # Any other word leaves the resource unfrozen, which its author may not expect.
     evolvable = str(metadata.get("evolvable", "true")).strip()
     if evolvable.lower() not in ("true", "false"):
         text = f'its metadata says evolvable: {ascii(evolvable[:40])}; only "false" freezes a resource'
@@ -381,6 +395,7 @@ def _capability_rule(name: str, document: Document) -> Iterator[Defect]:
     if "hooks" in fields:
         yield Defect(Severity.WARNING, "its hooks run commands on the machine of every user")
     tools = fields.get("allowed-tools")
+    # The specification separates tools by blanks, Claude Code by commas too.
     texts = re.split(r"[\s,]+", tools) if isinstance(tools, str) else tools if isinstance(tools, list) else []
     free = [text for text in texts if isinstance(text, str) and text in _ANY_TOOL]
     if free:

@@ -23,6 +23,7 @@ MAX_PIECE = 48 * 2**20
 MAX_LOOKS = 64 * 2**20
 """Bytes of all records of looks."""
 
+# 256 KiB: some hundred records for each read of the disk.
 _CHUNK = 2**18
 _BLANK = " \t\r\n"
 _decode = json.JSONDecoder().raw_decode
@@ -36,6 +37,7 @@ def iterate_members(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
     text = _JsonReader(stream)
     for _ in text.items("{", "}"):
         key = text.value()
+        # JSON allows only texts as keys; the decoder is called at any place here.
         if not isinstance(key, str):
             raise _not_json()
         text.expect(":")
@@ -51,6 +53,7 @@ class _JsonReader:
     """A window over the text of a stream, that grows to hold one piece."""
 
     def __init__(self, stream: IO[bytes]) -> None:
+        # "utf-8-sig" drops a byte order mark, which some editors add.
         self._stream, self._decoder = stream, codecs.getincrementaldecoder("utf-8-sig")()
         self._window, self._at, self._ended = "", 0, False
 
@@ -89,6 +92,7 @@ class _JsonReader:
             try:
                 value, end = _decode(self._window, self._at)
                 # A number at the end of the window may go on behind it ('' is in every text).
+                # 12 may be the beginning of 12.5e3.
                 if self._window[end : end + 1] not in ".eE" or not self._more():
                     self._at = end
                     return value
@@ -102,10 +106,12 @@ class _JsonReader:
         """Read on, as much again as there is, so that a long piece is not parsed over and over."""
         if self._ended:
             return False
+        # What was taken is dropped, so that memory holds one piece and not the archive.
         rest = self._window[self._at :]
         if len(rest) > MAX_PIECE:
             raise TooLarge("A part of the archive is too large.", f"The limit is {MAX_PIECE:,} characters.")
         data = self._stream.read(max(_CHUNK, len(rest)))
+        # `final` makes the decoder refuse a cut-off character at the end.
         self._ended = not data
         try:
             self._window, self._at = rest + self._decoder.decode(data, final=self._ended), 0
@@ -120,6 +126,7 @@ def _not_json() -> InvalidArchive:
     )
 
 
+# The largest that JSON readers with doubles keep exact; it fits SQLite's 64 bits.
 _MAX_INTEGER = 2**53
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OPERATION = shape("at actor reason", "session", "id", "evidence undoes")
@@ -146,9 +153,11 @@ class ArchiveReader:
         }
         header: dict[str, Any] = {}
         for key, value in iterate_members(stream):
+            # Keys of a newer program are kept in the header and ignored.
             if key not in add:
                 header[key] = value
                 continue
+            # The format and its version come first, so that a foreign file is refused before anything is staged.
             _check_header(header)
             if not isinstance(value, dict):
                 raise _invalid(key, "one is not an object")
@@ -164,6 +173,7 @@ class ArchiveReader:
         texts, numbers = record["evidence"], record["undoes"]
         if record["actor"] not in set(Actor) or not _is_timestamp(record["at"]) or not record["reason"].strip():
             raise _invalid("operations", f"{record['id']} has no actor, time or reason")
+        # type(), not isinstance(): True is an int for Python, and no number in an archive.
         if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
             raise _invalid("operations", f"{record['id']} has other evidence than texts")
         principal, via = record.get("principal"), record.get("via") or ""
@@ -196,17 +206,19 @@ class ArchiveReader:
         if "purged" in record:
             self._add_tombstone(str(name), record["purged"], data)
             return
+        # Not an error: a version that needs the real bytes is refused for missing them.
         if name != blob_hash(data):
             return  # nobody finds it under a name that is not its own
         self._staging.add_blob(name, len(data), *pack(data))
 
     def _add_tombstone(self, name: str, said: Any, data: bytes) -> None:
-        """Keep what stands for purged bytes. Where the library has the bytes, or gets them, they are not replaced."""
+        """Stage the tombstone of a purged blob. It never replaces bytes that the library has or gets."""
         if not isinstance(said, dict) or not _SHA256.fullmatch(name) or not _is_timestamp(str(said.get("at"))):
             raise _invalid("blobs", f"{ascii(name)[:80]} says of its purge {ascii(said)[:80]}")
         size = said.get("size")
         if type(size) is not int or not 0 <= size <= MAX_FILE:
             raise _invalid("blobs", f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes")
+        # Cut, since an archive's author decides on their length.
         at, actor, reason, kind = (str(said.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
         self._staging.add_blob(name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
 
@@ -234,6 +246,7 @@ class ArchiveReader:
 def check_evidence(record: dict[str, Any]) -> dict[str, Any] | None:
     """Return the known fields of a record of evidence, None for one of a newer program. Raises InvalidArchive."""
     fields = SHAPES.get(str(record.get("type")))
+    # A record of a newer program is left out; the rest of the archive is still good.
     if fields is None:
         return None
     _check_shape("evidence", record, fields, least=0)
@@ -255,6 +268,7 @@ def _check_header(header: dict[str, Any]) -> None:
 def _check_shape(where: str, record: dict[str, Any], fields: dict[str, tuple[type, ...]], least: int = 1) -> None:
     for key, types in fields.items():
         value = record.get(key)
+        # type() again: a bool must not pass for a number.
         if type(value) not in types or (isinstance(value, int) and not least <= value < _MAX_INTEGER):
             raise _invalid(where, f"{key} is {ascii(value)[:80]}")
 
@@ -286,6 +300,7 @@ def _is_timestamp(text: str) -> bool:
         datetime.fromisoformat(text)
     except ValueError:
         return False
+    # fromisoformat accepts long fractions of a second; no program here writes more than 32 characters.
     return len(text) <= 40
 
 

@@ -58,7 +58,7 @@ Stream = IO[bytes]
 
 @contextlib.contextmanager
 def disk_errors(target: Path, instead: str) -> Iterator[None]:
-    """Turn what the disk reports of the target into LibraryError. instead: what to name instead of it."""
+    """Turn an OSError about the target into LibraryError. instead: the noun of the hint, such as "file"."""
     try:
         yield
     except OSError as error:
@@ -76,16 +76,19 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
         yield target
         return
     with disk_errors(target, "file"):
+        # In the folder of the target: os.replace over another file system is not atomic.
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
         draft = Path(name)
         try:
             with open(handle, "w+b") as stream:
                 yield stream
                 stream.flush()
+                # Before the rename: otherwise a power cut can leave the new name with no bytes.
                 os.fsync(stream.fileno())
             os.replace(draft, target)
         finally:
             draft.unlink(missing_ok=True)
+        # The rename itself is on the disk only when the folder is.
         sync_folder(target.parent)
 
 
@@ -99,6 +102,7 @@ def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
     heads = {head.id: head for head in map(store.head, refs)}
     by_name: dict[str, Head] = {}
     for head in heads.values():
+        # Folded: two folders that differ by case are one on Windows and macOS.
         twin = by_name.setdefault(head.name.casefold(), head)
         if twin is not head:
             raise InvalidArgument(f"{twin.ref} and {head.ref} would share one folder.", "Export them one by one.")
@@ -122,6 +126,7 @@ SHAPES = {
 }
 """Every type of record, with its fields and what they may be. The fields but `ref` are the columns of its table."""
 
+# Rows read or written at once: enough to make the cost of a query small, few enough to stay in memory.
 _BATCH = 500
 
 
@@ -130,12 +135,14 @@ def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> 
     may be about. whole: these are all resources.
     """
     for kind, shape in SHAPES.items():
+        # A session may be about resources that this export leaves out.
         if kind == "taken" and not whole:
             return
         columns = [field for field in shape if field != "ref"]
         for ref, values in store.backend.evidence.export_rows(kind, columns):
             record: dict[str, Any] = {"type": kind}
             if ref is not None:
+                # Evidence of a version that was made after the export began.
                 if values[columns.index("version")] > latest.get(ref, 0):
                     continue
                 record["ref"] = str(ref)
@@ -149,6 +156,7 @@ def is_valid_record(record: Mapping[str, Any]) -> bool:
         return False
     try:
         parse_signals(record.get("signals", "[]"))
+    # An archive is hostile: brackets without end exceed the stack of the JSON parser.
     except (ValueError, TypeError, KeyError, RecursionError):
         return False
     return True
@@ -159,7 +167,7 @@ def import_evidence(store: Store, records: Iterable[Mapping[str, Any]], known: M
 
     known: ref -> (id, newest version) of the resources that it may be about.
 
-    What was said here already is left as it is, so importing the same archive again changes nothing.
+    Records that are here already stay as they are, so importing the same archive again changes nothing.
     """
     rows = (row for record in records if (row := _evidence_row(record, known)))
     while batch := list(itertools.islice(rows, _BATCH)):
@@ -230,12 +238,14 @@ class _Export:
         self._last_move = self._channel.last()
         self._end = store.sequence()
         self._id = lru_cache(maxsize=None)(self._read_id)
+        # A dict keeps the order of the log and each name once; 32 bytes a name instead of 64.
         self._blobs: dict[bytes, None] = {}
         self.latest: dict[Ref, int] = {}
 
     def operations(self) -> Iterator[Any]:
         seen = 0
         for change in self._log():
+            # Changes of one operation follow each other in the log.
             if change.operation != seen:
                 seen = change.operation
                 fields = asdict(self._store.operation(seen).intent)
@@ -248,6 +258,7 @@ class _Export:
         for change in self._log():
             record = {"operation": change.operation, "ref": str(change.ref), "after": change.after}
             latest = self.latest.get(change.ref, 0)
+            # Only a number that is new makes a version; a lower one is a return to an older version.
             if change.after is not None and change.after > latest:
                 self.latest[change.ref] = change.after
                 record |= self._version(change, change.after)
@@ -265,6 +276,7 @@ class _Export:
     def blobs(self) -> Iterator[Any]:
         """Yield each blob that the changes need once; as text where that gives the same bytes back."""
         for name in self._blobs:
+            # One at a time: all blobs together can exceed the memory.
             data = self._store.blob(name.hex())
             record = {"sha256": name.hex(), **self._purged(name.hex(), data)}
             try:
@@ -273,7 +285,7 @@ class _Export:
                 yield record | {"base64": base64.b64encode(data).decode("ascii")}
 
     def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
-        """Return who took a blob's bytes out and why, nothing for a blob that has its bytes."""
+        """Return the record of the purge of a blob as a field for the archive, {} for a blob that has its bytes."""
         if blob_hash(data) == sha256 or (found := self._store.backend.purges.tombstone(sha256)) is None:
             return {}
         stone, size = found
@@ -282,6 +294,7 @@ class _Export:
 
     def channel(self) -> Iterator[Any]:
         """Yield every move of the stable channel, with those of its placings that belong to the resources."""
+        # From the move that was the last when the export began, oldest first.
         moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
         placed: dict[int, list[Placement]] = {}
         for placing in self._channel.placings([move.id for move in moves]):
@@ -318,6 +331,7 @@ class _Export:
 
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
+# The name is part of the format: `evolvable backup restore` looks for it.
 BESIDE = "evolve"
 """The folder of a backup with the files of the caller: lists of JSON lines, and their locks."""
 
@@ -344,10 +358,12 @@ def backup(
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
+            # First the library, then the rest: files beside it may name versions, which then exist in the copy.
             store.backend.maintenance.copy_to(draft / LIBRARY_FILE, progress or (lambda done, total: None))
             copy_projects(store.home, draft)
             carry_places(store.backend.bindings, draft)
             for name, data in beside().items():
+                # "xb" below: two names that are one on this file system must not overwrite each other.
                 (draft / BESIDE).mkdir(exist_ok=True)
                 with open(draft / BESIDE / name, "xb") as stream:
                     stream.write(data)
@@ -366,6 +382,7 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
         return
     if target.is_symlink() or not target.is_dir():
         raise InvalidArgument(f"{target} is not a folder.", "A backup is a folder; name a new one.")
+    # Only a folder that holds nothing but a backup may be replaced.
     names = set(os.listdir(target))
     if BESIDE in names and all(name.endswith((".jsonl", ".jsonl.lock")) for name in os.listdir(target / BESIDE)):
         names.discard(BESIDE)
@@ -377,6 +394,7 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
 
 
 def _publish(draft: Path, target: Path) -> None:
+    # Contents, then the folder, then the rename: after a power cut the new name leads to a whole backup.
     with open(draft / LIBRARY_FILE, "rb+") as stream:
         os.fsync(stream.fileno())
     sync_folder(draft)

@@ -32,8 +32,10 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_fi
 from evolvable_store.store import Store
 from evolvable_store.workingcopy import SYNC_COPY, read_folder
 
+# O_EXCL follows no link and overwrites nothing; O_BINARY keeps line ends on Windows.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
+# Deep enough for a checkout with skills in folders of plugins; bounds the walk over a person's whole disk.
 MAX_DEPTH = 6
 """How deep below the folder named resources are looked for."""
 
@@ -57,6 +59,7 @@ def export_folders(
         taken = [head.name for head in heads if os.path.lexists(target / head.name)]
         if taken:
             raise InvalidArgument(f"{target} has {', '.join(taken[:10])} already.", "Name an empty folder.")
+        # Each folder is written aside and renamed, so nobody sees half of one.
         draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
         try:
             if looks:
@@ -72,7 +75,8 @@ def export_folders(
 
 
 def _hint(source: Path, kind: Kind) -> str:
-    """Return what to do about a folder in which nothing of this kind was found."""
+    """Return the hint for a folder that holds nothing of this kind."""
+    # The usual mistake: a folder of agents imported as skills.
     others = [other for other in Kind if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)]
     if others:
         return f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind {others[0]})."
@@ -123,6 +127,7 @@ def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
     except OSError:
         return
     if any(is_main(kind, f"{place.name}/{entry.name}") for entry in entries):
+        # The outermost wins: an example skill inside of a skill belongs to it.
         yield place
         return
     for entry in entries:
@@ -131,7 +136,7 @@ def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
 
 
 def folder_candidate(folder: Path) -> ImportCandidate:
-    """Return what an import would read of a folder that is a resource, under the folder's name."""
+    """Return the import candidate of a folder that is a resource, under the folder's name."""
     try:
         reading = read_folder(folder)
     except FileNotFoundError:
@@ -146,6 +151,7 @@ def folder_candidate(folder: Path) -> ImportCandidate:
     )
 
 
+# The earliest time that a zip can hold; a real one would make equal exports differ.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -162,6 +168,7 @@ def export_zip(
     heads = select_heads(store, refs)
     manifests = [store.manifest(head) for head in heads]
     entries, total = sum(map(len, manifests)), sum(manifest.size for manifest in manifests)
+    # The limits of `open_zip`: an export that no import accepts is worth nothing.
     if entries > MAX_ENTRIES or total > MAX_TOTAL:
         what = f"A zip of {entries:,} files with {total:,} bytes could not be read again."
         raise TooLarge(what, f"The limits are {MAX_ENTRIES:,} files and {MAX_TOTAL:,} bytes.")
@@ -179,6 +186,7 @@ def export_zip(
 def _write_zip_entries(archive: zipfile.ZipFile, store: Store, head: Head) -> None:
     for path, file in sorted(store.files(head).items()):
         info = zipfile.ZipInfo(f"{head.name}/{path}", _EPOCH)
+        # 3 is Unix: other values make readers ignore the mode in external_attr.
         info.compress_type, info.create_system = _packing(file.data), 3
         info.external_attr = (stat.S_IFREG | file.mode) << 16
         archive.writestr(info, file.data)
@@ -224,6 +232,7 @@ def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
     mains = {path.rpartition("/")[0] for path in archive.members if is_main(kind, path)}
     folders: dict[str, list[str]] = {}
     for path in archive.members:
+        # From the outermost, so that a resource inside of a resource belongs to the outer one.
         top = next((above for above in _parent_paths(path) if above in mains), None)
         if top is not None and not is_left_out(path):
             folders.setdefault(top, []).append(path)
@@ -271,8 +280,10 @@ def read_looks(source: Path, form: str) -> bytes:
     if form == "zip":
         with open_zip(source) as archive:
             member = archive.members.get(LOOKS_PATH)
+            # By the size in the directory, which `read` then verifies.
             return archive.read(LOOKS_PATH) if member is not None and member.size <= MAX_LOOKS else b""
     path = source / LOOKS_PATH
+    # The folder .evolvable could lead anywhere as well.
     if path.parent.is_symlink():
         return b""
     try:

@@ -26,6 +26,7 @@ from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction, replay
 from evolvable_store.validation import blocking_problems, find_problems, hostile_problems, main_path
 
+# Each try reads the candidates again; five in a row only fail where a process writes without a pause.
 _TRIES = 5
 
 
@@ -70,6 +71,7 @@ class ImportCandidate:
 
     def stops(self, kind: Kind) -> list[str]:
         """Return every reason against its content as a resource of this kind."""
+        # Without files there is a reason in `missing` already.
         found = blocking_problems(find_problems(kind, self.resource(kind), self.files)) if self.files else []
         why = f"no name can be made of {ascii(self.name)}: put it into a folder, whose name it gets"
         nameless = [] if self.resource(kind) or not self.files else [why]
@@ -88,7 +90,7 @@ _T = TypeVar("_T")
 
 
 def counted(found: Iterable[_T], total: int, progress: Callable[[int, int], None] | None) -> Iterator[_T]:
-    """Yield what is found; call `progress` with the number of those that are done, and the total."""
+    """Yield the items; call `progress` after each with how many are done, and the total."""
     for done, one in enumerate(found, 1):
         yield one
         if progress:
@@ -122,7 +124,7 @@ class FolderImport:
     look: ImportCheck = accept_all
 
     def run(self, read: Callable[[], Iterable[ImportCandidate]]) -> ImportReport:
-        """Return what became of the candidates; those that are imported make one operation of Actor.IMPORT.
+        """Return the report on the candidates; those that are imported make one operation of Actor.IMPORT.
 
         read: gives the candidates; called again when another process changes one of them here meanwhile.
         """
@@ -151,10 +153,12 @@ class FolderImport:
         if stops := candidate.stops(self.kind):
             raise InvalidResource(name, stops)
         ref = Ref(self.kind, candidate.resource(self.kind), self.scope)
+        # Two folders of different spelling can become one name.
         if ref in (*done.accepted, *done.held):
             raise InvalidResource(name, ["another folder of this archive has the same name"])
         head = self.store.head_or_none(ref)
         here = (head.version if head else None) or 0
+        # Before the check of frozen: the same content changes nothing.
         if head is not None and here and make_manifest(files).tree == head.tree:
             done.unchanged.append(ref)
             return
@@ -167,6 +171,7 @@ class FolderImport:
         if not self.look(ref, here, files, candidate.left_out):
             done.held.append(ref)
             return
+        # The version that was looked at: another process may have changed it, which makes `run` try again.
         tx.put(ref, files, expected_version=here)
         (done.updated if here else done.added).append(ref)
 
@@ -200,10 +205,12 @@ class _HistoryCheck:
         intent, state = self.staging.intent(change.operation), self.state
         if intent is None:
             yield f"its operation {change.operation} is missing"
+        # The rule of the library that made it; a history that breaks it was not made by this program.
         elif state.frozen and intent.actor is not Actor.HUMAN:
             yield f"{intent.actor} changed it while it was frozen"
         elif change.manifest is not None:
             yield from self._new_version(change, change.manifest, intent)
+        # A change without a new version is a removal or a return, and each has to move the name.
         elif state.latest == 0 or change.after == state.version or change.after not in (None, state.latest):
             yield f"after version {state.latest} it points at version {change.after}"
         else:
@@ -218,6 +225,7 @@ class _HistoryCheck:
             yield f"after version {before.latest} comes version {change.after}"
         elif change.hash != chained:
             yield f"version {number} does not match its hash"
+        # A version equal to the one before it is never written by this program.
         elif manifest.tree == before.tree:
             yield f"version {number} has the content of version {before.latest}"
         else:
@@ -230,6 +238,7 @@ class _HistoryCheck:
         """Yield what is wrong with the files of a version; read them only when they are all there."""
         found = False
         for path, entry in manifest.items():
+            # By the staged size first: no blob is read of a version that is incomplete.
             if self.staging.size(entry.sha256) != entry.size:
                 yield f"{path} is missing or does not match its hash"
                 found = True
@@ -255,6 +264,7 @@ class _HistoryCheck:
         main = self.files.get(main_path(self.ref.kind, self.ref.name, self.files))
         frozen = main is not None and is_frozen(main.data)
         self.state = HeadState(number, number, manifest.tree, change.hash, frozen)
+        # Only these have to be sent to the library with this version.
         fresh = {entry.sha256 for entry in manifest.values()}.difference(self.names.values())
         self.staging.judge(change, CheckedState(number, change.hash, frozen, tuple(sorted(fresh))))
         self.names = {path: entry.sha256 for path, entry in manifest.items()}
@@ -291,9 +301,11 @@ def import_json(
         }
         sound = [ref for ref, found in checked.items() if not found]
         merge = _HistoryMerge(store, staging, sound)
+        # Once without a lock, to see whether there is anything to bring; again under the lock in `operations`.
         merge.compare()
         if (merge.done.added or merge.done.updated) and not dry_run:
             _send_blobs(store, staging)
+            # Once more, since the library may change while the blobs are sent.
             merge = _HistoryMerge(store, staging, sound)
             replay(store.backend, merge.operations(), merge.place, at=store.now())
         if not dry_run:
@@ -304,9 +316,10 @@ def import_json(
 
 
 def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
-    """Return every reason that a look at the newest version of a sound history finds against it."""
+    """Return every reason of `look` against the newest version of a sound history, () without any."""
     newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
     head = store.head_or_none(ref)
+    # That content is in the library already, so nothing new comes in.
     if head is not None and head.tree == newest.tree:
         return ()
     files = {path: File(staging.blob(entry.sha256), entry.mode) for path, entry in newest.items()}
@@ -342,7 +355,7 @@ def _send_blobs(store: Store, staging: ImportStaging) -> None:
 
 @dataclass
 class _HistoryMerge:
-    """Compares sound histories with the library, and so finds what is missing here."""
+    """The comparison of sound histories with the library, which finds the steps that are missing here."""
 
     store: Store
     staging: ImportStaging
@@ -350,13 +363,14 @@ class _HistoryMerge:
     done: ImportReport = field(default_factory=ImportReport)
 
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
-        """Compare, and yield what is missing here in the order of the archive's log."""
+        """Yield the steps that are missing here, by operation, in the order of the archive's log; compare first."""
         self.compare()
         for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
             yield self._intent(operation), (step for _, step in steps)
 
     def place(self, writer: Writer, operation: int) -> None:
-        """Make the moves of the archive's channel for what was added. Raises InvalidArchive."""
+        """Make the moves of the archive's channel for the resources that were added. Raises InvalidArchive."""
+        # A channel that ever moved here keeps its own policy.
         added, untouched = set(self.done.added), self.store.backend.channel.last() == 0
         for note, placed in self.staging.moves():
             stands: dict[int, ChannelState] = {}
@@ -372,7 +386,7 @@ class _HistoryMerge:
             writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
 
     def known(self) -> dict[str, tuple[int, int]]:
-        """Return the id and the newest version here of what the archive and the library agree on."""
+        """Return ref -> (id, newest version here) of the resources on which archive and library agree."""
         heads = map(self.store.head_or_none, self.done.accepted)
         return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
 
@@ -383,7 +397,7 @@ class _HistoryMerge:
         return intent
 
     def compare(self) -> None:
-        """Sort the resources, and note in the staging what is missing here."""
+        """Sort the resources by their result, and mark in the staging the changes that are missing here."""
         self.staging.clear_wanted()
         for ref in self.sound:
             self._compare(ref)
@@ -398,11 +412,13 @@ class _HistoryMerge:
         # name pointed while that was the newest (a removal, a return).
         common = min(head.latest, self.staging.latest(ref))
         theirs = self.staging.steps_at(ref, common)
+        # Ids of operations differ between libraries, so they are compared by their digests.
         told = [(after, chained, self._intent(made_by).digest) for made_by, after, chained, _ in theirs]
         ours = self._steps_at(head, common)
         if head.latest == common and ours == told[: len(ours)]:
             missing = len(ours) < len(theirs) or self.staging.latest(ref) > common
             (self.done.updated if missing else self.done.unchanged).append(ref)
+            # Everything after the last step that both libraries have.
             self.staging.want(ref, theirs[len(ours) - 1][3])
         elif self.staging.latest(ref) == common and told == ours[: len(told)]:
             self.done.unchanged.append(ref)
@@ -415,6 +431,7 @@ class _HistoryMerge:
         version = self.store.version(head, number)
         steps: list[tuple[int | None, str, str]] = []
         for change in self.store.backend.changes_to(head.id, version.operation - 1):
+            # From here on another version is the newest.
             if change.after is not None and change.after > number:
                 break
             if steps or change.after == number:

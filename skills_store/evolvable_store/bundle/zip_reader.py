@@ -20,25 +20,35 @@ from evolvable_store.errors import InvalidArchive, TooLarge, quoted
 from evolvable_store.objects import EXECUTABLE, PLAIN
 from evolvable_store.regular_files import regular_file
 
+# An archive is read from the disk, not into memory; this bounds the time.
 MAX_ARCHIVE = 512 * 2**20
 """Bytes of the zip."""
 
+# A GiB holds 64 resources of the largest size.
 MAX_TOTAL = 2**30
 """Bytes of all its files, unpacked."""
 
+# Each entry costs a header and a row in memory, whatever its size.
 MAX_ENTRIES = 50_000
 
 MAX_RATIO, RATIO_FROM = 100, 16 * 2**20
 """Unpacked bytes per byte of the zip, where it unpacks to more than RATIO_FROM. Text stays below 20."""
 
+# The end of the central directory, and the header of an entry, as in PKWARE's APPNOTE 4.3.
 _END = struct.Struct("<4s4H2LH")
 _LOCAL = struct.Struct("<4s5H3L2H")
+# The longest comment of a zip: the end is looked for in so many bytes at its tail.
 _COMMENT = 2**16
+# General purpose bits 0, 6 and 13: encrypted, strongly encrypted, and a masked directory.
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
+# Bit 11: the name is UTF-8; without it, code page 437.
 _UTF8 = 0x800
+# The attribute of Windows for links and junctions.
 _REPARSE_POINT = 0x400
+# On Windows C:x is a path on another drive.
 _DRIVE = re.compile(r"[A-Za-z]:")
 _BROKEN = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OverflowError, struct.error, zlib.error)
+# First bytes of gzip, bzip2, xz, zstd, 7z and RAR, and the mark of tar at its place.
 _OTHERS = {0: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), 257: (b"ustar",)}
 
 
@@ -62,7 +72,7 @@ class ZipArchive:
         self._stream, self.members = stream, members
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises InvalidArchive unless they are what the directory says."""
+        """Return the bytes of a file. Raises InvalidArchive unless size and checksum match the directory."""
         member = self.members[path]
         self._stream.seek(member.start)
         data = self._stream.read(member.end - member.start)
@@ -78,7 +88,7 @@ class ZipArchive:
 
 @contextlib.contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
-    """Yield a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
+    """Yield a zip after a check of every entry. Raises InvalidArchive or TooLarge for a zip that is not plain."""
     with contextlib.ExitStack() as files:
         try:
             if isinstance(source, Path):
@@ -107,6 +117,7 @@ def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
         members = [_member(stream, info) for info in infos]
     except _BROKEN as error:
         raise unsafe_zip(f"it is damaged ({error})") from error
+    # Every check runs before a byte is unpacked.
     _check_places(infos, members, directory)
     _check_names(members)
     _check_total(sum(info.file_size for info in infos), size)
@@ -132,12 +143,15 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
     if at < 0 or len(tail) < at + _END.size:
         raise unsafe_zip("it is no zip, or cut off")
     _, disk, first_disk, here, entries, length, directory, comment = _END.unpack_from(tail, at)
+    # Anything before, between or behind could be a second zip for another program.
     if start + at + _END.size + comment != size or directory + length != start + at or disk or first_disk:
         raise unsafe_zip("it has several parts, or something before or behind it")
+    # The header of one entry in the directory has 46 bytes at least.
     if here != entries or length < 46 * entries:
         raise unsafe_zip("its directory is damaged")
     if entries > MAX_ENTRIES or length > 1024 * MAX_ENTRIES:
         raise TooLarge(f"The archive has {entries:,} entries or more.", f"The limit is {MAX_ENTRIES:,}.")
+    # The locator of zip64 has 20 bytes and stands right before the end; its sizes would need checks of their own.
     if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):
         raise unsafe_zip("it uses the format for huge archives (zip64)")
     return directory, entries, size
@@ -156,10 +170,11 @@ def _plain_name(name: str) -> str:
 
 
 def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
-    """Raise InvalidArchive for what is no plain file or folder under a plain relative name.
+    """Raise InvalidArchive unless an entry is a plain file or folder under a plain relative name.
 
     name: as `_plain_name` gives it.
     """
+    # The upper half holds the mode of Unix; 0 where the program that packed wrote none.
     kind = stat.S_IFMT(info.external_attr >> 16)
     shown = quoted(info.orig_filename, 100)
     if not name and info.orig_filename and not info.file_size and kind in (0, stat.S_IFDIR):
@@ -183,6 +198,7 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
     """Return the entry with the place of its bytes. Its own header must agree with the directory."""
     raw = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
     stream.seek(info.header_offset)
+    # A reader that trusts the local header and one that trusts the directory must see the same file.
     mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
     if mark != b"PK\3\4" or stream.read(name_length) != raw or method != info.compress_type or flags & _ENCRYPTED:
         raise unsafe_zip(f"{quoted(info.orig_filename, 100)} is described in two ways")
@@ -209,6 +225,7 @@ def _check_names(members: Sequence[ZipMember]) -> None:
     files: set[str] = set()
     folders: set[str] = set()
     for member in (member for member in members if member.path):
+        # Folded: on Windows and macOS such entries would overwrite each other.
         path = member.path.casefold()
         parts = path.removesuffix("/").split("/")
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
@@ -226,12 +243,14 @@ def _check_names(members: Sequence[ZipMember]) -> None:
 def _check_total(total: int, size: int) -> None:
     if total > MAX_TOTAL:
         raise TooLarge(f"The archive unpacks to {total:,} bytes.", f"The limit is {MAX_TOTAL:,}.")
+    # Below 16 MiB even a bomb does no harm, and small files of blanks pack very well.
     if total > RATIO_FROM and total > MAX_RATIO * size:
         raise TooLarge(f"The archive unpacks to {total // size:,} times its size.", f"The limit is {MAX_RATIO} times.")
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    """Return what a deflate stream unpacks to, at most one byte more than `size`."""
+    """Return the bytes of a deflate stream, at most one more than `size`."""
+    # Without the header of zlib, as zip stores it; max_length keeps a lying size from filling the memory.
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     unpacked = stream.decompress(data, size + 1)
     if len(unpacked) == size and (not stream.eof or stream.unused_data):

@@ -42,9 +42,12 @@ MAX_QUERY = 4_000
 
 _MAX_CACHED_TERMS = 1 << 15  # words whose terms a process remembers
 _MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
+# The time of a search grows with the number of terms; a task of 80 different words says what it is about.
 _MAX_QUERY_TERMS = 80
 _MAX_QUERY_PAIRS = 30
+# Left out altogether, they cost .005 of hit@1 among 10,000 skills (benchmarks/README.md).
 _FUNCTION_WORD_WEIGHT = 0.25
+# A count to the power of .85, not its logarithm: .012 more hit@1 among 10,000 skills (benchmarks/README.md).
 _REPEATED = 0.85
 _TRANSLATED = 0.7  # what an English word counts that stands for one of another language
 _OTHER_STEM = 0.7  # what the stem of a word in its own language counts, beside the one that English gives it
@@ -60,6 +63,7 @@ until up us very want was we were what when where which while who whom why will 
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 """English words that say little about a task. They count a quarter: whole, they cost a point and a half of hit@1."""
 
+# Measured at 10,000 skills: hit@1 .623 to .627, R@5 .772 to .782 (benchmarks/README.md).
 _SHORT_FORMS = """
 admin administrator, app application, apps application, async asynchronous, auth authentication, cicd ci,
 config configuration, configs configuration, csharp net, db database, deps dependency, doc document, docs documentation,
@@ -96,6 +100,7 @@ _SCRIPTS = (
 def _stem_by_script(word: str) -> str:
     """Return the stem of a word that is not in ASCII; words of the Latin script have English stems."""
     name = next((name for first, last, name in _SCRIPTS if first <= word[0] <= last), None)
+    # By the first letter: words of mixed scripts are rare, and the stem is the same on both sides of a search.
     return _stemmer(name).stemWord(word) if name is not None else _stem(word)
 
 
@@ -108,7 +113,7 @@ _TERMS = _Terms()
 
 
 def term(word: str) -> str:
-    """Return what a word is indexed as: its stem, or that of what it is short for."""
+    """Return the term that a word is indexed by: its stem, or the stem of the word that it abbreviates."""
     return _TERMS[word]
 
 
@@ -139,10 +144,11 @@ class QueryTerm:
 
 
 def parse_query(query: str) -> dict[str, QueryTerm]:
-    """Return the terms of a query: they count more when they are said often, less when they are function words.
+    """Return the terms of a query: repeated words count more, function words less.
 
-    Of very many, those that are said most and first.
+    Of very many terms, the most frequent stay, and among equals the first.
     """
+    # Cut first: a pasted log costs no more than a question.
     its, folded = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS], fold(query[:MAX_QUERY])
     language = language_of_task(folded, its, FUNCTION_WORDS)
     found: dict[str, QueryTerm] = {}
@@ -152,6 +158,7 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
         weight = _FUNCTION_WORD_WEIGHT if says_little else 1.0
         found[key] = QueryTerm(word, weight * count**_REPEATED, function_word=says_little)
         if other := stem_in(word, language):
+            # setdefault: where both stems are equal, or another word has this one, the full weight stays.
             found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
     for word in islice(translate_words(folded, its, language), max(0, _MAX_QUERY_TERMS - len(own))):
         found.setdefault(term(word), QueryTerm(word, _TRANSLATED, translated=True))
@@ -165,7 +172,7 @@ _S = TypeVar("_S")
 
 
 def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
-    """Return what is said by its term, with the form that is said most and the count of all forms."""
+    """Return term -> the most frequent form and the count of all forms. said: forms by falling count."""
     found: dict[str, tuple[_S, int]] = {}
     for one, count in said:
         its = key(one)
@@ -185,6 +192,7 @@ MAX_FILES = 200
 
 _MAX_FIELD_TERMS = 5_000  # of one field; a text with more different words is data
 
+# Between the usual 1.2 and 2.0 of BM25; chosen with the weights below.
 K1 = 1.4
 """How soon saying a word again stops to count, as in BM25."""
 
@@ -203,6 +211,7 @@ class Field:
     slope: float
 
 
+# Weights chosen on 2,487 tasks over 10,000 skills; docs/lookup.md has the figures.
 FIELDS: Mapping[str, Field] = {
     "name": Field(0.4, 3, 0.3),
     "description": Field(0.7, 44, 0.5),
@@ -229,6 +238,7 @@ TermWeights = tuple[str, bytes]
 Learned = Sequence[tuple[str, float]]
 """Learned tasks, each with its share of a new one: tasks lose weight with age."""
 
+# A byte for each weight: a float would take four times the room.
 _STEP = (K1 + 1) * 255 / HEAVIEST  # what a term weighs that is said without end
 
 
@@ -256,6 +266,7 @@ class TermCounterInPython:
         while another thread weighs.
         """
         counts = Counter(self._term(word) for word in self._words(text))
+        # None sends the caller to the slower way, which takes the most frequent terms.
         return None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
 
     def weigh_pairs(
@@ -288,6 +299,7 @@ else:
     try:
         from evolvable_store.search._scoring import TermCounter
 
+        # An attribute is read and not called: it fails for an extension of an earlier version.
         TermCounter.weigh_pairs  # noqa: B018 - not in one that was compiled for an earlier version
     except (ImportError, AttributeError):
         TermCounter = TermCounterInPython
@@ -297,6 +309,7 @@ def _new_counter() -> TermCounter:
     return TermCounter(_stem, dict(SHORT_FORMS), FUNCTION_WORDS, LONGEST_WORD, _MAX_CACHED_TERMS)
 
 
+# A list, so that `forget_terms` can replace it while other threads hold the old one.
 _COUNTERS = [_new_counter()]
 
 
@@ -318,6 +331,7 @@ def weigh_fields(
 
     names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
     """
+    # Words of "do not use for X" would raise the resource that excludes X.
     names, description = list(names), split_exclusions(description).own
     called = [tokenize(name) for name in names]
     language = language_of_text(set(fold_marks(description.casefold()).split()), FUNCTION_WORDS)
@@ -331,6 +345,7 @@ def weigh_fields(
         "body": _weigh_text(FIELDS["body"], body[:MAX_BODY], language),
     }
     if learned:
+        # A learned word that the resource has itself would be counted twice.
         own = {term for name in ("name", "description", "triggers") for term in said[name][0].split("\n")}
         counts = _count_learned(learned, own, set(said["body"][0].split("\n")))
         said["learned"] = _weigh_counts(FIELDS["learned"], counts)
@@ -338,6 +353,7 @@ def weigh_fields(
 
 
 def _weigh_text(field: Field, text: str, language: str | None = None) -> TermWeights:
+    # The counter in C knows English stems alone.
     if language is not None:
         return _weigh_words(field, tokenize(text), language)
     found, data = None, _ascii_words(text)
@@ -362,6 +378,7 @@ def _ascii_words(text: str) -> bytes | None:
 
     None of a text with letters or marks beyond ASCII.
     """
+    # Signs, emoji and dashes beyond ASCII are common, and change no word.
     beyond = beyond_ascii(text)
     if beyond and (compile_late(WORD).search(beyond) or is_unnormalized(beyond)):
         return None
@@ -406,6 +423,7 @@ def _weigh_counts(field: Field, counts: Mapping[str, float], length: float | Non
     length = sum(counts.values()) if length is None else length
     usual = K1 * (1 - field.slope + field.slope * length / field.length)
     weights = {count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())}
+    # Data such as a word list: the most frequent terms stay.
     most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
     return "\n".join(most), bytes(map(weights.__getitem__, most.values()))
 
@@ -420,11 +438,12 @@ def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
     for name, (said, its) in weights.items():
         data = said.encode("utf-8", "replace")
         parts += (_FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(its)), data, its)
+    # The codec need not be stored: a compressed block begins with a byte that no field number has.
     return objects.pack(b"".join(parts))[0]
 
 
 def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
-    """Return what `pack_weights` took, each field with its number. Raises DamagedFile."""
+    """Return the packed fields, each as number, terms and weights. Raises DamagedFile."""
     found: list[tuple[int, str, bytes]] = []
     at = 0
     try:

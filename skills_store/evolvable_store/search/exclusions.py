@@ -48,10 +48,13 @@ _FINAL_CUES: Mapping[str, str] = {
 }
 _ALL = {**_CUES, **_COMPARISONS, **_FINAL_CUES}
 _WORDS = {word: names for names in _ALL for word in names.split()}
+# Beyond U+2FFF, cues are Han, Kana or Hangul, which have no spaces: single characters are looked for.
 _UNSPACED = {word for word in _WORDS if word > "\u2fff"}
 _WORD = re.compile(r"[^\W\d_]+")
+# A full stop before a small letter is an abbreviation ("e.g. this"), not the end of a sentence.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[^a-z\s])|(?<=[。！？])|\n+|;\s")
 _COMMA = re.compile(r"[,)，、]|\s[–—-]\s")
+# Four times what the specification allows; the patterns run over every description of a library.
 _MAX_DESCRIPTION = 4_000
 """Characters that are read for clauses; what follows counts as the resource's own."""
 
@@ -71,6 +74,7 @@ class _Patterns(NamedTuple):
 def split_exclusions(description: str) -> SplitText:
     """Return a description without its excluding clauses, and these clauses. Any text takes linear time."""
     read, rest = description[:_MAX_DESCRIPTION], description[_MAX_DESCRIPTION:]
+    # A cheap look at the words first: most descriptions have no cue, and then no pattern runs.
     folded = read.lower()
     words = set(_WORD.findall(folded))
     if not read.isascii():
@@ -80,6 +84,7 @@ def split_exclusions(description: str) -> SplitText:
         return SplitText(description, ())
     own, excluded = list[str](), list[str]()
     for sentence in _SENTENCE_END.split(read):
+        # First the cues at the end, as they cover the whole sentence.
         if patterns.final.search(sentence):
             excluded.append(sentence)
         else:
@@ -111,8 +116,10 @@ def _without_clauses(sentence: str, clause: re.Pattern[str], excluded: list[str]
             at = cue.end()
             continue
         end = len(sentence)
+        # "rather than X, it does Y": Y is the resource's own again.
         if cue["comparison"] and (comma := _COMMA.search(sentence, cue.end())):
             end = comma.start()
+        # Inside of brackets the clause ends with them.
         elif before.count("(") > before.count(")") and (close := sentence.find(")", cue.end())) > 0:
             end = close
         yield before

@@ -48,6 +48,7 @@ __all__ = [
     "check_index",
 ]
 
+# Each try sees the changes that came in between; a difference that stays is a fault.
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _REBUILD_HINT = "Delete {}: the next search makes it again."
 
@@ -63,12 +64,15 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
 
     @wraps(read)
     def whole(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
+        # Noted before the read: if another process replaces the file meanwhile, it must not be thrown away again.
         known = self._file.identity
         try:
+            # A search over what is indexed so far is better than none.
             with contextlib.suppress(LibraryBusy):
                 self._update()
             return read(self, *values, **options)
         except DamagedFile:
+            # Once: a second damage right after a new start is no damage of the file, and reaches the caller.
             self._start_anew(known)
             self._update()
             return read(self, *values, **options)
@@ -90,16 +94,19 @@ class Index:
         self._person_only = True  # whether what no model is offered is seen
 
     def for_models(self) -> "Index":
-        """Return this index without what no model is offered. Both use the same file and are closed together."""
+        """Return this index without entries for the person alone. Both use one file and are closed together."""
+        # A shallow copy shares the file, the writer and the caches.
         offered = copy.copy(self)
         offered._person_only = False
         return offered
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
         """Return which entries may be seen; one that is not trusted hides none of its name further away."""
+        # With a single scope nothing is hidden, so nobody's trust matters.
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes, person_only=self._person_only)
         stamp, backend = self._store.backend.authorship.stamp(), self._store.backend
+        # The query over all resources is repeated only when trust or a version changed.
         if stamp != self._untrusted[0]:
             self._untrusted = (stamp, tuple(sorted(backend.authorship.untrusted_resources())))
         return visibility(kind, scopes, self._untrusted[1], person_only=self._person_only)
@@ -157,10 +164,11 @@ class Index:
             return self._update(index)
 
     def _update(self, index: Callable[[tuple[int, int]], int] | None = None) -> int:
-        """Index what the writer has not seen yet; return how many changes this call indexed.
+        """Index the changes that the writer has not seen yet; return how many this call indexed.
 
         index: called with the library's sequences, by default the writer without options.
         """
+        # One small read of the library for each search, in place of a look at all heads.
         newest = self._store.backend.sequences()
         if newest == self._writer.applied:
             return 0
@@ -180,7 +188,7 @@ class Index:
         self._known.forget()
 
     def in_step(self) -> list[Fault]:
-        """Return what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
+        """Return the faults of the index after it has caught up; none unless its file is damaged."""
         try:
             for _ in range(_TRIES):
                 self._update()
@@ -209,11 +217,13 @@ class Index:
     ) -> Candidates:
         """Return all that the index says of a task, read in one state of it.
 
-        words, names: as for `phrases`. scopes: as in `search`. listed: of at most so many resources all are returned,
-        and of more so many are weighed and one. own: the most resources that are ranked by their own short texts.
+        words, names: as for `phrases`. scopes: as in `search`.
+        listed: of at most so many resources all are returned; of more, one more than so many are weighed.
+        own: the most resources that are ranked by their own short texts.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
+            # The lock is held while postings are read, not while they are weighed: other searches run meanwhile.
             with self._known.locked(db) as state:
                 asked = searched_terms(task, state.documents)
                 postings = state.reader.read(db, asked)
@@ -224,6 +234,7 @@ class Index:
             scored = make_matches(state.entries(db, [one.document for one in best]), best, query)
             phrases = index_entries.match_phrases(db, words, names, visible, state.beginnings) if words else []
             ranking = Ranking(scored, weighed, query, visible)
+            # In a small library the caller shows all, so that no ranking by short texts is needed.
             if seen.few is not None and len(seen.few) <= listed:
                 every = state.entries(db, seen.few).values()
                 return Candidates(phrases, ranking, (), sorted(every, key=lambda one: (one.name, one.kind, one.scope)))
@@ -258,7 +269,7 @@ class Index:
 
     @_rebuild_if_damaged
     def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
-        """Return how well those of the resources that may be seen fit the query of the ranking."""
+        """Return the scores of the visible ones among these resources for the query of the ranking."""
         with self._file.reading() as db:
             resources = index_entries.documents_of_resources(db, ids, ranking.visible)
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
@@ -267,6 +278,7 @@ class Index:
     def matches(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, Match]:
         """Return the matches that were weighed, by resource; without those that are gone meanwhile."""
         known = {match.entry.id: match for match in ranking.scored if match.entry.id in weighed}
+        # Entries that the search read already are not read again.
         further = [weighed[id_] for id_ in weighed if id_ not in known]
         if further:
             with self._file.reading() as db:
@@ -320,7 +332,7 @@ class Index:
     def visible_entries(
         self, ids: Iterable[int], kind: Kind | None = None, scopes: Sequence[str] | None = None
     ) -> dict[int, IndexEntry]:
-        """Return the entries of those of the resources that may be seen, in the order asked."""
+        """Return the entries of the visible ones among these resources, in the order of `ids`."""
         wanted = list(ids)
         with self._file.reading() as db:
             documents = index_entries.documents_of_resources(db, wanted, self._visible(kind, scopes))
@@ -343,18 +355,19 @@ class Index:
 
     @property
     def answers(self) -> MutableMapping[str, str]:
-        """What was answered to which question: remembered with the index, and lost with it."""
+        """The cached answers of judges, by question. They are lost when the index is rebuilt."""
         return index_file.JudgeCache(self._file)
 
 
 def check_index(store: Store) -> Iterator[Fault]:
-    """Yield what is wrong with the index of this library: a check that `fsck.check` can run."""
+    """Yield the faults of the index of this library: a check for `fsck.check_library`."""
     with Index.open(store) as index:
         yield from index.in_step()
 
 
 def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
     anew = _REBUILD_HINT.format(path)
+    # SQLite's own structures first: the comparisons below trust them.
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":
             yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)

@@ -21,6 +21,7 @@ MAX_DESCRIPTION = 8_192
 """Characters of a description that are kept; the specification allows 1,024."""
 
 _MOST_PHRASES = 100  # triggers of one resource
+# LIKE has no index here: each word is a scan.
 _MOST_FILTERS = 16  # words of a listing's filter
 _MOST_CLAIMS = 64  # resources with the same phrase; so many tell nothing apart
 _MOST_STANDING = 200  # phrases that one text may have in it
@@ -48,7 +49,9 @@ class IndexEntry(StoredResource):
 _MARK = "\t"
 # A name of one word is marked: most words that are one only stand in a task, and nobody asks for those.
 _MARKED = f"iif(p.size = 1 AND p.source = 'name', '{_MARK}' || p.head, p.head)"
+# Eight bytes a phrase: a smaller filter would send more lookups to the table for nothing.
 _BITS = 64  # for each; one in a hundred of what begins nothing is taken for one that does
+# One KiB to begin with.
 _LEAST = 1 << 13
 
 
@@ -63,10 +66,12 @@ class PrefixFilter:
         self._count = self._last = 0
 
     def extended_to(self, db: Connection, last: int) -> Self:
-        """Return what the connection sees, which is this one with more in it, or another. last: newest document."""
+        """Return a filter for the state of the connection: this one extended, or a new one. last: newest document."""
+        # Numbers of documents only grow, so what is new is found by a range.
         if last > self._last:
             query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
             new = [head for (head,) in db.execute(query, (self._last,)).fetchall()]
+            # Too full a filter says "perhaps" too often.
             if (self._count + len(new)) * _BITS > 8 * len(self._bits):
                 return self._made_anew(db, last)
             self._add(new, last)
@@ -81,7 +86,9 @@ class PrefixFilter:
         return larger
 
     def _add(self, some: Sequence[str], last: int) -> None:
+        # The size is a power of two, so a mask takes the place of a division.
         bits, mask = self._bits, 8 * len(self._bits) - 1
+        # hash() differs between processes, which is no matter: each makes its own filter.
         for one in some:
             at = hash(one) & mask
             bits[at >> 3] |= 1 << (at & 7)
@@ -95,7 +102,7 @@ class PrefixFilter:
         return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
 
     def filter_names(self, terms: Iterable[str]) -> list[str]:
-        """Return those of the terms that may be a name by themselves."""
+        """Return the terms that may be a name by themselves."""
         return [term for term in terms if self.among((_MARK + term,))]
 
 
@@ -114,7 +121,7 @@ MAX_DELEGATE = 200
 
 @dataclass(frozen=True, slots=True)
 class EntryText:
-    """What a main file says of itself: names it goes by, description and triggers, each fit to be kept."""
+    """The texts that a main file gives for the index: names, description and triggers, cut to their limits."""
 
     names: tuple[str, ...]
     description: str
@@ -124,7 +131,7 @@ class EntryText:
 
     @classmethod
     def of(cls, name: str, document: frontmatter.Document) -> "EntryText":
-        """Return what the document of a resource says; one that calls itself otherwise goes by both names."""
+        """Return the texts of a document; a resource whose head has another name goes by both names."""
         summary = frontmatter.summarize(document)
         return cls(
             tuple(dict.fromkeys((name, bindable(summary.name)))) if summary.name else (name,),
@@ -143,7 +150,7 @@ class EntryText:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """What the library says of one resource, for `analyze_source`.
+    """The stored data of one resource, for `analyze_source`.
 
     main: hash, stored bytes and codec of its main file, None where there is none. paths: its other files. learned: the
     learned tasks that count for it.
@@ -160,12 +167,13 @@ AnalyzedText = tuple[EntryText, bytes]
 
 
 def analyze_source(source: SourceText) -> AnalyzedText:
-    """Return what a resource says of itself, and the packed weights of its texts.
+    """Return the texts of a resource for its entry, and the packed weights of its terms.
 
     One whose main file is damaged goes by its name still; fsck reports it. Pure, so any process can do it.
     """
     data = b""
     if source.main is not None:
+        # Its name still finds it; fsck reports the damage.
         with contextlib.suppress(zlib.error):
             data = unpack_verified(*source.main)
     return analyze_document(source.name, frontmatter.parse_document(data), source.paths, source.learned)
@@ -189,10 +197,12 @@ def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> 
     )
     said = [(tokenize(name), "name") for name in text.names] + [(tokenize(t), "trigger") for t in text.triggers]
     rows = [(*_key(terms(its)), source, " ".join(its), head.id) for its, source in said if its]
+    # OR IGNORE: a trigger can repeat the name.
     db.executemany("INSERT OR IGNORE INTO phrase VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def _key(its: Sequence[str]) -> tuple[str, int, str]:
+    # The first two terms find the phrases of a beginning; the length tells which runs of the text to compare.
     return " ".join(its[:2]), len(its), " ".join(its)
 
 
@@ -236,6 +246,7 @@ def match_phrases(
     called = [term for term in its if term in wanted]
     keys = [_key([word]) for word in _single_terms(db, its, called, beginnings)]
     keys += _existing(db, _phrase_keys(db, its, beginnings))
+    # CROSS JOIN fixes the order of the tables: SQLite would otherwise read all entries first.
     query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e ON e.id = p.resource
         WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition} LIMIT {_MOST_CLAIMS}"""
     found: list[TriggerPhrase] = []
@@ -246,7 +257,7 @@ def match_phrases(
 
 
 def _single_terms(db: Connection, its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
-    """Return those of the terms that are a trigger by themselves, or a name and `called`."""
+    """Return the terms that are a trigger by themselves, or a name and `called`."""
     triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.filter_names(dict.fromkeys(called))
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
@@ -269,7 +280,7 @@ def _phrase_keys(db: Connection, its: Sequence[str], beginnings: PrefixFilter) -
 
 
 def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Return those of the keys that some phrase has."""
+    """Return the keys that belong to some phrase."""
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
     rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall() if keys else []
@@ -284,6 +295,7 @@ def list_entries(
     for part in _filters(query):
         conditions.append("(e.name LIKE ? ESCAPE '\\' OR e.description LIKE ? ESCAPE '\\')")
         values += [part, part]
+    # By the last row and not by OFFSET, so that a page neither repeats nor misses what others change.
     if after is not None:
         conditions.append("(e.name, e.kind, e.scope) > (?, ?, ?)")
         values += [bindable(text) for text in after]
@@ -296,6 +308,7 @@ def list_names(db: Connection, visible: VisibilityFilter, prefix: str, limit: in
     start = bindable(prefix)
     query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ? AND e.name < ?
         ORDER BY e.name LIMIT ?"""
+    # A range uses the index of names; LIKE would not.
     rows = db.execute(query, (*visible.values, start, start + "\U0010ffff", limit)).fetchall()
     return [row[0] for row in rows]
 
@@ -315,6 +328,7 @@ def visibility(
         seen: list[str] = []
         nearest = []
         for scope in dict.fromkeys(bindable(scope) for scope in scopes):
+            # A resource of a nearer scope hides those of its kind and name.
             hidden = "SELECT 1 FROM entry n WHERE n.name = e.name AND n.kind = e.kind AND n.scope IN"
             but = " AND n.id NOT IN (SELECT value FROM json_each(?))" if untrusted else ""
             unhidden = f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}){but})" if seen else ""
@@ -330,12 +344,13 @@ def _filters(query: str) -> list[str]:
     parts = bindable(query).split()
     if len(parts) > _MOST_FILTERS or len(query) > 1_000:
         raise InvalidArgument("The query is too long for a list.", "Give a word of the name; find_skill takes a task.")
+    # % and _ are what a person searches for here, not wildcards.
     escaped = (part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for part in parts)
     return [f"%{part}%" for part in escaped]
 
 
 def bindable(text: str) -> str:
-    """Return the text as SQLite can take it: without NUL, and with a mark for what is no Unicode."""
+    """Return the text as SQLite can store it: without NUL, and with a question mark for invalid Unicode."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
 
 

@@ -41,9 +41,11 @@ FORMAT = driver.DerivedFormat(
 INDEX_FILE = f"index-{FORMAT.version}.db"
 """Each format has a file of its own, so servers of two versions do not make it again in turns."""
 
+# Removed at the next start: each takes as much of the disk as the current one.
 EARLIER_INDEX_FILES = ("index.db", "index-5.db")
 """The files of earlier formats."""
 
+# After ten seconds an answer from an older index is better than none; the minute spares the searches after it.
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
 """How long a search waits for another process that indexes many changes; and how long none does after one in vain."""
 
@@ -58,9 +60,11 @@ class IndexFile:
 
     def __init__(self, home: Path, *, private: bool = False) -> None:
         self._home = home
+        # Guards replacing the file: `_known`, `_idle` and the moment in between.
         self._lock = threading.Lock()
         self._patient_at = 0.0
         self._begin(home / INDEX_FILE)
+        # A library on a read-only disk is still searched.
         if private or not os.access(home, os.W_OK):
             self._begin(self._private_copy())
         self._open_first()
@@ -73,8 +77,9 @@ class IndexFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Lend a connection that sees one committed state. Raises Damaged, LibraryError."""
+        """Lend a connection that sees one committed state. Raises DamagedFile, LibraryError."""
         with self._lent() as connection:
+            # One read transaction for all queries of a search: they see one state.
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -84,7 +89,7 @@ class IndexFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lend a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
+        """Lend a connection that holds the write lock; commits at the end. Raises DamagedFile, LibraryError."""
         with (
             self._lent() as connection,
             driver.ImmediateTransaction(connection, self.path),
@@ -102,6 +107,7 @@ class IndexFile:
         done: whether the other one has indexed what is needed: then the body runs too. One that made no progress
         meanwhile was stopped, and the body runs beside it.
         """
+        # A lock of its own and not SQLite's: readers and short writes go on while somebody indexes much.
         place = self.path.parent / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         lock = driver.file_lock(place / f"{self.path.stem}.lock")
@@ -115,6 +121,7 @@ class IndexFile:
     def _await_turn(self, lock: "BaseFileLock", wait: bool, done: Callable[[], bool]) -> bool:
         """Return whether the body of `backlog` runs: with the lock, or beside a process that stopped or did enough."""
         patient = wait and time.monotonic() >= self._patient_at
+        # Compared at the end: a holder that made no progress for ten seconds was stopped.
         before = self._progress() if patient else ""
         deadline = time.monotonic() + BACKLOG_SECONDS
         while not _acquire(lock, _LOOK_SECONDS if patient else 0):
@@ -135,6 +142,7 @@ class IndexFile:
     @contextlib.contextmanager
     def _lent(self) -> Iterator[Connection]:
         self._forget_if_forked()
+        # Remembered, because `replace` puts another list in its place while the connection is lent.
         idle = self._idle
         try:
             connection = idle.pop()
@@ -150,6 +158,7 @@ class IndexFile:
                 connection.close()
 
     def _connect(self) -> Connection:
+        # SQLite would open a new file under the old name, or an empty one that it makes itself.
         if _identity(self.path) != self._known:
             raise DamagedFile("the file was replaced")
         with translate_damage(self.path, opening=True):
@@ -167,12 +176,14 @@ class IndexFile:
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+        # A private copy goes with the process that made it, not with a forked child.
         if self.path.parent != self._home and self._pid == os.getpid():
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def replace(self, known: tuple[int, int] | None) -> None:
         """Put an empty index in the place of the one with this identity, unless that has happened already."""
         with self._lock:
+            # Two threads can meet the same damage; the first one replaces the file.
             if self._known == known:
                 idle, self._idle = self._idle, []
                 for connection in idle:
@@ -182,7 +193,7 @@ class IndexFile:
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Tells this file from one that was there before under the same name."""
+        """The device and inode of the file, which differ from those of an earlier file under the same name."""
         return self._known
 
     def _open_first(self) -> None:
@@ -194,6 +205,7 @@ class IndexFile:
             except DamagedFile:
                 self._set_aside()
                 self._idle.append(self._opened())
+        # os.access said yes, the file system says no: a read-only mount, or a full disk.
         except (LibraryReadOnly, OSError):
             self._begin(self._private_copy())
             self._idle.append(self._opened())
@@ -203,6 +215,7 @@ class IndexFile:
 
         refuse_outdated: also for one of an earlier analysis. A private copy stays: each process would make it again.
         """
+        # Before the open: a file that is made by the open is noted right after.
         self._known = _identity(self.path)
         with translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
@@ -216,20 +229,24 @@ class IndexFile:
 
     def _set_aside(self) -> None:
         """Move the file away for diagnosis; only the last one stays."""
+        # Two processes must not both move a file away: the second would move the new one.
         with driver.file_lock(self.path.with_name(f"{INDEX_FILE}.lock")):
             if _identity(self.path) == self._known:  # else another process was faster
                 driver.set_aside(self.path)
 
     def _private_copy(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="evolvable-index-"))
+        # Also when nobody calls close().
         weakref.finalize(self, _remove, folder, os.getpid())
         with contextlib.suppress(OSError):
+            # Without the shared memory: SQLite makes it from the other two.
             for end in ("", "-wal"):
                 if (self._home / f"{INDEX_FILE}{end}").exists():
                     shutil.copyfile(self._home / f"{INDEX_FILE}{end}", folder / f"{INDEX_FILE}{end}")
         return folder / INDEX_FILE
 
 
+# Keeps the parent's connections from being closed by the garbage collector of the child.
 _parent_connections: list[object] = []
 
 
@@ -259,11 +276,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
         status = path.stat()
     except OSError:
         return None
+    # The inode tells a file from its successor under the same name.
     return status.st_dev, status.st_ino
 
 
 def read_state(db: Connection, key: str) -> str:
-    """Return what was noted of the index under this key, nothing where nothing was."""
+    """Return the value of a key in the index's state, '' for none."""
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
@@ -291,7 +309,7 @@ class IndexState:
     def of(
         cls, db: Connection, stamp: tuple[int, ...], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
-        """Return what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
+        """Return the state that the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
         documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
         return cls(
@@ -304,7 +322,7 @@ class IndexState:
 
     @classmethod
     def nothing(cls) -> Self:
-        """Return what is known before the index was read."""
+        """Return the state before the index was read."""
         waiting = postings.PendingDocuments()
         return cls((-1,), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
@@ -314,6 +332,7 @@ class IndexState:
         found = {document: known[document] for document in documents if document in known}
         if len(found) < len(documents):
             fresh = entries_of_documents(db, (document for document in documents if document not in known))
+            # A new dict and no clear(): another thread may be reading the old one.
             if len(known) + len(fresh) > _MAX_ENTRIES:
                 self.known_entries = known = {}
             if len(fresh) <= _MAX_ENTRIES:
@@ -340,9 +359,11 @@ class IndexCache:
     @contextlib.contextmanager
     def locked(self, db: Connection) -> Iterator[IndexState]:
         """Yield the state that `db` sees; no other thread uses it meanwhile."""
+        # A lock that was held at the fork is never released in the child.
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
+            # Three numbers that only grow: their order tells which of two states is newer.
             noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled', 'learned_docs')"))
             stamp = tuple(int(noted.get(key, 0)) for key in ("applied", "learned_docs", "settled"))
             if stamp < self._state.stamp:  # another thread has seen more since; keep its state
@@ -357,6 +378,7 @@ class IndexCache:
         self._state = IndexState.nothing()
 
 
+# A few hundred bytes each; a judge's answer costs a call of a model.
 MAX_ANSWERS = 10_000
 """Answers that are kept; the oldest go first."""
 
@@ -379,6 +401,7 @@ class JudgeCache(MutableMapping[str, str]):
         return str(row[0])
 
     def __setitem__(self, key: str, value: str) -> None:
+        # An answer that cannot be kept is asked for again.
         with contextlib.suppress(DamagedFile, LibraryError), self._file.writing() as db:
             db.execute("INSERT OR REPLACE INTO answer (key, value) VALUES (?, ?)", (key, value))
             db.execute("DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?", (MAX_ANSWERS,))

@@ -15,6 +15,7 @@ from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 
+# Readers do not wait for the write lock; another writer waits for the whole batch.
 BATCH, BACKLOG_BATCH = 500, 2_000
 """Changes indexed while the index is locked once: others wait for it no longer than a second. The second number is for
 a process that indexes the end of an import, which others wait for.
@@ -22,6 +23,7 @@ a process that indexes the end of an import, which others wait for.
 
 _FEW = 20  # changes that a process indexes without haste though another one fills the library
 _READ_AT_ONCE = 25  # resources; their main files are in memory together
+# -1 differs from every sequence, so that the first comparison always reads the index.
 _NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
 _BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
 _NOTE_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?)"
@@ -47,6 +49,7 @@ class IndexWriter:
     ) -> None:
         """analyze, bulk: as for `Index.open`."""
         self._store, self._file, self._analyze = store, file, analyze or _analyze_here
+        # A private copy is seen by this process alone: another process would index its own.
         self._bulk = bulk if file.path.parent == store.home else None
         self.applied, self.any_learned = _NOTHING, False
 
@@ -72,17 +75,21 @@ class IndexWriter:
         """
         target, learned = newest
         self.any_learned = learned > 0
+        # Once for each process: a backup can be restored while no server runs.
         if first_time := self.applied == _NOTHING:
             self._check_origin()
         with self._file.reading() as db:
             applied = _applied_sequence(db)
+        # A library behind its index was restored from a backup; the index is then made again.
         if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
             raise DamagedFile("it is ahead of the library")
         # One process alone: the others would wait for the file again and again, each for the batches of the rest.
         missing = target - applied
+        # A few changes cost less than waiting for the lock.
         alone = missing > (BATCH if wait else _FEW) and not locked
         indexed = partial(self._has_indexed, target)
         with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext(locked) as holds:
+            # Asked again under the lock: the process that held it before may have done all.
             if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
             taken, applied = self._take_in_all(applied, target, progress, more, holds, batch)
@@ -107,6 +114,7 @@ class IndexWriter:
         while applied < target:
             coming = more is not None and more()
             with self._file.writing() as db:
+                # Read again under the write lock: another process may have indexed some since.
                 applied = _applied_sequence(db)
                 changes = self._store.changes(applied, BATCH if coming else batch)
                 if changes:
@@ -126,6 +134,7 @@ class IndexWriter:
         """Index the resources whose learned tasks changed; aging: once a month all that have any."""
         with self._file.reading() as db:
             applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
+        # Tasks lose weight by the day; indexing them once a month is precise enough for a half-life of 180 days.
         month, old = self._store.now()[:7] if aging or not month else month, month
         ids = changed_resources(self._store, applied, aged=month != old) if applied or target else []
         for start in range(0, len(ids), BATCH):
@@ -139,13 +148,15 @@ class IndexWriter:
                 db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
     def settle(self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
-        """Settle what waits, piece by piece, while it is `times` as much as may wait; others get in between.
+        """Settle waiting documents, piece by piece, while there are `times` as many as may wait; others get in between.
 
         locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes of a piece.
         """
         while self._too_much_waits(times):
             try:
+                # Settling rewrites many rows, so one process does it; the others leave it to that one.
                 with contextlib.nullcontext() if locked else self._file.backlog(wait=False):
+                    # Each round takes the write lock again, so that short writes get in between.
                     if self._too_much_waits(times):  # nobody else did it meanwhile
                         with self._file.writing() as db:
                             postings.flush_pending(db, at_once)
@@ -157,14 +168,15 @@ class IndexWriter:
             return _too_much_waits(db, times)
 
     def _check_origin(self) -> None:
-        """Raise Damaged when the index was not made from this library's history: a restored backup has another."""
+        """Raise DamagedFile when the index was not made from this library's history: a restored backup has another."""
         with self._file.reading() as db:
             applied, mark = _applied_sequence(db), read_state(db, "mark")
+        # The number of a change alone does not tell: both histories may have one of that number.
         if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
             raise DamagedFile("it belongs to another history")
 
     def _mark(self, changes: Sequence[Change], sequence: int) -> str:
-        """Return what tells the history up to this change from every other."""
+        """Return a text that differs from that of every other history up to this change."""
         if not changes or changes[-1].sequence != sequence:
             return ""
         change = changes[-1]
@@ -174,6 +186,7 @@ class IndexWriter:
         """Index these changes. bulk: how many times as much as usual may wait, 0 where others settle it afterwards."""
         self._index(db, self._changed(db, changes), bulk)
         last = changes[-1].sequence
+        # In the transaction of the documents: after a crash both are there, or neither.
         db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
 
     def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]], bulk: int = 0) -> None:
@@ -188,6 +201,7 @@ class IndexWriter:
             remaining = iter(heads)
             while some := list(islice(remaining, _READ_AT_ONCE)):
                 changed.extend(some)
+                # A generator: main files of 25 resources are in memory, not those of the batch.
                 yield from self._read([head for head, _ in some], learned)
 
         # One is read while others are analyzed, so the first of these has to be asked first.
@@ -199,10 +213,11 @@ class IndexWriter:
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
     def _changed(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
-        """Yield what has to be indexed again, and whether it was before; settle what is gone or unchanged."""
+        """Yield the heads to index again, and whether each was indexed before; update the others here."""
         query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
         moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
         heads = {head.ref: head for head in moved}
+        # Of several changes to a resource the last state counts, so each is looked at once.
         for ref in dict.fromkeys(change.ref for change in changes):
             head = heads.get(ref)
             if head is None or head.version is None:
@@ -213,6 +228,7 @@ class IndexWriter:
                 head.scope,
                 head.name,
             ):
+                # The same content under another number, as after a removal and a return.
                 if known and known[1:] == (head.tree, head.scope, head.name):
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
@@ -220,6 +236,7 @@ class IndexWriter:
 
     def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
         """Yield the texts of these heads; one whose manifest is damaged has its name alone, and fsck reports it."""
+        # Manifests first, then one query for all main files.
         files: dict[int, tuple[str, list[str]]] = {}
         for head in heads:
             main, others = "", list[str]()

@@ -11,12 +11,15 @@ from evolvable_store.search.tokenizer import tokenize
 from evolvable_store.storage import LearnedTask, TaskSource, by_sign
 from evolvable_store.store import Store
 
+# Half a year: what a team works on changes; a year-old task still counts a quarter.
 HALF_LIFE = timedelta(days=180)
 """The age at which a learned task counts half."""
 
+# Reached after some 600 days: without a limit each text would grow forever.
 MIN_SHARE = 0.1
 """A task that counts less than this share of a new one is left out of the index."""
 
+# Three fifths of the content words of both: one more word in a task of five still counts as the same.
 NEAR_DUPLICATE = 0.6
 """Likeness from which two tasks count as one."""
 
@@ -34,6 +37,7 @@ def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
     """
     learned = store.backend.learned
     if aged or applied > learned.sequence():
+        # `changed` also has the resources that lost their last task.
         return sorted({*learned.resources(), *learned.changed(0)})
     return sorted(learned.changed(applied))
 
@@ -71,13 +75,14 @@ def share_of(task: LearnedTask, now: datetime) -> float:
         at = datetime.fromisoformat(task.at)
     except ValueError:
         return 1.0
+    # A time without a zone comes from an archive made elsewhere.
     age = now - (at.replace(tzinfo=UTC) if at.tzinfo is None else at)
     return float(0.5 ** max(0.0, age / HALF_LIFE))
 
 
 @lru_cache(maxsize=1024)
 def content_terms(text: str) -> frozenset[str]:
-    """Return the terms of a task that say what it is about."""
+    """Return the terms of a task without function words."""
     return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
 
 
@@ -124,6 +129,7 @@ def past_tasks(store: Store, task: str, resources: Iterable[int]) -> PastTasks:
     for resource in found:
         if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE:
             wrong.add(resource)
+        # Tasks against a resource have no such limit: a wrong match stays wrong.
         in_force = [one for one in by_sign(found, resource, against=False) if share_of(one, now) >= MIN_SHARE]
         for one in in_force if resource in trusted else ():
             if likeness(terms_, content_terms(one.task)) >= NEAR_DUPLICATE:

@@ -16,7 +16,7 @@ _Bytes = bytes | bytearray | memoryview
 
 
 class Sums:
-    """What the terms of a query add to each place of a row: a score, and a share of what the query weighs.
+    """The sums of a query's terms for each place of a row: a score, and a share of the query's weight.
 
     Scores are added up in the order in which the terms are given, as doubles.
     """
@@ -35,11 +35,13 @@ class Sums:
         is beyond the row.
         """
         numbers = _numbers(places, weights)
+        # Checked before anything is added, so that an error leaves the sums as they were.
         if numbers and max(numbers) >= len(self._scores):
             raise ValueError("there is a place beyond the row")
         scores, shares, latest = self._scores, self._shares, self._latest
         for at, weight in zip(numbers, weights, strict=True):
             scores[at] += weight * factor
+            # A term counts once for the coverage, in however many fields it stands.
             if latest[at] != term:
                 latest[at] = term
                 shares[at] += share
@@ -49,6 +51,7 @@ class Sums:
         rest = 1 - part
         for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
             if score or share:
+                # Rounding can bring the sum just over 1.
                 self._shares[at] = covered = min(share / all_, 1.0)
                 self._scores[at] = score * (rest + part * covered)
 
@@ -67,13 +70,15 @@ class Sums:
 def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
     """Return the weight of each of the places that are asked for, 0 where it has none.
 
-    places: as for `Sums.add`, in order. asked: in any order. Raises ValueError when they do not belong together.
+    places: as for `Sums.add`, in order. asked: in any order.
+    Raises ValueError when places and weights do not belong together.
     """
     if len(asked) % 2:
         raise ValueError("a place takes two bytes")
     numbers = _numbers(places, weights)
     found = bytearray()
     for at in array("H", bytes(asked)):
+        # Few places are asked for, so a search in the sorted array beats a pass over it.
         where = bisect_left(numbers, at)
         found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
     return bytes(found)

@@ -41,6 +41,7 @@ else:
     except ImportError:
         from evolvable_store.search.posting_loops import gather_postings
 
+# One query for all of them costs less than looking the best up again and again.
 FEW = 400
 """So many documents are looked at one by one; of more, the best are looked up."""
 
@@ -56,6 +57,7 @@ class VisibilityFilter:
 
     def documents(self, db: Connection, limit: int, among: Sequence[int] | None = None) -> dict[int, int]:
         """Return the documents that may be returned, at most `limit`, each with its resource. among: only of these."""
+        # The condition is SQL made by `visibility`, its values are bound: no text of a caller is in it.
         query, values = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}", self.values
         if among is not None:
             query += " AND e.document IN (SELECT value FROM json_each(?))"
@@ -67,6 +69,7 @@ class VisibleDocuments:
     """The documents that a search may return in one state of the index: each is looked up once."""
 
     def __init__(self, db: Connection, visible: VisibilityFilter) -> None:
+        # One more than FEW tells whether there are more.
         documents = visible.documents(db, FEW + 1)
         self.few = documents if len(documents) <= FEW else None
         """All of them, each with its resource, when they are few."""
@@ -74,7 +77,8 @@ class VisibleDocuments:
         self._known: dict[int, int | None] = {}
 
     def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
-        """Return those of the documents that may be returned, each with its resource."""
+        """Return the visible ones among these documents, each with its resource."""
+        # A new dict instead of clear(), since another search may read the old one.
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in known]
         if unknown:
@@ -83,6 +87,7 @@ class VisibleDocuments:
         return {document: resource for document in documents if (resource := known[document]) is not None}
 
 
+# Larger rows are read faster and rewritten slower.
 BLOCK = 1 << 14
 """Documents of one row; a number inside it takes two bytes."""
 
@@ -112,6 +117,7 @@ def add_document(db: Connection, resource: int, weights: bytes) -> int:
 
 def drop_document(db: Connection, document: int) -> None:
     """Take a document away."""
+    # One that waits is not in the postings, so its row can go at once.
     gone = db.execute("DELETE FROM document WHERE id = ? AND settled = 0", (document,)).rowcount
     if not gone:
         db.execute("UPDATE document SET resource = NULL WHERE id = ?", (document,))
@@ -135,6 +141,7 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
     done: list[int] = []
     size = 0
     for id_, settled, data in db.execute(f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"):
+        # One at least, however large, so that every call makes progress.
         if done and size + len(data) > at_once:
             break
         size += len(data)
@@ -144,14 +151,17 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
         else:
             new.append((id_, unpack_fields(data)))
     for key, documents in gone.items():
+        # First what is gone, then what is new: a resource that changed has both.
         _take_out(db, key, documents)
     take_out_rare(db, gone)
     rows, entries = gather_postings(new, BLOCK, most_of_rare(len(new)), BUCKETS)
     db.executemany(_APPEND, rows)
     append_entries(db, entries)
     these = json.dumps(done)
+    # Only those that were taken out above; others that went meanwhile wait on.
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
+    # Other processes keep waiting documents in memory; this number tells them to read it again.
     db.execute("""INSERT INTO state VALUES ('settled', '1')
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
@@ -222,6 +232,7 @@ class PendingDocuments:
     def refresh(self, db: Connection) -> None:
         """Bring it up to date with the index."""
         now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
+        # Settled, or changed from new to gone: they leave this copy.
         left = [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]
         if len(left) > _FEW_LEFT:
             self._begin_anew(without=set(left))
@@ -248,6 +259,7 @@ class PendingDocuments:
             self._gone.update(_marked_terms(data).keys())
             return
         for key, weight in _marked_terms(data).items():
+            # An integer for one document, a list for several: most terms have one, and a list takes 60 bytes more.
             noted, known = id_ << 8 | weight, self._new.get(key)
             if known is None:
                 self._new[key] = noted
@@ -276,17 +288,19 @@ class PendingDocuments:
         return [known] if isinstance(known, int) else known
 
     def beside(self, postings: Postings) -> None:
-        """Add what waits to what is settled."""
+        """Add the waiting documents to settled postings."""
         key = chr(postings.field) + postings.term
+        # By rising number, as rows are: higher than all that is settled.
         new = sorted(self._noted(key))
         for block, its in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
             run = list(its)
             places = array("H", [(noted >> 8) % BLOCK for noted in run]).tobytes()
             postings.runs.append(PostingRun(block * BLOCK, places, bytes([noted & 255 for noted in run])))
+        # Documents that are gone still stand in the rows, and must not make a word look frequent.
         postings.count += len(new) - self._gone[key]
 
     def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
-        """Yield those of the fields in which a document that waits has the term."""
+        """Yield the fields in which a waiting document has the term."""
         return (number for number in numbers if chr(number) + term in self._new)
 
 
@@ -324,6 +338,7 @@ class PostingsReader:
         found: dict[tuple[str, int], Postings] = {}
         for term, number, block, documents, weights in _read(db, terms):
             if number not in self._numbers:
+                # A field of another format: read on, it would be weighed with a wrong weight.
                 raise DamagedFile(f"a posting of {term!r} names the field {number}")
             its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
             its.runs.append(PostingRun(block * BLOCK, documents, weights))
@@ -334,12 +349,14 @@ class PostingsReader:
         by_term: dict[str, list[Postings]] = {term: [] for term in terms}
         for its in found.values():
             self._waiting.beside(its)
+            # All of its documents may be gone.
             if its.count > 0:
                 by_term[its.term].append(its)
         return by_term
 
 
 def _read(db: Connection, terms: Sequence[str]) -> Iterator[PostingRow]:
+    # One query for both tables, so that they are read in one state and with one call.
     query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
             CROSS JOIN posting p ON p.term = asked.value
         UNION ALL SELECT NULL, r.bucket, 0, r.entries, NULL FROM json_each(?) asked
@@ -362,6 +379,7 @@ def matches_entries(db: Connection, entries: str) -> bool:
 
     entries: a query for the number and the resource of each. Raises DamagedFile.
     """
+    # Sets are compared inside SQLite; only differences come out.
     theirs = db.execute(f"{entries} EXCEPT SELECT id, resource FROM document").fetchall()
     ours = db.execute(f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}").fetchall()
     documents = db.execute("SELECT settled, terms FROM document")

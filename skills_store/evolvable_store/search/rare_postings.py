@@ -27,6 +27,7 @@ MOST_OF_ENTRY = 0xFF
 """Documents of one entry at most."""
 
 _HEAD = struct.Struct("=IHBB")
+# What fits the two and four bytes of the head.
 _MOST_LENGTH, _MOST_BLOCK = 0xFFFF, 0xFFFFFFFF
 BUCKETS = 4096
 """At 10,000 skills a bucket has some 90 entries, two kilobytes."""
@@ -37,6 +38,7 @@ _APPEND = """INSERT INTO rare VALUES (?, ?)
 
 def bucket_of(term: bytes, buckets: int) -> int:
     """Return in which of so many buckets the entries of a term stand."""
+    # crc32 gives the same everywhere; hash() of a text differs between processes.
     return zlib.crc32(term) % buckets
 
 
@@ -46,6 +48,7 @@ def split_rare(rows: Iterable[PostingRow], most: int, buckets: int) -> tuple[lis
     rare: defaultdict[int, list[bytes]] = defaultdict(list)
     for row in rows:
         key = row[0].encode("utf-8", "surrogatepass")
+        # A frequent term in a bucket would be read with every other term of the bucket.
         if len(row[4]) > most or len(key) > _MOST_LENGTH or row[2] > _MOST_BLOCK:
             often.append(row)
         else:
@@ -135,6 +138,7 @@ def take_out_rare(db: Connection, gone: Mapping[PostingKey, Set[int]]) -> None:
         row = db.execute("SELECT entries FROM rare WHERE bucket = ?", (bucket,)).fetchone()
         left = _entries_left(bucket, row[0], gone) if row else None
         if left is not None:
+            # Delete and append: _APPEND would add to the old row.
             db.execute("DELETE FROM rare WHERE bucket = ?", (bucket,))
             append_entries(db, [(bucket, left)] if left else [])
 
@@ -146,6 +150,7 @@ def _entries_left(bucket: int, data: bytes, gone: Mapping[PostingKey, Set[int]])
     for row in _entries(bucket, data):
         end = at + size_of_entry(row)
         if places := gone.get(row[:3]):
+            # Entries that stay are copied as bytes, in runs.
             left.append(data[copied:at])
             if some := without_places(*row[3:], places):
                 left.append(pack_entry((*row[:3], *some)))

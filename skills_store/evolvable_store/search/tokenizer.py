@@ -18,9 +18,11 @@ _MARKED = {
     at: base[0]
     for at in range(0xC0, 0x250)
     if (base := unicodedata.normalize("NFKD", chr(at))) and base[0].isascii() and base[0].isalpha()
+    # е for ё: Russian texts write either.
 } | {0x451: "\u0435"}
 _MARKED_LETTER = re.compile("[\u00c0-\u024f\u0451]")
 
+# Ranges, so that one search of a compiled set decides; unicodedata for each character takes many times as long.
 UNNORMALIZED = (
     "[\u00aa\u00b2\u00b3\u00b9\u00ba\u0132\u0133\u013f\u0140\u0149\u01c4-\u01cc\u01f1-\u01f3\u02b0-\u036f\u0374\u037a"
     "\u03d0-\u03f9\u0483-\u0489\u0591-\u10ff\u1100-\u11ff\u135d-\u135f\u1700-\u1dff\u1e9a\u1e9b\u1f00-\u1fff"
@@ -80,20 +82,25 @@ def normalize(folded: str) -> str:
     Other characters stay: a trademark sign is no letter of the word before it.
     """
     # Each pattern begins with a set: the search for one skips other characters ten times as fast.
+    # NFKC of runs alone: of the whole text it would also change signs that are no letters.
     text = compile_late(f"{UNNORMALIZED}{UNNORMALIZED}*").sub(lambda run: run[0].translate(_COMPATIBLE), folded)
     mark = f"[{combining_marks()}]"
+    # A hostile text can stack thousands of marks on a letter.
     text = compile_late(f"{mark}{mark}{{{_MOST_MARKS},}}").sub(lambda run: run[0][:_MOST_MARKS], text)
+    # Composed after the cut, as NFC orders the marks of each letter.
     text = unicodedata.normalize("NFC", text)
+    # A joiner after a mark only changes how letters are drawn.
     text = compile_late(f"{mark}[{_JOINERS}]").sub(lambda pair: pair[0][0], text)
     return compile_late(f"[{_OPTIONAL}]").sub("", text)
 
 
 class _Compatible(dict[int, str]):
-    """What each letter and digit is in NFKC, for those that were asked for."""
+    """The NFKC form of each letter and digit, computed at first use."""
 
     def __missing__(self, at: int) -> str:
         own = chr(at)
         other = unicodedata.normalize("NFKC", own).casefold()
+        # Signs keep their form: ™ would otherwise become the letters tm.
         its = self[at] = other if own.isalnum() and _FRACTION_SLASH not in other else own
         return its
 
@@ -148,13 +155,16 @@ def tokenize(text: str) -> list[str]:
     if is_unnormalized(beyond):
         folded = normalize(folded)
         beyond = beyond_ascii(folded)
+        # Only texts with such marks or scripts need the slower pattern of words.
         marked = _marked_or_clustered().search(beyond) is not None
     if (plain := fold_marks(beyond)) != beyond:
         folded, beyond = fold_marks(folded), beyond_ascii(plain)
     if not marked and (not beyond or not compile_late(_RUN).search(beyond)):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
+        # An ASCII pattern is three times as fast, and signs such as dashes and emoji separate words for it too.
         tokens = _SPACED_WORD.findall(folded) if letters else ASCII_WORD.findall(_as_ascii(folded))
+        # One maximum is cheaper than a new list; few texts have a word of more than 64 characters.
         long = max(map(len, tokens), default=0) > LONGEST_WORD
         return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
     found: list[str] = []
@@ -183,7 +193,7 @@ def _words_with_marks() -> re.Pattern[str]:
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """Return the pattern of a letter with its marks and with what stands below it."""
+    """Return the pattern of a letter with its marks and the letters stacked below it."""
     marks = combining_marks()
     return re.compile(f".(?:[{_STACKERS}][^{marks}]|[{marks}])*")
 
@@ -191,6 +201,7 @@ def _clusters() -> re.Pattern[str]:
 def _cluster_grams(run: str) -> list[str]:
     """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters have few marks."""
     clusters = _clusters().findall(run)
+    # A pair of Thai clusters stands in too many words.
     size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
     grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
     return [gram for gram in grams if len(gram) <= LONGEST_WORD]

@@ -120,11 +120,14 @@ def language_of_text(words: Set[str], function_words: Set[str]) -> str | None:
 
     words: the different words of the text. function_words: those of English.
     """
+    # A look at the function words of all languages first: most texts are in English and end here.
     said = _FOREIGN & words
     if len(said) < _TELLING:
         return None
+    # Words that both have, such as "in" and "was", are no sign of English.
     english = len((function_words & words) - said - _SHARED)
     language = max(_FUNCTION_WORDS, key=lambda name: len(_own_words(name) & said))
+    # More words than English has: an English text can quote a few of another language.
     return language if len(_own_words(language) & said) >= max(_TELLING, english + 1) else None
 
 
@@ -157,16 +160,19 @@ def language_of_task(text: str, words: Sequence[str], function_words: Iterable[s
     """Return the language of a task, None for English and where it cannot be told. text: the task, folded."""
     if not text.isascii() and compile_late(_OTHER_SCRIPT).search(text):
         scripts = {name: len(compile_late(letters).findall(text)) for name, letters in _SCRIPTS.items()}
+        # A character of Han or Hangul counts as half a word; a single foreign name does not decide.
         if 2 * sum(scripts.values()) > len(_LATIN_WORD.findall(text)):
             return next(name for name, count in scripts.items() if count)
     its = set(words)
     said = _FOREIGN.intersection(its)
     english = len(its.intersection(function_words) - said - _SHARED)
+    # The usual case: a task in English, without a look at the glossary.
     if english and not said:
         return None
     known = Counter(language for word in its for language in _LANGUAGES[word])
     if not said and not known:
         return None
+    # A function word and a word of the glossary tell as much.
     counts = {name: len(said & _own_words(name)) + known[name] for name in _FUNCTION_WORDS}
     language = max(counts, key=lambda name: (counts[name], known[name]))
     # One word can be a name. It is none where there are marks on letters, and in a task of few words that has no
@@ -198,6 +204,7 @@ class _Languages(dict[str, tuple[str, ...]]):
         return its
 
     def _find(self, word: str, candidates: Iterable[str]) -> Iterator[str]:
+        # A word that is English too tells nothing.
         if _english_stemmer().stemWord(word) not in _english_stems():
             for language in candidates:
                 if word not in _own_words(language) and _is_known(word, language):
@@ -238,6 +245,7 @@ def _by_stem(word: str, language: str) -> Iterator[str]:
     if (its := known.get(stem(word))) is not None:
         yield from its
     elif language == "de":
+        # Every split of a compound, with the "s" that may join its parts (Arbeitsplatz).
         for at in range(_PART, len(word) - _PART + 1):
             yield from known.get(stem(word[at:]), ())
             yield from known.get(stem(word[:at]), known.get(stem(word[:at].removesuffix("s")), ()))
@@ -246,6 +254,7 @@ def _by_stem(word: str, language: str) -> Iterator[str]:
 def _by_longest(run: str, language: str) -> Iterator[str]:
     known, at = _glossary(language), 0
     while at < len(run):
+        # The longest known word at each place, as a segmenter would choose it.
         size = next((size for size in range(_LONGEST, 0, -1) if run[at : at + size] in known), 0)
         yield from known[run[at : at + size]] if size else ()
         at += size or 1
@@ -265,6 +274,7 @@ def _glossary(language: str) -> Mapping[str, tuple[str, ...]]:
     for english, *others in rows:
         for word in others[at - 1].split("/"):
             folded = fold_marks(word.casefold())
+            # Without spaces there are no endings to take off.
             key = _stemmer(language).stemWord(folded) if language in _SPACED else folded
             found[key] = (*found.get(key, ()), english)
     return found
@@ -276,6 +286,7 @@ def _is_known(word: str, language: str) -> bool:
     Looks at the words that begin alike, since tasks in English ask too and should need no glossary in memory.
     """
     known, stem, beginning = _known_words(language), _stemmer(language).stemWord, f"\n{word[:_SHORTEST]}"
+    # A search in one text: a dict of all stems would take the memory that this function is to save.
     at = known.find(beginning)
     while at >= 0:
         end = known.index("\n", at + 1)

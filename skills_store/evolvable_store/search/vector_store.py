@@ -24,6 +24,7 @@ _LEARNED = """CREATE TABLE IF NOT EXISTS learned (
     model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, hash)
 ) STRICT, WITHOUT ROWID"""
 
+# The application id lets `file` and SQLite tell these files from others.
 FORMAT = driver.DerivedFormat(0x45564C56, 3, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
@@ -70,6 +71,7 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
     if not path.exists():
         return
     with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
+        # A purge: SQLite overwrites deleted rows with zeros instead of only marking them free.
         connection.execute("PRAGMA secure_delete=ON")
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
         for table in there.intersection(_BY_TEXT):  # an older file has no tokens until an embedder opens it
@@ -79,7 +81,9 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
                 (json.dumps(list(resources)),),
             )
         if "learned" in there:
+            # Learned tasks are not linked to a resource here, so all of them go.
             connection.execute("DELETE FROM learned")
+        # The write-ahead log still has the old rows.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -91,7 +95,7 @@ _HAS = "EXISTS (SELECT 1 FROM vector v WHERE v.model = ? AND v.hash = s.hash)"
 
 
 class TextRole(StrEnum):
-    """What a text is to its resource, the most useful first; a resource has one text of each role at most."""
+    """The role of a text of a resource, the most useful first; a resource has at most one text of each role."""
 
     WHOLE = "whole"
     """Name and description."""
@@ -137,7 +141,7 @@ class EmbeddingProgress:
 
 
 def digest_text(text: str) -> TextDigest:
-    """Return what the vectors know a text by."""
+    """Return the hash and the length of a text, by which the vectors identify it."""
     return TextDigest(hashlib.sha256(text.encode("utf-8", "replace")).digest(), len(text))
 
 
@@ -149,15 +153,17 @@ def embedding_progress(home: Path) -> EmbeddingProgress | None:
         with contextlib.closing(driver.connect(home / VECTORS_FILE, durable=False, access="read")) as db:
             # The one before is kept too, and may have been made later.
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
+            # At most one row: progress is that of the model in use.
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
             wanted = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
             return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], wanted)) if rows else None
+    # Progress is only shown; a file that cannot be read has none.
     except (LibraryError, *driver.Errors):
         return None
 
 
 class Vectors:
-    """The open file. For one process, and in it for one thread at a time. Every method raises Damaged, LibraryError."""
+    """The open file, for one process and one thread at a time. Every method raises DamagedFile, LibraryError."""
 
     def __init__(self, path: Path, connection: Connection) -> None:
         self.path, self._db = path, connection
@@ -183,7 +189,7 @@ class Vectors:
     # Texts
 
     def state(self, key: str) -> str:
-        """Return what was noted under this key, '' for nothing."""
+        """Return the value of a key, '' for none."""
         with _translate_damage(self.path):
             return _state(self._db, key)
 
@@ -198,12 +204,13 @@ class Vectors:
         gone: Iterable[int],
         state: Mapping[str, str],
     ) -> set[bytes]:
-        """Replace the texts of these resources and forget those of the gone, all or nothing.
+        """Replace the texts of these resources and delete those of `gone`, all or nothing.
 
         state: noted in the same transaction. Returns the hashes of texts that no resource has any more.
         """
         with self._writing():
             ids = [*(place.id for place in said), *gone]
+            # Before the deletions, so that texts which lose their last resource are known.
             before = self._hashes(ids)
             self._db.execute("DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             self._db.execute("DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
@@ -213,6 +220,7 @@ class Vectors:
                 self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
             for table in _BY_TEXT:
                 self._db.executemany(
+                    # A text can belong to several resources: its vector goes with the last of them.
                     f"DELETE FROM {table} WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM said WHERE hash = ?1)",
                     [(digest,) for digest in before],
                 )
@@ -223,6 +231,7 @@ class Vectors:
     def forget_texts(self) -> None:
         """Forget every resource, and keep the vectors for texts that come again."""
         with self._writing():
+            # Not the vectors: embedding is what takes the time.
             for table in ("said", "resource", "state"):
                 self._db.execute(f"DELETE FROM {table}")
 
@@ -249,6 +258,7 @@ class Vectors:
 
     def model(self, name: str, spec: str) -> VectorModel:
         """Return the model of this name, made when it is new, with the spec brought up to date."""
+        # The name identifies the embedder; the spec, such as a path, may change.
         upsert = "INSERT INTO model (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
         with self._writing():
             self._db.execute(upsert, (name, spec))
@@ -271,7 +281,7 @@ class Vectors:
         return dict(self._rows(query, role, model.id))
 
     def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors, as stored, of those of these texts that have one."""
+        """Return the stored vectors of these texts, by hash, without texts that have none."""
         query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
         with _translate_damage(self.path):
             rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
@@ -280,8 +290,9 @@ class Vectors:
     def keep(
         self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes] | None = None
     ) -> None:
-        """Keep vectors (float16, little-endian) by the hash of their texts. tokens: those of their tokens (int8)."""
+        """Store vectors (float16, little-endian) by the hash of their texts. tokens: vectors of their tokens (int8)."""
         with self._writing():
+            # One transaction for both: a text with a vector and no tokens would never get them.
             for table, rows in (("vector", vectors), ("token", tokens or {})):
                 self._db.executemany(
                     f"INSERT OR REPLACE INTO {table} (model, hash, data) VALUES (?, ?, ?)",
@@ -300,7 +311,7 @@ class Vectors:
             self._db.executemany("INSERT INTO learned (model, hash, data) VALUES (?, ?, ?)", rows)
 
     def tokens_of(self, model: VectorModel, resources: Iterable[int]) -> dict[int, bytes]:
-        """Return the vectors of the tokens of name and description of those of these resources that have them."""
+        """Return the token vectors of name and description, by resource, without resources that have none."""
         query = """SELECT s.resource, t.data FROM said s JOIN token t ON t.model = ? AND t.hash = s.hash
             WHERE s.role = ? AND s.resource IN (SELECT value FROM json_each(?))"""
         return dict(self._rows(query, model.id, TextRole.WHOLE, json.dumps(list(resources))))

@@ -22,10 +22,13 @@ from evolvable_store.regular_files import private_file, read_regular
 PROJECT = "library"
 """The project of an address that names none."""
 
+# Stands unquoted in URLs and messages.
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+# libpq has more, among them `options` and `passfile`, by which an address could run settings or read files.
 _OPTIONS = frozenset(
     ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout")
 )
+# As secrets.token_hex(16) writes it.
 _HOME = re.compile(r"[0-9a-f]{32}")
 
 
@@ -42,10 +45,12 @@ class Address:
         try:
             parts = urlsplit(text)
             given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            # Reading the property checks the port; libpq also takes several hosts with commas, which urlsplit does not.
             _ = parts.port if "," not in parts.netloc else None
         except ValueError as error:
             raise InvalidArgument("The address of the library is no URL.", _LIKE) from error
         project = given.pop("project", PROJECT)
+        # A "#" in a password that was not encoded would cut the address there.
         if not is_address(text) or parts.fragment:
             raise InvalidArgument("The address of the library is no URL of PostgreSQL.", _LIKE)
         if not _PROJECT.fullmatch(project):
@@ -74,6 +79,7 @@ class Address:
     @property
     def key(self) -> str:
         """A short name of it for a folder."""
+        # Of the name without the password, so that a new password leads to the same folder.
         return hashlib.sha256(self.name.encode()).hexdigest()[:16]
 
 
@@ -82,14 +88,14 @@ _LIKE = "It looks like postgresql://user@host/database?project=library."
 
 @dataclass(frozen=True, slots=True)
 class PostgresHome:
-    """What the folder says: the address, and the random name by which the library knows the folder."""
+    """The content of the address file: the address, and the random name by which the library knows the folder."""
 
     address: Address
     name: str
 
 
 def read_home(home: Path) -> PostgresHome:
-    """Return what the address file of a home says. Raises LibraryCorrupt."""
+    """Return the content of the address file of a home. Raises LibraryCorrupt."""
     path = home / ADDRESS_FILE
     try:
         said = json.loads(read_regular(path))
@@ -108,6 +114,7 @@ def home_of(url: str, base: Path, registered: Callable[[], Iterable[str]]) -> Pa
     one: an environment variable that a project sets must not choose where an agent's instructions come from.
     """
     address = Address.parse(url)
+    # Compared without passwords, which the configuration does not have.
     if address.name not in {_name(text) for text in registered()}:
         raise UntrustedHome(
             f"{address.name} is not one of your libraries.",
@@ -125,11 +132,13 @@ def save_address(home: Path, address: Address) -> None:
     name = secrets.token_hex(16)
     if path.exists():
         known = read_home(home)
+        # Written only when it changed, since several processes open a library at once.
         if known.address == address:
             return
         name = known.name
     text = json.dumps({"url": _with_project(address), "home": name}, indent=1)
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    # A process of the same number may have left one behind.
     draft.unlink(missing_ok=True)
     with open(draft, "w", encoding="utf-8", opener=private_file) as stream:
         stream.write(f"{text}\n")

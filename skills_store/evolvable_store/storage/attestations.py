@@ -36,7 +36,7 @@ class Baseline:
 
     @property
     def statement(self) -> bytes:
-        """What is signed."""
+        """The bytes that are signed."""
         return json.dumps(["evolvable baseline", 1, self.operation, self.digest]).encode("ascii")
 
 
@@ -47,7 +47,7 @@ def _digest(db: Any, newest: int) -> str:
 
 
 class Attestations(SqliteRepository):
-    """Writes which contents a person vouches for, and who made which; `AuthorshipReader` reads it."""
+    """The attestations of contents and the makers of versions, for writing; `AuthorshipReader` reads them."""
 
     def vouch(
         self,
@@ -66,6 +66,7 @@ class Attestations(SqliteRepository):
         rows = []
         for resource, tree in contents:
             signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
+            # 0: not withdrawn.
             rows.append((resource, tree, at, *who, 0, signature, folder))
         self._add(rows)
 
@@ -82,6 +83,7 @@ class Attestations(SqliteRepository):
 
     def keep_folder(self, resources: Iterable[int], folder: str) -> None:
         """Note on which folder decisions were made that do not say so."""
+        # Only rows of versions before decisions named a folder.
         update = "UPDATE vouched SET folder = ? WHERE resource = ? AND folder IS NULL"
         with self._backend.writing() as db:
             db.executemany(update, [(folder, resource) for resource in resources])
@@ -96,18 +98,21 @@ class Attestations(SqliteRepository):
             return [one for one in list_vouched(db, named, None) if not one.counts(folders)]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
-        """Note who made these versions (resource, version), learned after they were made; the first note stays."""
+        """Record the makers of these versions (resource, version), learned afterwards; the first record stays."""
         rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
         with self._backend.writing() as db:
             db.executemany(
-                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)", rows
+                # OR IGNORE: what is learned later must not replace an earlier note.
+                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)",
+                rows,
             )
 
     def makers(self, sha256: str, apart: tuple[int, int] | None = None) -> set[Principal]:
-        """Return who made the versions that have a file with this hash.
+        """Return the principals that made the versions with a file of this hash.
 
         apart: a version (resource, number) that does not count.
         """
+        # With its quotation marks the hash cannot match a part of something else in a manifest.
         rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
         return {effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
 
@@ -120,7 +125,7 @@ class Attestations(SqliteRepository):
         return {version: (bool(own), [reason, *json.loads(evidence)]) for version, own, reason, evidence in rows}
 
     def signed_operations(self, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that have a signature, valid or not."""
+        """Return the operations among these that have a signature, valid or not."""
         query = """SELECT DISTINCT operation FROM signature
             WHERE operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, json.dumps(list(operations))))
@@ -158,6 +163,7 @@ class Signatures(SqliteRepository):
             drawn = Baseline(newest, _digest(db, newest), b"")
             signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
             row = (self._key, signed.operation, signed.digest, signed.signature)
+            # In one transaction with the reading of the newest operation: none can slip in between.
             db.execute("INSERT OR REPLACE INTO baseline (key, operation, digest, signature) VALUES (?, ?, ?, ?)", row)
         return signed
 
@@ -168,16 +174,18 @@ class Signatures(SqliteRepository):
             if row is None:
                 return 0
             found = Baseline(int(row[0]), str(row[1]), bytes(row[2]))
+            # The digest ties the baseline to this history: in another library it is worth nothing.
             valid = _digest(db, found.operation) == found.digest and self._verify(found.statement, found.signature)
         return found.operation if valid else 0
 
     def vouched(self, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that count: signed under this key, or not newer than the baseline."""
+        """Return the operations among these that count: signed under this key, or not newer than the baseline."""
         wanted, before = set(operations), self.baseline()
+        # Operations up to the baseline need no signature, since they are older than the lock.
         return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that this key signed in the name of one person. No baseline counts.
+        """Return the operations among these that this key signed in the name of one person, without a baseline.
 
         via: how the person is known.
         """
@@ -185,6 +193,7 @@ class Signatures(SqliteRepository):
 
     def _names(self, identity: int, via: str) -> bool:
         operation = self._backend.operation(identity)
+        # operation.principal, not that of the intent: what arrived with an archive grants nothing.
         return operation is not None and (operation.principal, operation.intent.via) == (Principal.PERSON, via)
 
     def _signed(self, operations: Sequence[int]) -> set[int]:

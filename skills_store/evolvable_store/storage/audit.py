@@ -62,6 +62,7 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
     """Append decisions, inside the transaction that makes them. Without any, nothing is read."""
     if not decisions:
         return
+    # Under the write lock of the caller: two processes cannot both chain to this row.
     last = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone() or (0, "")
     for one in decisions:
         entry = AuditEntry(
@@ -71,12 +72,14 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
             subject=_storable(one.subject),
             principal=one.identity.principal.value,
             via=_storable(one.identity.via),
+            # A shared library has rows from several machines.
             address=_storable(one.address or socket.gethostname()),
             session=_storable(one.session),
             operation=one.operation,
             previous=last[1],
             hash="",
         )
+        # The hash is computed from the entry as it is stored, so `entries` can compare it.
         last = entry.number, entry.expected_hash
         db.execute(f"INSERT INTO audit ({_COLUMNS}) VALUES ({_PLACES})", _row(entry, last[1]))
 
@@ -89,7 +92,7 @@ def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
 
 
 def _storable(text: str) -> str:
-    """Return a text as a database gives it back: what is hashed must be what is read."""
+    """Return a text in the form that a database gives back, since the hash is computed again from it."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 

@@ -15,8 +15,9 @@ from evolvable_store.storage.sqlite_file import SqliteRepository
 QUERIES = read_queries()
 
 _RECENT_VERSIONS = 50
-"""Versions of a resource, and of an older program, that are looked at."""
+"""Versions of one resource that are read at most to find a base or the makers of a content."""
 
+# Three numbers that only grow: nothing that trust depends on can change without one of them.
 _STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0) FROM vouched),
     (SELECT count(*) FROM attribution)"""
 
@@ -45,8 +46,9 @@ class Attestation:
 
     @property
     def statement(self) -> bytes:
-        """What is signed of it, where approvals are locked."""
+        """The bytes that are signed, where approvals are locked."""
         fields = [self.resource, self.tree, self.at, self.principal, self.via]
+        # Decisions of before folders were noted keep the statement that was signed.
         fields += [self.folder] if self.folder else []
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
 
@@ -61,7 +63,7 @@ def list_vouched(db: Connection, resources: Iterable[int], folders: frozenset[st
 
 
 def vouched_trees(folders: frozenset[str] | None) -> Trees:
-    """Return what reads the contents of a resource that a person vouches for. folders: those that the person trusts."""
+    """Return a reader of the contents of a resource that a person vouches for. folders: that the person trusts."""
     return lambda db, resource: {one.tree for one in list_vouched(db, [resource], folders)}
 
 
@@ -105,7 +107,7 @@ class VersionAuthor:
 
 @dataclass(frozen=True, slots=True)
 class VersionAuthors:
-    """The provenance of a version, who made it, and who made the versions that its provenance names.
+    """The provenance of a version, its maker, and the makers of the versions that its provenance names.
 
     resource: its id; kind, scope and name are its own.
     """
@@ -136,7 +138,7 @@ class VersionAuthors:
         return base if base is not None and (base.is_person or base.tree in trees) else None
 
     def authors_of(self, path: str, trees: Collection[str]) -> list[VersionAuthor]:
-        """Return who made the bytes of a file, oldest first; none where a person stands for all of it.
+        """Return the authors of the bytes of a file, oldest first; none where a person stands for all of it.
 
         What a stranger brought stays the stranger's when others change it; of the rest what is still there counts.
         """
@@ -154,6 +156,7 @@ class VersionAuthors:
         """
         if self.is_decided(trees):
             return False
+        # '' stands for the files without parts, whose author is the base's.
         paths = (*self.provenance.files, "")
         brought = (one for path in paths for one in self.authors_of(path, trees))
         return any(one.principal is Principal.REPOSITORY and not is_followed(one, folders) for one in brought)
@@ -166,7 +169,8 @@ def is_followed(one: VersionAuthor, folders: Collection[str] | None) -> bool:
 
 
 def effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
-    """Return who answers for an operation as it is stored. arrived: it came with an archive."""
+    """Return the principal of an operation as it counts here. arrived: the operation came with an archive."""
+    # An archive's author can write any principal into it.
     if arrived:
         return Principal.IMPORT
     return Principal(principal) if principal else implied_principal(Actor(actor))
@@ -175,6 +179,7 @@ def effective_principal(actor: str, principal: str | None, arrived: int) -> Prin
 def read_author(row: Sequence[Any]) -> VersionAuthor:
     """Return the author in a row of the query `version_authors`, without the resource."""
     version, tree, actor, principal, arrived, via, session, operation, at, evidence = row
+    # A search in the text before a parse of JSON: few operations approve a proposal.
     proposed = "proposal " in (evidence or "") and any(
         text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence)
     )
@@ -190,6 +195,7 @@ def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dic
     """Return by resource the authors of its newest version."""
     rows = db.execute(QUERIES["newest_provenance"], (json.dumps(list(resources)),)).fetchall()
     known = [_Row(db, row, vouched) for row in rows]
+    # One query for all of them; numbers of other resources only add rows.
     wanted = {number for one in known for number in one.provenance.versions if number != one.made.version}
     others: dict[int, dict[int, VersionAuthor]] = {one.resource: {one.made.version: one.made} for one in known}
     if wanted:
@@ -228,6 +234,7 @@ def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) 
         FROM change c WHERE c.resource = ? AND c.latest = ? AND c.manifest IS NOT NULL"""
     tree, text, decided = db.execute(query, (resource, number)).fetchone()
     trees = vouched(db, resource) if decided else ()
+    # A person decided on this very content since it was written.
     if tree in trees:
         return Provenance(number)
     if text is not None:
@@ -241,6 +248,7 @@ class _Row:
     def __init__(self, db: Connection, row: tuple[Any, ...], vouched: Trees) -> None:
         self.resource, self.kind, self.scope, self.name = row[:4]
         self.made = read_author(row[4:-1])
+        # NULL: written by a version before provenance was stored, so it is derived from the history.
         if row[-1] is not None:
             self.provenance = Provenance.from_json(row[-1])
         elif self.made.is_person:
@@ -265,13 +273,14 @@ def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Prov
     for *row, manifest in rows:
         author = read_author(row)
         manifests.append((author.version, Manifest.from_json(manifest)))
+        # Newest first: the nearest version that a person stands for is the base.
         if stands(author):
             return derive(author.version, reversed(manifests))
     return derive(0, reversed(manifests))
 
 
 class AuthorshipReader(SqliteRepository):
-    """Reads who made the versions of resources, and which contents a person vouches for."""
+    """The makers of versions, and the contents that a person vouches for, for reading."""
 
     def attestations_of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
         """Return the decisions on these resources that count, oldest first.
@@ -283,7 +292,7 @@ class AuthorshipReader(SqliteRepository):
             return list_vouched(db, resources, folders)
 
     def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
-        """Return what differs when any answer of `untrusted_resources` may differ."""
+        """Return a value that changes whenever an answer of `untrusted_resources` may change."""
         with self._backend.reading() as db:  # not by `_one`: the seventh frame of a search
             change, decision, attributions = db.execute(_STAMP).fetchone()
         return change, decision, attributions, self._backend.trusted_folders()
@@ -296,6 +305,7 @@ class AuthorshipReader(SqliteRepository):
         folders = self._backend.trusted_folders()
         trees = vouched_trees(folders)
         with self._backend.reading() as db:
+            # A cheap query finds the few that could be untrusted; only their authors are read.
             suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
             if resources is not None:
                 suspects &= set(resources)
@@ -303,7 +313,7 @@ class AuthorshipReader(SqliteRepository):
             return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one), folders)}
 
     def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
-        """Return by resource who made the bytes of its newest version."""
+        """Return the authors of the newest version, by resource."""
         with self._backend.reading() as db:
             return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
 
@@ -315,7 +325,7 @@ class AuthorshipReader(SqliteRepository):
         return self._all(int, QUERIES["changed_since_base"], '%"files"%')
 
     def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
-        """Return who made the bytes of a version, None where there is no such version.
+        """Return the authors of a version, None where there is no such version.
 
         stands: tells which versions may be the base; by default those that counted when the version was written.
         """

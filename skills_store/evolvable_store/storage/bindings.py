@@ -32,7 +32,7 @@ class WatchedFolder:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What one directory of a folder holds.
+    """The recorded content of one directory of a folder.
 
     directory: its path below the folder, with `/`. version: the version it was last known to hold, None while the
     resource is removed. signature: the stat fingerprint it had then, '' when that cannot be trusted; or a
@@ -50,12 +50,13 @@ class Binding:
     @property
     def is_pending(self) -> bool:
         """Whether the signature is a PendingCheckout."""
+        # A stat fingerprint is hexadecimal, a PendingCheckout has blanks.
         return " " in self.signature
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMark:
-    """What a directory of ours is recognised by.
+    """The marks by which a directory that this program wrote is recognised.
 
     signature: its stat fingerprint. sizeless: the same without the sizes of the files, '-' where it is not known; files
     that nobody wrote to and that a power failure cut still have it. inode: of the directory.
@@ -105,7 +106,7 @@ class PendingCheckout:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return what a binding's signature records, None for a plain one."""
+        """Return the pending checkout in a binding's signature, None for a plain signature."""
         match = _PENDING.fullmatch(text)
         if match is None:
             return None
@@ -144,6 +145,7 @@ class WaitingPlaces:
 Place = tuple[WatchedFolder, Binding, bool]
 """A folder that holds a resource, with the binding, and whether its directory is held."""
 
+# Fixed alphabets and lengths: a shared database may hold any text here, and parts of it become paths.
 _MARKED = r" ([0-9]{1,18}) ([0-9a-f]{64}) ([0-9a-f]{64}|-) ([0-9]{1,20})"
 _PART = r"(?: ([A-Za-z0-9_-]{1,64}\.[0-9]{1,10}-[0-9a-f]{12}) ([0-9a-f]{64}) (.{0,4096}))?"
 _PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}{_PART}", re.DOTALL)
@@ -164,6 +166,7 @@ class Bindings(SqliteRepository):
         path = path.resolve()
         if path == Path(path.anchor):
             raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
+        # A read first: nearly always the folder is there, and no write lock is needed.
         there = _same_folder(self.folders(), path, scope, kind)
         if there is None:
             with self._lender.writing() as db:
@@ -195,10 +198,12 @@ class Bindings(SqliteRepository):
             there = _same_folder(others, folder.path, folder.scope, folder.kind)
             number = there.id if there else folder.id
             if there is None:
+                # The number is kept where it can be, because rows of held directories name it.
                 taken = not 0 < folder.id <= MAX_TAKEN or any(one.id == folder.id for one in others)
                 row = (None if taken else folder.id, folder.scope, folder.kind, str(folder.path))
                 number = int(db.execute(f"{_ADD_FOLDER} RETURNING id", row).fetchall()[0][0])
             rows = [(number, *astuple(one)[1:]) for one in bindings]
+            # A binding that is here already is newer than the one that is taken over.
             db.executemany(BIND.replace("REPLACE", "IGNORE", 1), rows)
 
     def folder(self, path: Path) -> WatchedFolder:
@@ -221,13 +226,16 @@ class Bindings(SqliteRepository):
                 rest = [one for one in starmap(_as_folder, db.execute(_FOLDERS).fetchall()) if one.id != folder.id]
                 _same_folder(rest, path, folder.scope, folder.kind)
                 db.execute(
-                    "UPDATE folder SET path = ? WHERE id = ? AND path = ?", (str(path), folder.id, str(folder.path))
+                    # With the old path, so that a folder which another process moved meanwhile stays there.
+                    "UPDATE folder SET path = ? WHERE id = ? AND path = ?",
+                    (str(path), folder.id, str(folder.path)),
                 )
         return moving
 
     def drop_folder(self, folder: WatchedFolder) -> None:
         """Delete a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
+            # Two databases where the library is in PostgreSQL; a crash in between leaves a folder with nothing held.
             db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
         with self._lender.writing() as db:
             db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
@@ -281,7 +289,7 @@ class Bindings(SqliteRepository):
         return {pending.part.stem for pending in found if pending and pending.part}
 
     def settle(self, bindings: Iterable[tuple[Binding, Binding]]) -> None:
-        """Store each second binding, where the first one is still what is stored."""
+        """Store the second binding of each pair, unless the stored one differs from the first."""
         rows = [(new.version, new.signature, old.folder, old.directory, old.signature) for old, new in bindings]
         if rows:
             with self._lender.writing() as db:
@@ -293,10 +301,10 @@ class Bindings(SqliteRepository):
 
 
 class ProjectMarks(SqliteRepository):
-    """What the members of a shared library recognise projects by."""
+    """The marks by which members of a shared library recognise projects."""
 
     def add(self, scope: str, marks: Iterable[str]) -> None:
-        """Note what a project is recognised by."""
+        """Store marks of a project."""
         rows = [(scope, mark) for mark in marks]
         if rows:
             with self._backend.writing() as db:
@@ -318,6 +326,7 @@ BIND = """INSERT OR REPLACE INTO binding (folder, directory, resource, version, 
 _FOLDERS = "SELECT id, scope, kind, path FROM folder ORDER BY id"
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
 
+# By the old signature: a binding that another process wrote meanwhile stays.
 _SETTLE = "UPDATE binding SET version = ?, signature = ? WHERE folder = ? AND directory = ? AND signature = ?"
 _PLACES = """SELECT f.id, f.scope, f.kind, f.path,
         b.folder, b.directory, b.resource, b.version, b.signature, coalesce(b.conflict, '')
@@ -341,11 +350,13 @@ def _same_folder(folders: Iterable[WatchedFolder], path: Path, scope: str, kind:
 def _as_binding(
     folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
 ) -> Binding:
+    # The newer version: a sync then sees that the directory may still be to be exchanged.
     pending = PendingCheckout.parse(signature)
     return Binding(folder, directory, resource, pending.version if pending else version, signature, conflict)
 
 
 def _as_folder(identity: int, scope: object, kind: object, path: object) -> WatchedFolder:
+    # Damage can put any value into a row, and files would be written there.
     named = isinstance(scope, str) and isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
     if not named or kind not in {*Kind}:
         raise LibraryCorrupt(
@@ -379,7 +390,7 @@ class HeldDirectories(SqliteRepository):
     """Directories whose content waits as a proposal."""
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, HeldDirectory]:
-        """Return what is held in a folder, by directory."""
+        """Return the held directories of a folder, by path."""
         return {held.directory: held for held in self.all() if held.folder == folder.id}
 
     def all(self) -> list[HeldDirectory]:
@@ -387,10 +398,11 @@ class HeldDirectories(SqliteRepository):
         return self._all(_as_held_directory, _HELD_DIRECTORY)
 
     def hold(self, folder: WatchedFolder, directory: str, tree: str, draft: Draft, at: str, identity: Identity) -> int:
-        """Hold the content of a directory as a proposal, instead of what was held there; return the proposal's id."""
+        """Hold the content of a directory as a proposal, in place of an earlier one; return the proposal's id."""
         actor = Actor.AGENT if identity.principal == "agent" else Actor.IMPORT
         adding = ProposalBatch(at, actor, f"folder-{folder.id}", [draft])
         with self._backend.writing() as db:
+            # The older proposal is about files that are no longer there.
             db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))
             (proposal,) = adding.into(db)
             who = (identity.principal, identity.via, proposal)
@@ -402,7 +414,7 @@ class HeldDirectories(SqliteRepository):
         return proposal
 
     def release(self, folder: WatchedFolder, directories: Sequence[str]) -> None:
-        """Hold these directories no longer: their files changed, or are what the library has."""
+        """Stop holding these directories: their files changed, or equal the library's."""
         with self._backend.writing() as db:
             for directory in directories:
                 db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))

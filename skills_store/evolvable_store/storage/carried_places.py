@@ -17,6 +17,7 @@ from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFold
 if TYPE_CHECKING:
     from evolvable_store.storage.bindings import Bindings
 
+# 64 MiB: some hundred thousand bindings; a longer file is no JSON when it is cut, and counts as damaged.
 _MAX_BYTES = 2**26
 
 
@@ -31,11 +32,12 @@ def carry_places(bindings: "Bindings", target: Path) -> None:
         with open(target / CARRIED_PLACES, "w", encoding="utf-8", opener=private_file) as file:
             json.dump(kept, file)
             file.flush()
+            # A backup is on the disk when the command returns.
             os.fsync(file.fileno())
 
 
 def carried_places(home: Path) -> WaitingPlaces:
-    """Return what was carried into a home; nothing where the file is damaged."""
+    """Return the places that were carried into a home; none where the file is damaged."""
     found = WaitingPlaces()
     try:
         with open(home / CARRIED_PLACES, "rb") as file:
@@ -50,6 +52,7 @@ def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
     for number, scope, kind, path in folders:
         if is_folder(kind, path):
             found.folders.append(WatchedFolder(int(number), str(scope), Kind(kind), Path(path)))
+    # Bindings of a folder that was refused are dropped with it.
     known = {folder.id for folder in found.folders}
     for folder, directory, resource, version in bindings:
         if folder in known and is_below(directory):
@@ -58,12 +61,13 @@ def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
 
 
 def forget_carried(home: Path) -> None:
-    """Delete what was carried into a home. Raise OSError."""
+    """Delete the file with carried places of a home. Raise OSError."""
     (home / CARRIED_PLACES).unlink(missing_ok=True)
 
 
 def is_folder(kind: str, path: str) -> bool:
     """Return whether a row of another names a folder as this program does."""
+    # The file may come from anybody; what is shown to the person must be what is written to.
     return kind in {*Kind} and path.isprintable() and Path(path).is_absolute() and ".." not in Path(path).parts
 
 

@@ -56,19 +56,20 @@ class Collections(SqliteRepository):
             db.executemany("INSERT OR IGNORE INTO collection (name, resource, at) VALUES (?, ?, ?)", rows)
 
     def choices(self) -> list[ListingChoice]:
-        """Return what clients were told to list, by the path of their settings."""
+        """Return the choices of collections for clients, by the path of their settings."""
         with self._places.reading() as db:
             rows = db.execute("SELECT settings, collection, written, at FROM listing ORDER BY settings").fetchall()
         return [_as_choice(*row) for row in rows]
 
     def choose(self, choice: ListingChoice) -> None:
-        """Store what a client was told to list, instead of what was stored for the same settings."""
+        """Store the choice of a collection for a client, in place of an earlier one for the same settings."""
         row = (str(choice.settings), choice.collection, json.dumps(dict(choice.written)), choice.at)
         with self._places.writing() as db:
             db.execute("INSERT OR REPLACE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)", row)
 
     def take(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """Store what another database held of clients' settings, where nothing is stored for them."""
+        """Store the choices of another database, where there is none for the same settings."""
+        # What is stored here was decided on this machine, and comes before another database.
         insert = "INSERT OR IGNORE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)"
         with self._places.writing() as db:
             db.executemany(insert, list(rows))

@@ -35,9 +35,11 @@ Connection = sqlite3.Connection
 SAFE_VERSION = (3, 51, 3)
 """From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
 
+# Trades a write that fails under load against a client that waits without an answer.
 GIVE_UP_SECONDS = 10.0
 """How long a write waits for other writers before LibraryBusy."""
 
+# More readers than this at once are rare; a new connection takes a fraction of a millisecond.
 MAX_IDLE = 4
 """Connections to one file that are kept open while nobody uses them: each keeps its pages in memory."""
 
@@ -47,6 +49,7 @@ def _choose() -> Any:
         from pysqlite3 import dbapi2 as bundled
     except ImportError:
         return sqlite3
+    # Of two SQLites in one process only one may open a file: closing the other would drop its locks.
     return bundled if bundled.sqlite_version_info >= sqlite3.sqlite_version_info else sqlite3
 
 
@@ -86,14 +89,18 @@ def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: i
         connection: Connection = dbapi.connect(
             f"{path.absolute().as_uri()}?{_QUERY[access]}",
             uri=True,
+            # None: the module begins no transactions by itself.
             isolation_level=None,
             check_same_thread=False,
+            # More than Python's 128, so that frequent statements stay compiled.
             cached_statements=256,
+            # With a rollback journal our own retry takes the place of SQLite's busy handler.
             timeout=GIVE_UP_SECONDS if wal_is_safe() else 0,
             factory=dbapi.Connection if wal_is_safe() else _RetryingConnection,
         )
         unless_ready.callback(connection.close)
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        # A schema from elsewhere must not call functions with side effects.
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA foreign_keys=ON")
         # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many times: twice the
@@ -101,6 +108,7 @@ def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: i
         connection.execute("PRAGMA wal_autocheckpoint=4000")
         connection.execute(f"PRAGMA cache_size=-{cache_kb}")
         if sys.platform == "darwin":
+            # macOS: a plain fsync leaves the bytes in the drive's cache.
             connection.execute("PRAGMA fullfsync=ON")
         unless_ready.pop_all()
     return connection
@@ -109,6 +117,7 @@ def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: i
 def _create_private(path: Path) -> None:
     """Make a missing file that only its owner may read, whatever the umask: SQLite gives its logs the same mode."""
     with contextlib.suppress(OSError):  # it exists, or SQLite says what is wrong
+        # Before SQLite makes it, which would use the umask alone.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with contextlib.suppress(AttributeError, OSError):  # Windows before 3.13
             os.fchmod(descriptor, 0o600)
@@ -130,6 +139,7 @@ def set_journal(connection: Connection, path: Path) -> str:
         try:
             return str(_execute(connection, f"PRAGMA journal_mode={preferred_journal(path)}").fetchone()[0])
         except dbapi.OperationalError as error:
+            # Another process uses the file in the other mode; the caller decides whether to wait.
             if not _is_busy(error):
                 raise
         return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
@@ -160,6 +170,7 @@ class ImmediateTransaction:
     def __enter__(self) -> None:
         try:
             _execute_with_retry(self._connection, "BEGIN IMMEDIATE")
+            # Checked under the lock: another process may have changed the mode since the file was opened.
             if not wal_is_safe():
                 _refuse_log(self._connection)
         except Errors as error:
@@ -180,6 +191,7 @@ class ImmediateTransaction:
             raise library_error(error, self._path) from error
 
 
+# The method of the base class: _RetryingConnection replaces it, and the retry must not retry itself.
 _execute: Any = dbapi.Connection.execute
 
 
@@ -211,6 +223,7 @@ def _refuse_log(connection: Connection) -> None:
 
 
 def _is_busy(error: Exception) -> bool:
+    # Extended codes have the primary one in the low byte. A module without codes is judged by its text.
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
@@ -263,7 +276,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def library_error(error: Exception, path: Path) -> LibraryError:
-    """Return the error of ours that says what SQLite's means for this file."""
+    """Return our error for an error of SQLite about this file."""
     text = str(error).lower()
     if "disk i/o error" in text and _is_full(path):
         text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
@@ -278,7 +291,7 @@ UNUSABLE = (*Errors, ValueError, TypeError, OverflowError)
 
 
 def as_library_error(error: Exception, path: Path) -> EvolvableError:
-    """Return our error for what SQLite, or a value of unexpected type in a row, raised."""
+    """Return our error for an error of SQLite, or for a value of unexpected type in a row."""
     if isinstance(error, Errors):
         return library_error(error, path)
     if isinstance(error, UnicodeEncodeError | OverflowError):
@@ -290,6 +303,7 @@ def _is_full(path: Path) -> bool:
     import shutil
 
     try:
+        # Shared memory grows in steps of 32 KiB.
         return shutil.disk_usage(path.parent).free < 64 * 1024
     except OSError:
         return False
@@ -297,7 +311,7 @@ def _is_full(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFormat:
-    """What marks a file that can be rebuilt as ours, and the script of SQL that makes its tables.
+    """The marks of a file that can be rebuilt, and the script of SQL that makes its tables.
 
     version: counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt.
     tables: those that a whole file has, where that is to be checked. page_size: of a new file, in bytes.
@@ -311,11 +325,13 @@ class DerivedFormat:
 
     def prepare(self, connection: Connection, path: Path) -> None:
         """Make the tables of an empty file, and set the journal mode. Raises DamagedFile for any other format."""
+        # Before the journal mode: in WAL mode the size of a page cannot change.
         connection.execute(f"PRAGMA page_size={self.page_size}")  # of a file that is still empty
         current = self._is_current(connection)
         set_journal(connection, path)
         if not current:
             with ImmediateTransaction(connection, path):
+                # Again under the lock: another process may have made the tables.
                 if not self._is_current(connection):
                     run_script(connection, self.script.read_text(encoding="utf-8"))
                     connection.execute(f"PRAGMA application_id={self.application_id}")
@@ -328,6 +344,7 @@ class DerivedFormat:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if (application, version) == (self.application_id, self.version):
             for table in self.tables:
+                # Fails with "no such table" where a table is missing, which counts as damage.
                 connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
             return True
         if tables or application or version:
@@ -362,6 +379,7 @@ def run_script(connection: Connection, script: str) -> None:
 
 def set_aside(path: Path) -> None:
     """Move a derived file away for diagnosis; only the last one stays."""
+    # The logs first: with them, SQLite would replay them into the new file.
     for log in ("-wal", "-shm", "-journal"):
         path.with_name(f"{path.name}{log}").unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -376,7 +394,7 @@ def file_lock(path: Path, **options: Any) -> "BaseFileLock":
 
 
 def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]) -> None:
-    """Run those of the steps of a schema that the file has not had, and record them by their functions' names."""
+    """Run the steps of a schema that the file has not had, and record them by their functions' names."""
     import sqlite_utils  # start time: a library that is up to date needs none of it
     from sqlite_utils.migrations import Migrations
 

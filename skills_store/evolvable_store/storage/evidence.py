@@ -1,7 +1,7 @@
 """Evidence: uses, reported outcomes, and the attempts that they make.
 
-One session is at most one attempt, however often it loaded or reported, so that attempts are independent. A use
-without a known session is an attempt of its own.
+One session is at most one attempt, however often it loaded or reported, so that attempts are independent. Each use
+whose session is unknown counts as a separate attempt.
 """
 
 import json
@@ -70,9 +70,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class ReportedOutcome:
-    """One reported outcome. `use` is None when it was told of a resource without a use.
+    """One reported outcome. `use` is None for a report that names a resource and no use.
 
-    grade: how far it counts. voter: of its words about a version the best and then the last one counts.
+    grade: how far it counts. voter: of one voter's outcomes of a version only one counts, by grade and then by time.
     """
 
     at: str
@@ -107,7 +107,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class UngradedEvidence:
-    """What the ends of a version were worth before evidence was graded; version 0: of all versions together."""
+    """The counts of a version's outcomes before evidence was graded; version 0: all versions together."""
 
     resource: int
     version: int
@@ -121,15 +121,17 @@ _USE = "id, at, resource, version, search, session, principal, connection"
 
 
 def add_client_session(db: Connection, session: str | None, connection: str | None, at: str) -> None:
-    """Keep that the server saw a client's session over a connection of its own."""
+    """Store that the server saw a client's session over a connection of its own."""
     if session and connection:
         db.execute(
-            "INSERT OR IGNORE INTO client_session (session, connection, at) VALUES (?, ?, ?)", (session, connection, at)
+            # The first time stays: whether the server saw a session before its transcript depends on it.
+            "INSERT OR IGNORE INTO client_session (session, connection, at) VALUES (?, ?, ?)",
+            (session, connection, at),
         )
 
 
 def recount_votes(db: Connection, voter: str | None, resource: int | None = None) -> None:
-    """Have the best and then the last word of a voter about each version count, and no other one."""
+    """Mark which outcome of a voter counts for each version: the one of the best grade, and of those the last."""
     if voter is None:
         return
     where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
@@ -145,7 +147,8 @@ def recount_votes(db: Connection, voter: str | None, resource: int | None = None
 class GradedEnd:
     """How work with a version ended, and how far that counts. The base of an attempt and of an execution.
 
-    model: that did the work. grade: of the outcome. link: the connection over which the server saw the session, None
+    model: that did the work. outcome: None without any that counts; UNKNOWN also when its outcomes contradict each
+    other. grade: of the outcome. link: the connection over which the server saw the session, None
     where it did not.
     """
 
@@ -209,16 +212,19 @@ _OUTCOMES: dict[str | None, Outcome | None] = {None: None, **{outcome.value: out
 
 def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
     """Return the verified attempts, of each connection the last one: a client names as many sessions as it likes."""
+    # Attempts come in the order of their time, so the last one stays in the dict.
     last = {attempt.link or attempt.key: attempt for attempt in attempts if attempt.verified}
     return list(last.values())
 
 
 def _outcome(least: str | None, known: str | None, anything: str | None) -> Outcome | None:
+    # The smallest and the greatest word that counts differ: the session contradicts itself.
     if least != known:
         return Outcome.UNKNOWN
     return _OUTCOMES[known or anything]
 
 
+# Outcomes have no key of their own, so all that tells one apart is compared; IS also equals NULL.
 _UNLESS_REPORTED = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resource = :resource AND o.use IS :use
     AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
 
@@ -227,13 +233,13 @@ class EvidenceLog(SqliteRepository):
     """Uses, reported outcomes and attempts. Rows are only added."""
 
     def add_use(self, use: Use) -> None:
-        """Keep a use, and that the server saw its session."""
+        """Store a use, and that the server saw its session."""
         with self._backend.writing() as db:
             db.execute(f"INSERT INTO use ({_USE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(use))
             add_client_session(db, use.session, use.connection, use.at)
 
     def add_first_use(self, use: Use) -> bool:
-        """Keep a use unless its session has one of that resource already; return whether it was kept."""
+        """Store a use unless its session has one of that resource already; return whether it was stored."""
         with self._backend.writing() as db:
             added = db.execute(
                 f"INSERT INTO use ({_USE}) SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS ("
@@ -245,12 +251,13 @@ class EvidenceLog(SqliteRepository):
 
     def served(self, resource: int, version: int, principal: str, session: str | None, connection: str | None) -> bool:
         """Return whether this principal was served the version in this session, or over this connection."""
+        # A use of before principals were stored has none, and counts for anybody.
         query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
             AND coalesce(principal, ?3) = ?3 AND (session IS ?4 OR connection = ?5) LIMIT 1"""
         return self._one(query, resource, version, principal, session, connection) is not None
 
     def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
-        """Return those of `resources` that a session has loaded."""
+        """Return the resources among these that a session has loaded."""
         query = """SELECT DISTINCT resource FROM use
             WHERE session = ? AND origin IS NULL AND resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         return set(self._all(int, query, session, json.dumps(list(resources))))
@@ -270,19 +277,20 @@ class EvidenceLog(SqliteRepository):
         return Use(*row)
 
     def add_outcome(self, told: ReportedOutcome) -> None:
-        """Keep an outcome."""
+        """Store an outcome."""
         fields = ", ".join(field.name for field in dataclass_fields(told))
         with self._backend.writing() as db:
             db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
+            # In the same transaction: no reader sees two votes of one voter.
             recount_votes(db, told.voter, told.resource)
 
     def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
-        """Return what older evidence was worth before it was graded. unsaid: only if nobody was told yet."""
+        """Return the counts of evidence before it was graded. unsaid: only those that no person was shown yet."""
         where = "WHERE said = 0" if unsaid else ""
         return self._all(UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}")
 
     def mark_regrading_reported(self) -> None:
-        """Note that a person was told what fell."""
+        """Note that a person was shown the evidence that counts less since it is graded."""
         self._do("UPDATE regraded SET said = 1 WHERE said = 0")
 
     def tally(self, resource: int) -> Tally:
@@ -290,7 +298,7 @@ class EvidenceLog(SqliteRepository):
         return self.tallies([resource]).get(resource, Tally())
 
     def tallies(self, resources: Iterable[int]) -> dict[int, Tally]:
-        """Return the counts of those of `resources` that have any."""
+        """Return the counts of these resources, without resources that have none."""
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
             loaded: Sequence[tuple[int, int]] = db.execute(QUERIES["loaded"], (ids,)).fetchall()
@@ -308,7 +316,9 @@ class EvidenceLog(SqliteRepository):
         versions: one session that used two versions of a resource is two attempts, one of each.
         """
         chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
+        # These parts of the query are fixed texts; ids are bound as JSON.
         among = "?1 IS NULL" if resources is None else "resource IN (SELECT id FROM asked)"
+        # The facts are built once and used by attempts and successes alike, so both count the same.
         facts = QUERIES["attempt_facts"].format(among=among, more=QUERIES["attempt_loads"].format(among=among))
         query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
         asked = None if resources is None else json.dumps(list(resources))
@@ -333,11 +343,12 @@ class EvidenceLog(SqliteRepository):
         ]
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
-        """Return the proof of those of these resources that have any."""
+        """Return the counts of successes of these resources, without resources that have none."""
         facts = QUERIES["attempt_facts"].format(among="resource IN (SELECT id FROM asked)", more="")
         query = facts + QUERIES["successes"].format(ends=QUERIES["ends"])
         rows = self._rows(query, json.dumps(list(resources)))
         found: dict[int, tuple[int, ...]] = {}
+        # One row for all ends, then one for the verified ones, as the query orders them.
         for resource, _, ends, successes in rows:  # the verified ones come after all of them
             found[resource] = (*found.get(resource, ()), ends, successes)
         return {resource: SuccessCounts(*counts) for resource, counts in found.items()}
@@ -373,6 +384,7 @@ class EvidenceLog(SqliteRepository):
 
         The ref is None in the table of sessions, whose rows are about no resource.
         """
+        # Columns are names of SHAPES, never text of a caller.
         listed = ", ".join(f"e.{column}" for column in columns)
         about, joined = "r.kind, r.scope, r.name", "JOIN resource r ON r.id = e.resource"
         if table == "taken":

@@ -13,27 +13,28 @@ _TOGETHER = 500
 _UNSETTLED = "SELECT search FROM pool_unit WHERE session IS NULL AND search IS NOT NULL"
 """Searches by which a trial learns the session of a unit, from the impression itself."""
 
+# A search that a trial still waits for keeps its impression, however old it is.
 _OLD = f"at < ? AND search NOT IN ({_UNSETTLED})"
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """What is folded, or would be. impressions: single rows. proposals: that lose their files."""
+    """The rows that are folded, or would be. impressions: single rows. proposals: those that lose their files."""
 
     impressions: int = 0
     proposals: int = 0
 
 
 class Folding(SqliteRepository):
-    """What years leave behind. Each method may be interrupted and called again."""
+    """Compaction of rows that are years old. Each method may be interrupted and called again."""
 
     def count(self, before: str) -> FoldedRows:
-        """Return what folding would take that is older than this moment (ISO 8601 in UTC)."""
+        """Return the counts of rows older than this moment (ISO 8601 in UTC) that `fold` would fold."""
         row = self._one(f"SELECT count(*) FROM shown WHERE {_OLD}", before)
         return FoldedRows(int(row[0]), len(self._refused(before)))
 
     def fold(self, before: str, now: str) -> FoldedRows:
-        """Fold what is older than this moment, in batches; return what was. Raises as every write."""
+        """Fold rows older than this moment, in batches; return their counts. Raises as every write."""
         proposals = self._refused(before)
         folded = sum(self._fold_impressions(resource, before) for resource in self._resources(before))
         removed = 0
@@ -60,12 +61,14 @@ class Folding(SqliteRepository):
             rows = db.execute(query, (resource, before, _TOGETHER)).fetchall()
             days: dict[str, list[str]] = {}
             for _, at, origin in rows:
+                # Only impressions that count are counted; the others are deleted without a trace.
                 if origin is None:
                     days.setdefault(at[:10], []).append(at)
             for day, moments in days.items():
                 counted = (len(moments), moments[-1], resource, day)
                 add = """UPDATE shown_day SET number = number + ?1, last = CASE WHEN last < ?2 THEN ?2 ELSE last END
                     WHERE resource = ?3 AND day = ?4"""
+                # The first impressions of a day make its row.
                 if not db.execute(add, counted).rowcount:
                     db.execute("INSERT INTO shown_day (number, last, resource, day) VALUES (?, ?, ?, ?)", counted)
             gone = json.dumps([row[0] for row in rows])
@@ -77,6 +80,7 @@ class Folding(SqliteRepository):
         """Return the proposals with files that were turned down before this moment, as far as that is known."""
         query = """SELECT id, kind, scope, name FROM proposal WHERE state IN (?, ?) AND files_removed_at IS NULL
             AND at < ? AND coalesce(expires, '') < ? AND manifest <> '{}' ORDER BY id"""
+        # The audit log knows when a proposal was turned down; the proposal knows only when it was made.
         lately = set(self._all(str, "SELECT subject FROM audit WHERE decision = 'reject' AND at >= ?", before))
         return [
             int(identity)

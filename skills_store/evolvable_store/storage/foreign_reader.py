@@ -21,16 +21,17 @@ _MAX_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What one read may cost: rows, bytes of all their values, and seconds. copied: bytes of a copy."""
+    """The limits of one read: rows, bytes of all their values, and seconds. copied: bytes of a copy."""
 
     rows: int
     bytes: int
     seconds: float
+    # A GiB of the temporary folder, which may lie in memory.
     copied: int = 1 << 30
 
 
 class ForeignDatabaseInvalid(Invalid):
-    """A file is not the database that it should be, or what is asked of it is too large."""
+    """A file is not the expected database, or a read of it exceeds a limit."""
 
 
 class ForeignDatabaseBusy(TryAgain):
@@ -50,6 +51,7 @@ class ForeignDatabase:
         limits = self._limits
         for row in self._connection.execute(query, values):
             self._rows += 1
+            # Numbers take no room worth counting.
             self._bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
             if self._rows > limits.rows or self._bytes > limits.bytes:
                 what = f"{limits.rows} rows" if self._rows > limits.rows else f"{limits.bytes >> 20} MiB"
@@ -70,12 +72,14 @@ def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase
             try:
                 connection = _opened(path, limits, stack)
             except sqlite3.OperationalError as error:
+                # Reading a log needs shared memory beside the file, so the folder must be writable.
                 if not _code(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
                     raise
                 connection = _opened(_copy(path, limits, stack), limits, stack)
             yield ForeignDatabase(connection, name, limits)
         except sqlite3.DatabaseError as error:
             why = ascii(str(error)).strip("'\"")[:_MAX_REASON]  # it can quote names and values of the file
+            # SQLITE_ERROR is a wrong statement, such as a missing table: the file is not that program's.
             if isinstance(error, sqlite3.OperationalError) and _code(error) not in ("", "SQLITE_ERROR"):
                 raise ForeignDatabaseBusy(f"{name} cannot be read now: {why}.", "Try again.") from None
             raise ForeignDatabaseInvalid(f"{name} is not such a database: {why}.", "Name another file.") from None
@@ -93,9 +97,12 @@ def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connect
     end = time.monotonic() + limits.seconds
     address = f"{path.absolute().as_uri()}?mode=ro"
     connection = stack.enter_context(closing(sqlite3.connect(address, uri=True, timeout=2, isolation_level=None)))
+    # One value alone could otherwise fill the memory before `rows` counts it.
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limits.bytes, 2**31 - 1))
+    # Called every 1,000 steps of SQLite's machine; true ends a statement that takes too long.
     connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
     connection.execute("PRAGMA trusted_schema = OFF")
+    # mode=ro protects the file; this also refuses temporary tables of a hostile view.
     connection.execute("PRAGMA query_only = ON")
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # here the snapshot begins
@@ -103,9 +110,10 @@ def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connect
 
 
 def _copy(path: Path, limits: ReadLimits, stack: ExitStack) -> Path:
-    """Return a copy of a database with what its log holds. Raises ForeignDatabaseBusy, OSError."""
+    """Return a copy of a database with its log. Raises ForeignDatabaseBusy, OSError."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-")))
     parts = [one for one in (path, path.with_name(path.name + _WAL)) if one.is_file()]
+    # Compared afterwards: a copy of a file and a log of different moments is no database.
     before = [(one.stat().st_size, one.stat().st_mtime_ns) for one in parts]
     if sum(size for size, _ in before) > limits.copied:
         raise ForeignDatabaseInvalid(f"{ascii(path.name)} is too large for a copy.", "Make its folder writable.")

@@ -28,6 +28,7 @@ class HomePlaces(SqliteFile):
     def __init__(self, home: Path) -> None:
         """Open the file of a home, or make it. Raises LibraryCorrupt, LibraryReadOnly."""
         self.path = home / PLACES_FILE
+        # The folder too: SQLite makes its log beside the file.
         writable = not self.path.exists() or (os.access(self.path, os.W_OK) and os.access(home, os.W_OK))
         access: Access = "create" if writable else "read"
         opened = driver.connect(self.path, durable=True, access=access, cache_kb=driver.READER_CACHE_KB)
@@ -37,6 +38,7 @@ class HomePlaces(SqliteFile):
                 with translate_damage(self.path, opening=True):
                     if writable:
                         _FORMAT.prepare(opened, self.path)
+            # Not made again: an empty one would forget which folders are watched.
             except DamagedFile as error:
                 raise LibraryCorrupt(
                     f"{self.path}, which says what folders are watched, is damaged: {error}.",

@@ -34,7 +34,7 @@ class StagedChange:
 
 @dataclass(frozen=True, slots=True)
 class CheckedState:
-    """What checking a change found: the state of its resource after it, and the blobs that its parent has not."""
+    """The result of checking a change: the state of its resource after it, and the blobs that its parent lacks."""
 
     latest: int
     hash: str
@@ -50,9 +50,11 @@ class ImportStaging:
         # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
         self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
         file = str(Path(self._folder.name) / "staging.db")
+        # The same SQLite as the library's, so that both refuse the same values.
         self._db: Connection = connection.dbapi.connect(file, isolation_level=None)
         if os.name == "posix":
             self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
+        # Nothing survives a crash anyway: no log, no waiting for the disk.
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.executescript(connection.read_script("import_staging.sql"))
@@ -92,7 +94,7 @@ class ImportStaging:
             yield json.loads(fields)
 
     def moves(self) -> Iterator[tuple[MoveNote, list[tuple[Ref, ChannelState]]]]:
-        """Yield the moves of the channel in order, each with what it placed."""
+        """Yield the moves of the channel in order, each with its placements."""
         for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
             at, actor, reason, session, policy, placed = json.loads(fields)
             note = MoveNote(at, Actor(actor), reason, session, policy=ReleasePolicy(policy) if policy else None)
@@ -110,11 +112,12 @@ class ImportStaging:
             yield StagedChange(position, operation, after, chained or "", _manifest(files))
 
     def intent(self, operation: int) -> Intent | None:
-        """Return what an operation says of itself."""
+        """Return the intent of an operation, None for an unknown one."""
         row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
         if row is None:
             return None
         at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
+        # None in archives of versions before 0.2.
         known = Principal(principal) if principal is not None else None
         return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
 
@@ -134,7 +137,7 @@ class ImportStaging:
         return sha256, size, data, codec
 
     def judge(self, change: StagedChange, verdict: CheckedState) -> None:
-        """Note what checking a change found."""
+        """Store the result of checking a change."""
         self._db.execute(
             "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
             (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
@@ -150,11 +153,11 @@ class ImportStaging:
         return self._db.execute(query, (str(ref), latest)).fetchall()
 
     def clear_wanted(self) -> None:
-        """Forget what was noted as missing."""
+        """Clear the marks of missing changes."""
         self._db.execute("UPDATE change SET missing = 0 WHERE missing")
 
     def want(self, ref: Ref, behind: int) -> None:
-        """Note that the changes of a resource behind this position are missing in the library."""
+        """Mark the changes of a resource behind this position as missing in the library."""
         self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
 
     def wanted_blobs(self) -> Iterator[tuple[str, int]]:
@@ -173,6 +176,7 @@ class ImportStaging:
 
 
 def _ref(text: str) -> Ref:
+    # A ref without a scope is one of the user's.
     ref = Ref.parse(text)
     return ref if ref.scope else ref.within(USER_SCOPE)
 

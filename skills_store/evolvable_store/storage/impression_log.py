@@ -16,12 +16,15 @@ from evolvable_store.regular_files import regular_file, write_private
 from evolvable_store.storage.observations import ClientSession, Impression
 from evolvable_store.storage.protocol import Storage
 
+# A commit waits for the disk; a fifth of a second joins those of one turn. The pause doubles up to half a minute.
 COLLECT_SECONDS, LONGEST_SECONDS = 0.2, 30.0
 """How long rows are collected, so that they are written in one commit; and how long it takes at most until a library
 that refused them is asked again."""
 
+# A client that closes waits for its server, and kills it if it takes long.
 _END_SECONDS = 5.0
 
+# Bounds the memory of a server that a library refuses for days.
 MAX_KNOWN = 10_000
 """Sessions that are remembered as noted, and rows that wait at most; the oldest of them give way."""
 
@@ -33,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Rows:
-    """What waits to be written."""
+    """Impressions and sessions that wait to be written."""
 
     shown: list[Impression]
     sessions: list[ClientSession]
@@ -56,7 +59,7 @@ class _Rows:
 
 
 class ImpressionLog:
-    """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost.
+    """A log of impressions. Safe from any thread; a killed process loses rows that it had not written yet.
 
     What the library refuses, such as a busy or a full one, waits and is written later: by this process, or from a file
     by the next one. All rows may be written twice, and count once.
@@ -68,19 +71,21 @@ class ImpressionLog:
         self._waiting = _Rows([], [])
         self._kept: list[Path] = []
         self._known: set[tuple[str, str]] = set()
+        # Guards `_waiting` and `_writer`; held for moments, never during a write.
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
         self._closing = threading.Event()
+        # One flush at a time: two would write the same rows, and each remove them.
         self._writing = threading.Lock()
 
     def note(self, rows: list[Impression]) -> None:
-        """Has the rows written soon, each search and resource once. A library that cannot be written notes nothing."""
+        """Queue rows to be written soon, each search and resource once. A library that cannot be written drops them."""
         if self._backend.read_only or not rows:
             return
         self._add(_Rows(rows, []))
 
     def note_session(self, session: str, connection: str, at: str) -> None:
-        """Have it written soon that the server saw a session over this connection; each pair is written once."""
+        """Queue a note that the server saw a session over this connection; each pair is written once."""
         if self._backend.read_only or (session, connection) in self._known:
             return
         if len(self._known) >= MAX_KNOWN:
@@ -89,9 +94,10 @@ class ImpressionLog:
         self._add(_Rows([], [ClientSession(session, connection, at)]))
 
     def flush(self) -> None:
-        """Write what is waiting, here or in files. Raises LibraryBusy and the like; what was not written waits on."""
+        """Write waiting rows, here or in files. Raises LibraryBusy and the like; rows that were not written wait on."""
         with self._writing:
             with self._lock:
+                # A copy, and removed only after the commit: rows that come meanwhile, or of a failed write, stay.
                 mine = self._waiting.copy()
             every, left = mine.copy(), {} if self._backend.read_only else dict(self._left_rows())
             for rows in left.values():
@@ -103,6 +109,7 @@ class ImpressionLog:
                 self._backend.observations.add_impressions(every.shown, every.sessions)
             with self._lock:
                 self._waiting.remove(mine)
+            # After the commit: a crash before it leaves the files, and writing rows twice counts once.
             _remove(left)
 
     def _left_rows(self) -> Iterator[tuple[Path, _Rows]]:
@@ -119,7 +126,7 @@ class ImpressionLog:
         self._start()
 
     def _keep(self) -> None:
-        """Write what waits to a file, so that the end of the process loses nothing."""
+        """Write waiting rows to a file, so that the end of the process loses nothing."""
         with self._lock:
             rows = self._waiting.copy()
         if self._place is None or not rows:
@@ -128,6 +135,7 @@ class ImpressionLog:
         try:
             self._place.mkdir(mode=0o700, exist_ok=True)
             file = self._place / f"{secrets.token_hex(8)}.json"
+            # A flush to the disk could take longer than the client waits.
             write_private(file, text, durable=False)
             self._kept.append(file)
         except OSError as error:
@@ -140,8 +148,9 @@ class ImpressionLog:
                 self._writer.start()
 
     def close(self) -> None:
-        """Write what is waiting; what the library does not take now is kept in a file at once, for the next process."""
+        """Write waiting rows; those that the library refuses now stay in a file for the next process."""
         self._closing.set()
+        # First to a file, then to the library: the process may be killed while the library is busy.
         self._keep()
         writer = self._writer
         if writer is not None:
@@ -150,9 +159,10 @@ class ImpressionLog:
             _remove(self._kept)
 
     def _write_on(self) -> None:
-        """Write what comes until nothing is left; `note` starts another thread when something comes again."""
+        """Write new rows until none are left; `note` starts another thread for later ones."""
         pause = COLLECT_SECONDS
         while True:
+            # Returns at once when the log is closed.
             last = self._closing.wait(pause)
             try:
                 self.flush()
@@ -162,6 +172,7 @@ class ImpressionLog:
             else:
                 refused, pause = False, COLLECT_SECONDS
             with self._lock:
+                # Under the lock, so that `_add` either sees no writer or its rows are seen here.
                 if last or (not refused and not self._waiting):
                     self._writer = None
                     return
@@ -191,6 +202,7 @@ def _fits(row: Impression | ClientSession) -> bool:
     if isinstance(row, ClientSession):
         return _are_texts(row.session, row.connection, row.at)
     numbers: Iterable[object] = (row.resource, row.version)
+    # The file lies in the home, but another program may have written it.
     whole = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
     return whole and _are_texts(row.search, row.at, row.session or "")
 

@@ -12,6 +12,7 @@ from evolvable_store.errors import NoSuchUse
 from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.sqlite_file import SqliteRepository
 
+# Each task adds words to the index; more of them blur what the resource is for.
 MAX_TASKS = 16
 """Learned tasks of one resource; the oldest are removed first."""
 
@@ -78,7 +79,7 @@ class LearnedTasks(SqliteRepository):
         return dict(self._rows(query, after))
 
     def tasks_of(self, resources: Iterable[int]) -> dict[int, list[LearnedTask]]:
-        """Return the tasks of those of these resources that have any, oldest first."""
+        """Return the tasks of these resources, oldest first, without resources that have none."""
         query = f"""SELECT {_COLUMNS}, id FROM learned
             WHERE resource IN ({_NUMBERS}) ORDER BY resource, at, id"""
         found: dict[int, list[LearnedTask]] = {}
@@ -114,11 +115,13 @@ class LearnedTasks(SqliteRepository):
         refuse: its session teaches the resource nothing more, however often it is read.
         """
         with self._backend.writing() as db:
+            # A task is a person's own words: the bytes on the disk are overwritten.
             db.execute("PRAGMA secure_delete=ON")
             row = db.execute(f"DELETE FROM learned WHERE id = ? RETURNING {_COLUMNS}, id", (identity,)).fetchone()
             if row is None:
                 raise _no_such_task(identity)
             removed = _as_task(*row)
+            # A person's own label has no session that could teach it again.
             if refuse and removed.source is not TaskSource.PERSON:
                 _refuse(db, [(removed.session, removed.resource)])
             _note_changes(db, {removed.resource})
@@ -150,7 +153,7 @@ class LearnedTasks(SqliteRepository):
         return self._one("SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?", file, status) is not None
 
     def take_transcript(self, file: str, status: str, session: str, tasks: Sequence[LearnedTask]) -> int:
-        """Store what a transcript teaches instead of what its session's taught before, and that it was read.
+        """Store a transcript's tasks in place of its session's earlier ones, and that it was read.
 
         session: '' for a file that teaches nothing. Returns how many tasks are new.
         """
@@ -164,12 +167,12 @@ class LearnedTasks(SqliteRepository):
         return new
 
     def replace_transcript(self, session: str, tasks: Sequence[LearnedTask]) -> int:
-        """Store what the prompts of a session teach instead of what they taught before; return how many are new."""
+        """Store the tasks of a session's prompts in place of earlier ones; return how many are new."""
         with self._backend.writing() as db:
             return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)
 
     def forget_transcripts(self) -> int:
-        """Remove what transcripts taught for good, and that they were read; return how many tasks that were."""
+        """Remove the tasks of transcripts, and the record of their reading, for good; return how many tasks."""
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             query = "DELETE FROM learned WHERE source = ? RETURNING resource"
@@ -191,7 +194,7 @@ def _refuse(db: Connection, rows: Iterable[tuple[str | None, int]]) -> None:
 def replace_tasks(
     db: Connection, session: str, tasks: Sequence[LearnedTask], source: TaskSource = TaskSource.SESSION
 ) -> int:
-    """Store what a session teaches instead of what it taught before, and return how many tasks are new.
+    """Store the tasks that a session teaches in place of its earlier ones, and return how many are new.
 
     Of one connection each resource has one task of each sign: the last one. The limits of a resource hold. Where a
     person refused what the session teaches a resource, nothing changes. A verified end takes the place of what the
@@ -202,6 +205,7 @@ def replace_tasks(
         refused |= {resource for resource, _, against in _of_session(db, session, TaskSource.SESSION) if not against}
     tasks = [one for one in tasks if one.resource not in refused]
     before = {one for one in _of_session(db, session, source) if one[0] not in refused}
+    # Reading a session again changes nothing, and no index has to be made again.
     if before == {(one.resource, one.task, one.against) for one in tasks}:
         return 0
     db.execute("PRAGMA secure_delete=ON")
@@ -232,6 +236,7 @@ def _of_session(db: Connection, session: str, source: TaskSource) -> set[tuple[i
 def _insert(db: Connection, one: LearnedTask) -> None:
     row = (one.resource, one.task, one.at, int(one.against), one.source, one.session, one.link, int(one.held_out))
     db.execute(f"INSERT INTO learned ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    # Held-out labels have a limit of their own, for the library.
     if one.held_out:
         db.execute(
             """DELETE FROM learned WHERE held_out = 1 AND id NOT IN (
@@ -248,6 +253,7 @@ def _insert(db: Connection, one: LearnedTask) -> None:
 
 
 def _note_changes(db: Connection, resources: Iterable[int]) -> None:
+    # REPLACE gives the resource a new, higher number.
     rows = [(resource,) for resource in sorted(resources)]
     db.executemany("INSERT OR REPLACE INTO learned_change (resource) VALUES (?)", rows)
 

@@ -60,6 +60,7 @@ class SqliteFacts:
 def describe_sqlite(journal: str, home: Path) -> SqliteFacts:
     """Return the SQLite in use and why a library in `home` has this journal mode."""
     safe = ".".join(map(str, connection.SAFE_VERSION))
+    # In this order: the version decides before the disk does.
     if not connection.wal_is_safe():
         why = (
             f"before {safe} a write-ahead log can lose data when several processes write; pysqlite3 brings a newer one"
@@ -92,7 +93,7 @@ class Maintenance(SqliteRepository):
             return {table: db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in _tables(db)}
 
     def file_faults(self) -> list[str]:
-        """Return what the database reports about damage of its own file."""
+        """Return the faults that the database reports of its own file."""
         return [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
     def unsafe_settings(self) -> list[str]:
@@ -171,8 +172,8 @@ class Maintenance(SqliteRepository):
             return seen, [BlobRow(*row) for row in db.execute(_UNREFERENCED, (0,))]
 
     def delete_blobs(self, blobs: Iterable[BlobRow], seen: int) -> list[BlobRow]:
+        """Delete those of these blobs that no change after `seen` refers to; return them."""
         # By id and hash: the blob may have been removed and added again, and its id may be another's now.
-        """Delete those of these blobs to which no change after `seen` refers; return them."""
         delete = "DELETE FROM blob WHERE id = ? AND sha256 = ?"
         with self._backend.writing() as db:
             since = {sha256 for (sha256,) in db.execute(_REFERENCED, (seen,))}
@@ -186,8 +187,10 @@ class Maintenance(SqliteRepository):
         """Rewrite the file without free space. in_memory: leave no temporary copy on the disk."""
         with self._backend.reading() as db:
             if in_memory:
+                # A purge must not leave its texts in a temporary file.
                 db.execute("PRAGMA temp_store=MEMORY")
             db.execute("VACUUM")
+            # The vacuum wrote all pages into the log.
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def empty_log(self) -> bool:
@@ -217,6 +220,7 @@ class Maintenance(SqliteRepository):
             # One file, which also opens on a read-only disk. Opening it for writing sets the library's own mode again.
             copy.execute("PRAGMA journal_mode=DELETE")
         with _open_copy(file) as copy:
+            # Opened again, so that the file is checked and not the pages in memory; 3 faults are enough to refuse.
             found = copy.execute("PRAGMA quick_check(3)").fetchall()
         if found != [("ok",)]:
             raise LibraryCorrupt(
@@ -234,6 +238,7 @@ def _snapshot(source: Connection) -> Iterator[None]:
     """
     source.execute("BEGIN")
     try:
+        # BEGIN alone takes no snapshot: the first read does.
         source.execute("SELECT 1 FROM sqlite_master").fetchone()
         yield
     finally:
@@ -317,6 +322,7 @@ class Purges(SqliteRepository):
         with self._writing() as db:
             for name, content in contents.items():
                 data = pack_tombstone(Tombstone(job.at, job.actor, job.reason, job.kind, content or job.notice))
+                # The row keeps its hash and size, so that versions and manifests stay valid.
                 db.execute("UPDATE blob SET codec = ?, data = ? WHERE sha256 = ?", (PURGED, data, name))
         return list(contents)
 
@@ -327,10 +333,12 @@ class Purges(SqliteRepository):
                 for text in job.texts:
                     for spelling, mark in _spellings(text.decode("utf-8", "replace"), job.mark.decode()):
                         db.execute(
+                            # OR REPLACE: two rows that differed only in the secret become one.
                             f'UPDATE OR REPLACE "{table}" SET "{column}" = replace("{column}", ?1, ?2)'
                             f' WHERE typeof("{column}") = \'text\' AND instr("{column}", ?1) > 0',
                             (spelling, mark),
                         )
+            # The findings of a purged blob name the secret's line.
             db.execute("DELETE FROM looked WHERE sha256 IN (SELECT sha256 FROM blob WHERE codec = 'purged')")
 
     def operations_with(self, texts: Iterable[bytes]) -> list[int]:
@@ -343,10 +351,11 @@ class Purges(SqliteRepository):
         return sorted(found)
 
     def finish(self, job: PurgeJob) -> bool:
-        """Overwrite what the file and its log still hold of removed rows, and end the job.
+        """Overwrite the remains of removed rows in the file and its log, and end the job.
 
         Return False when another process kept the log from being emptied: the purge is to be run again.
         """
+        # In this order: free pages, then the texts of the job, then the log, and the record last, which ends the job.
         Maintenance(self._backend).vacuum(in_memory=True)
         with self._writing() as db:
             db.execute("UPDATE purging SET texts = '[]' WHERE id = ?", (job.id,))
@@ -375,6 +384,7 @@ def _text_columns(db: Connection) -> list[tuple[str, str]]:
     return [
         (table, column)
         for table in _tables(db)
+        # Names come from the database's own schema, so quoting them is enough.
         if table not in _CHAINED
         for _, column, kind, *_ in db.execute(f'PRAGMA table_info("{table}")').fetchall()
         if kind.upper() in ("TEXT", "")

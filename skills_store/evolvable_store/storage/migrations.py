@@ -24,6 +24,7 @@ def _step(name: str) -> Callable[[Any], object]:
     return run
 
 
+# A name is recorded in each library, so none of these ever changes.
 _LISTED = """
 m001_library m002_working_copies m003_evidence m004_proposals m005_channel
 m006_reviews m007_sightings m008_findings m009_times m010_principals
@@ -49,11 +50,13 @@ def migrate(connection: Connection, path: Path) -> None:
 
     Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something else.
     """
+    # The usual case takes no lock.
     if schema_version(connection, path) == LATEST:
         return
     # sqlite-utils begins its transactions deferred, and two processes that both find a step pending would
     # both run it. Taking the write lock first makes its own transactions savepoints of ours.
     with driver.ImmediateTransaction(connection, path):
+        # Again under the lock: another process may have done it.
         if schema_version(connection, path) < LATEST:
             if len(NAMES) == LATEST and _is_empty(connection):
                 driver.run_script(connection, driver.read_script(WHOLE))
@@ -70,6 +73,7 @@ def schema_version(connection: Connection, path: Path) -> int:
         empty = _is_empty(connection)
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    # An empty file without an id is one that is about to become a library.
     if application != APPLICATION_ID and not (empty and application == 0):
         raise LibraryCorrupt(f"{path} belongs to another program.", "Name another folder for the library.")
     if version > LATEST:
@@ -94,6 +98,7 @@ def check_version(version: int, where: str) -> None:
         )
 
 
+# Takes effect only before the first table is made.
 PAGE_SIZE = 2048
 """Bytes of a page in a new library: half of SQLite's own makes a commit 5 % faster and the file a fifth smaller."""
 
@@ -118,11 +123,13 @@ def open_library(path: Path) -> tuple[Connection, driver.Access, str]:
                     f"{path} cannot be written, and its newest changes are still in {log.name}.",
                     "Copy the whole folder to where it can be written, and open it there.",
                 ) from None
+        # Without locks: nobody can write the file, so nothing can change under a reader.
         return _open_as(path, "immutable")
 
 
 def _open_writable(path: Path) -> tuple[Connection, driver.Access, str]:
     with _opening_lock(path):
+        # Longer waits than for a write: leaving WAL mode needs that no other connection is open.
         for _ in driver.retry(JOURNAL_SECONDS, longest=0.02):
             opened = _open_as(path, "create")
             if opened[2] == driver.preferred_journal(path):

@@ -48,6 +48,7 @@ _MNT_LOCAL = 0x1000
 _FLAGS_AT, _KIND_AT, _KIND_BYTES, _STATFS_BYTES = 64, 72, 16, 4096
 """Where the structure of macOS has the flags and the name of the kind, and more room than it needs."""
 
+# Blanks and the like in a mount's path are written as \040.
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 _LOCAL_DRIVES = (2, 3, 5, 6)
@@ -59,6 +60,7 @@ def on_network(folder: Path, system: str = sys.platform) -> bool:
 
     system: as sys.platform names it. Linux, macOS and Windows tell; elsewhere no disk counts as shared.
     """
+    # A link can lead from a local folder to a share.
     place = folder.resolve()
     try:
         if system == "linux":
@@ -84,6 +86,7 @@ def is_shared_mount(kind: str, flags: int) -> bool:
 
 def is_shared_drive(anchor: str, kind: int) -> bool:
     r"""Return whether a drive of Windows may be shared, by its root (`C:\`, `\\server\share\`) and `GetDriveTypeW`."""
+    # The prefix of long paths.
     plain = anchor.removeprefix("\\\\?\\")
     return plain.startswith(("\\\\", "UNC\\")) or kind not in _LOCAL_DRIVES
 
@@ -99,6 +102,7 @@ def mount_kind(mounts: bytes, place: str) -> str:
         if len(words) > 2:
             mount = _ESCAPE.sub(lambda code: bytes((int(code[1], 8) & 0xFF,)), words[1])
             inside = here == mount or here.startswith(mount.rstrip(b"/") + b"/")
+            # The longest path is the innermost mount; at equal length the later one hides the earlier.
             if inside and len(mount) >= len(best):
                 best, kind = mount, words[2]
     return kind.decode(errors="replace")
@@ -106,6 +110,7 @@ def mount_kind(mounts: bytes, place: str) -> str:
 
 def parse_statfs(data: bytes) -> tuple[str, int]:
     """Return the kind and the flags of a file system, of the structure that `statfs` of macOS fills."""
+    # struct statfs of macOS with 64-bit inodes: f_flags at 64, f_fstypename at 72.
     (flags,) = struct.unpack_from("=I", data, _FLAGS_AT)
     return data[_KIND_AT : _KIND_AT + _KIND_BYTES].partition(b"\0")[0].decode(errors="replace"), flags
 

@@ -22,7 +22,7 @@ class OutcomeSignal:
 
 @dataclass(frozen=True, slots=True)
 class ObservedUse:
-    """What a session, or one executor in it, did with one version.
+    """The use of one version by a session, or by one executor in it.
 
     at: when it was first seen; how: by what, such as `skill` or `read`. outcome: what the signals after its first
     use say, None when there were none.
@@ -39,7 +39,7 @@ class ObservedUse:
 
 @dataclass(frozen=True, slots=True)
 class UsageObservation(ObservedUse):
-    """What a session showed of one version. model: whose session it was at that time. signals: of its outcome."""
+    """The use of one version in a session. model: the session's model at that time. signals: of its outcome."""
 
     model: str | None = None
     signals: tuple[OutcomeSignal, ...] = ()
@@ -65,7 +65,7 @@ class IngestedSession:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionUse(ObservedUse):
-    """What one executor of a session did with one version. grade: how far its outcome counts; the storage says it."""
+    """The use of one version by one executor of a session. grade: of its outcome, set by the storage."""
 
     grade: Grade = Grade.HISTORY
 
@@ -111,6 +111,7 @@ class VerifiedEnd:
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
+# Kept in the digest: servers of an earlier program find it unequal to every digest and read the session again.
 _UNLEARNED = "unlearned:"
 """What the digest of a session begins with until it is stored what the session teaches."""
 
@@ -127,6 +128,7 @@ def _link(db: Connection, session: str) -> str | None:
 
     A connection that tells clients apart comes before one that several share.
     """
+    # Several clients can share one HTTP connection, so it tells less about who worked.
     query = "SELECT connection FROM client_session WHERE session = ? ORDER BY connection LIKE 'http%', at LIMIT 1"
     row = db.execute(query, (session,)).fetchone()
     return row[0] if row else None
@@ -151,6 +153,7 @@ def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
 
 def _replace_executions(db: Connection, session: str, executions: Iterable[Execution]) -> None:
     """Store the executions of a session instead of those it had."""
+    # Replaced as a whole: a session that went on may have other executors.
     for table in ("execution", "execution_use"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     for one in executions:
@@ -206,7 +209,7 @@ def _outcome(text: str | None) -> Outcome | None:
 
 
 def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
-    """Return signals as they are stored. Raises ValueError, TypeError or KeyError for what is not."""
+    """Return signals from their stored form. Raises ValueError, TypeError or KeyError for any other text."""
     return tuple(
         OutcomeSignal(s["kind"], Outcome(s["outcome"]), int(s["span"]), int(s["turn"])) for s in json.loads(text)
     )
@@ -259,6 +262,7 @@ class Observations(SqliteRepository):
             known = db.execute(
                 "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
             ).fetchone()
+            # A shorter reading is an older copy of the transcript, such as one from a backup.
             if known is not None and (known[0].removeprefix(_UNLEARNED) == taken.digest or known[1] > taken.spans):
                 return False
             link = _link(db, taken.session)
@@ -270,6 +274,7 @@ class Observations(SqliteRepository):
             if teaches:
                 query = "UPDATE taken SET digest = ? WHERE session = ? AND origin IS NULL"
                 db.execute(query, (_UNLEARNED + taken.digest, taken.session))
+            # A later reading may find fewer uses than the one before, so rows are not merged.
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
             for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
@@ -283,6 +288,7 @@ class Observations(SqliteRepository):
                 )
                 db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, taken.session, executions)
+            # Calls without a session name become this session's: its transcript has the ids of its uses and searches.
             for table, key, ids, more in (
                 ("use", "id", uses, ""),
                 ("shown", "search", searches, ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"),
@@ -298,19 +304,20 @@ class Observations(SqliteRepository):
         return True
 
     def is_unlearned(self, session: str, digest: str) -> bool:
-        """Return whether this session was kept as it is, and what it teaches was not."""
+        """Return whether this reading of a session is stored, but not yet the tasks that it teaches."""
         query = "SELECT 1 FROM taken WHERE session = ? AND digest = ? AND origin IS NULL"
         return self._one(query, session, _UNLEARNED + digest) is not None
 
     def learn(self, session: str, digest: str, tasks: Sequence[LearnedTask]) -> None:
-        """Store what a session that was kept teaches, as `replace_tasks` does, and that this is done."""
+        """Store the tasks that a stored session teaches, as `replace_tasks` does, and that this is done."""
         with self._backend.writing() as db:
             replace_tasks(db, session, tasks)
+            # With the old digest: a longer reading since then has its own tasks to teach.
             query = "UPDATE taken SET digest = ? WHERE session = ? AND digest = ? AND origin IS NULL"
             db.execute(query, (digest, session, _UNLEARNED + digest))
 
     def taken(self, session: str) -> IngestedSession | None:
-        """Return what was ingested of a session, None when nothing was."""
+        """Return the stored data of a session, None when it was not ingested."""
         query = f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL"
         return next(iter(self._all(_as_session, query, session)), None)
 
@@ -333,12 +340,12 @@ class Observations(SqliteRepository):
         return {row[0] for row in self._rows("SELECT DISTINCT resource FROM shown WHERE session = ?", session)}
 
     def sightings(self, session: str) -> list[UsageObservation]:
-        """Return what a session showed, by resource and version."""
+        """Return the observations of a session, by resource and version."""
         query = f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version"
         return self._all(_as_observation, query, session)
 
     def executions(self, since: str | None = None, *, session: str | None = None) -> list[Execution]:
-        """Return the executions of the ingested sessions in the order of their time, each with what its executor used.
+        """Return the executions of the ingested sessions in the order of their time, each with its uses.
 
         since: only those whose first span is not older (ISO 8601 in UTC). session: only those of one session. Sessions
         that were ingested before executions were stored have none, nor have those of an imported archive. A use, and
@@ -371,8 +378,9 @@ class Observations(SqliteRepository):
         return row[0] if row else None
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield (which, what is wrong with it) for the evidence that does not fit the rest of the library."""
+        """Yield (place, fault) for evidence that contradicts the rest of the library."""
         words = {"outcomes": json.dumps(list(Outcome)), "usages": json.dumps(list(Usage))}
+        # What SQL can check; signals are JSON, which it cannot.
         yield from self._check("evidence_checks.sql", **words)
         for table in ("sighting", "taken"):
             for session, signals in self._rows(f"SELECT session, signals FROM {table}"):
@@ -382,13 +390,13 @@ class Observations(SqliteRepository):
                     yield f"{table} of session {session}", "its signals cannot be read"
 
     def unknown_sessions(self, sessions: Iterable[ClientSession]) -> list[ClientSession]:
-        """Return those of these sessions that are not stored with their connection."""
+        """Return the sessions among these that are not stored with their connection."""
         query = "SELECT 1 FROM client_session WHERE session = ? AND connection = ?"
         with self._backend.reading() as db:
             return [one for one in sessions if not db.execute(query, (one.session, one.connection)).fetchone()]
 
     def add_impressions(self, rows: Iterable[Impression], sessions: Iterable[ClientSession]) -> None:
-        """Store what was shown, each search and resource once, and the sessions that the server saw."""
+        """Store impressions, each search and resource once, and the sessions that the server saw."""
         insert = f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)"
         with self._backend.writing() as db:
             db.executemany(

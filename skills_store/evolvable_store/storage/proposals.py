@@ -19,7 +19,7 @@ OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalGrounds:
-    """What there is to say for a proposed change.
+    """The reasons and findings that a proposed change is presented with.
 
     grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
     expires: the time at which it closes. findings: JSON of what a scan found in it.
@@ -33,7 +33,7 @@ class ProposalGrounds:
 
 @dataclass(frozen=True, slots=True)
 class Draft(ProposalGrounds):
-    """A change to be proposed: its whole content (none: it removes the resource), and what there is to say for it."""
+    """A change to be proposed: its whole content (none: it removes the resource), with reasons and findings."""
 
     ref: Ref
     base: int
@@ -86,9 +86,11 @@ class Proposals(SqliteRepository):
         Where somebody other than a person proposes what waits already (the same content, made from the same version),
         that is counted, and takes the new reason and session.
         """
+        # Packed before the write lock is taken.
         adding, ref = ProposalBatch(at, actor, session, [draft]), draft.ref
         like = (ref.kind, ref.scope, ref.name, draft.base, make_manifest(draft.files).to_json(), actor, OPEN)
         with self._backend.writing() as db:
+            # A person's proposal is never merged into another: its reason is the person's own.
             same = db.execute(_SAME, like).fetchone() if actor is not Actor.HUMAN else None
             if same is None:
                 return adding.into(db)[0]
@@ -150,23 +152,24 @@ class Proposals(SqliteRepository):
         return self._all(_as_proposal, query, ref.kind, ref.scope, ref.name)
 
     def expire(self, now: str) -> int:
-        """Close the open proposals whose time is over; returns how many."""
+        """Close the open proposals whose time is over; return how many."""
         query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
         return self._do(query, EXPIRED, OPEN, now)
 
     def reject(self, identity: int, decision: str, *audited: Decision) -> bool:
-        """Close an open proposal without a change; returns False when somebody else was first.
+        """Close an open proposal without a change; return False when somebody else was first.
 
         audited: what the audit log says of it.
         """
         with self._backend.writing() as db:
+            # Closing and its row in the audit log are one transaction: neither is there without the other.
             closed = close_proposal(db, identity, REJECTED, decision, None)
             if closed:
                 add_decisions(db, audited)
         return closed
 
     def reopen(self, identity: int, *audited: Decision) -> bool:
-        """Let a rejected proposal wait again; returns False when it is not rejected, or its files were removed.
+        """Let a rejected proposal wait again; return False when it is not rejected, or its files were removed.
 
         audited: as for `reject`.
         """
@@ -188,6 +191,7 @@ class ProposalBatch:
     """Proposals made together, ready to be written: their contents are packed while nobody waits."""
 
     def __init__(self, at: str, actor: Actor, session: str | None, drafts: Sequence[Draft]) -> None:
+        # Hashing and packing take milliseconds, so they happen before the write lock is taken.
         self._blobs, self._rows = list[Any](), list[Any]()
         for draft in drafts:
             manifest = make_manifest(draft.files)
@@ -203,6 +207,7 @@ class ProposalBatch:
         return [int(db.execute(_ADD, row).fetchall()[0][0]) for row in self._rows]
 
 
+# A blob that an archive brought as absent gets its bytes; one that was purged here stays purged.
 _BLOB = """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
     DO UPDATE SET codec = excluded.codec, data = excluded.data WHERE blob.codec = 'absent'"""
 _GROUNDS = tuple(field.name for field in fields(ProposalGrounds))
@@ -251,7 +256,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What one turn of a session showed, in a few words. key: by which the same is known in another session.
+    """What one turn of a session showed, in a few words. key: equal for the same observation in another session.
 
     settled: whether it was seen that it came out well. id: 0 until it is kept.
     """
@@ -294,9 +299,10 @@ class Reviews(SqliteRepository):
         return self._all(_as_review, f"{_REVIEW} ORDER BY at DESC LIMIT ?", limit)
 
     def begin(self, review: Review, episodes: Iterable[Episode]) -> Review:
-        """Store a review with what its session showed, once; returns it as it is kept, however far it has come."""
+        """Store a review with the episodes of its session, once; return the stored review, in whatever state it is."""
         shown = [astuple(episode)[:-1] for episode in episodes]
         with self._backend.writing() as db:
+            # Without answer and result, which a new review does not have.
             db.execute(_ADD_REVIEW, astuple(review)[:-2])
             db.executemany(_ADD_EPISODE, shown)
         return self.get(review.id)
@@ -312,7 +318,7 @@ class Reviews(SqliteRepository):
         self._do(query, answer, identity, ReviewState.ANSWERED)
 
     def reopen(self, identity: str, now: str) -> None:
-        """Have a review that is answered and not done wait for an answer again, behind those that wait already."""
+        """Let an answered review that is not done wait for another answer, behind those that wait already."""
         query = "UPDATE review SET state = ?, answer = NULL, at = ? WHERE id = ? AND state = ?"
         self._do(query, ReviewState.BEGUN, now, identity, ReviewState.ANSWERED)
 
@@ -321,9 +327,11 @@ class Reviews(SqliteRepository):
 
         Returns the ids of the proposals, and whether it was this call that did it.
         """
+        # Packed before the write lock is taken.
         adding = ProposalBatch(now, Actor.REVIEW, review.session, drafts)
         with self._backend.writing() as db:
             row = db.execute("SELECT state FROM review WHERE id = ?", (review.id,)).fetchone()
+            # Two processes can get the answer; only the first stores proposals.
             if row is None or row[0] == ReviewState.DONE:
                 return [], False
             ids = adding.into(db)
@@ -332,29 +340,31 @@ class Reviews(SqliteRepository):
         return ids, True
 
     def forget(self, before: str) -> int:
-        """Remove reviews that were begun before this moment and never answered; returns how many."""
+        """Remove reviews that were begun before this moment and never answered; return how many."""
         return self._do("DELETE FROM review WHERE state = ? AND at < ?", ReviewState.BEGUN, before)
 
     def episodes(self, keys: Iterable[str], besides: str, limit: int = 40) -> list[Episode]:
-        """Return what other sessions have shown of these keys, newest first."""
+        """Return the episodes of other sessions with these keys, newest first."""
         query = f"{_EPISODE} WHERE key IN (SELECT value FROM json_each(?)) AND session <> ? ORDER BY id DESC LIMIT ?"
         return self._all(_as_episode, query, json.dumps(list(keys)), besides, limit)
 
     def spent(self, day: str) -> Spending:
-        """Return what was spent on a day, what is reserved included."""
+        """Return the spending of a day, reserved calls included."""
         return Spending(*self._one(_SPENT, day))
 
     def reserve(self, day: str, review: str, model: str, cost: Spending, limit: Spending) -> int | None:
-        """Record a call before it is made, if all of the day stays within the limit; returns its id, None if not."""
+        """Record a call before it is made, if the day stays within the limit; return its id, None if it does not."""
         with self._backend.writing() as db:
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
+            # Under the write lock, so that two processes cannot both take the rest of the day's limit.
             if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
                 return None
+            # The column keeps its first name, because older programs write to the same table.
             query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?) RETURNING id"
             return int(db.execute(query, (day, review, model, cost.tokens, cost.money)).fetchall()[0][0])
 
     def settle(self, reserved: int, cost: Spending) -> None:
-        """Replace what was reserved for a call by what it cost."""
+        """Replace the reserved cost of a call by its real cost."""
         self._do("UPDATE spending SET tokens = ?, money = ? WHERE id = ?", cost.tokens, cost.money, reserved)
 
 

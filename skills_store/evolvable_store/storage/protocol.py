@@ -78,7 +78,7 @@ class SharedVectors(Protocol):
     """Vectors that the servers of a library share, by the hash of their text; a library in a file has none."""
 
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
-        """Return those of these texts that have a vector of the model."""
+        """Return the vectors of these texts, by hash, without texts that have none of the model."""
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
         """Store vectors, in place of any that are there. Does nothing in a library that can only be read."""
@@ -142,10 +142,10 @@ class Storage(Protocol):
         """Return the vectors that all servers of the library share; None where each home has its own."""
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return what a shared database, a move or a backup says of where bytes go here; it waits for the person."""
+        """Return the places that a shared database, a move or a backup names; they wait for the person's consent."""
 
     def settle_places(self, found: WaitingPlaces) -> None:
-        """Delete rows that the person was shown."""
+        """Delete the waiting rows that the person was asked about."""
 
     def resource_ids(self) -> list[int]:
         """Return the ids of all resources, removed ones included."""
@@ -166,7 +166,7 @@ class Storage(Protocol):
         """Return the heads of a kind and a scope with these names, removed ones included."""
 
     def changed_heads(self, after: int, last: int) -> list[Head]:
-        """Return the heads of what the changes with a sequence over `after`, up to `last`, moved; removed ones too."""
+        """Return the heads that changes with a sequence over `after`, up to `last`, moved; removed ones too."""
 
     def version(self, resource: int, number: int) -> Version | None:
         """Return one version, or None."""
@@ -212,19 +212,19 @@ class Writer(Protocol):
     """Operations while the write lock is held."""
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.head`, inside the transaction."""
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.manifest`, inside the transaction."""
 
     def blob(self, sha256: str) -> bytes | None:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.blob`, inside the transaction."""
 
     def sequence(self) -> int:
-        """As in Storage, inside the transaction."""
+        """Return the same as `Storage.sequence`, inside the transaction."""
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
-        """Store a blob; one that is kept already stays as it is."""
+        """Store a blob; one that is stored already stays as it is."""
 
     def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
         """Return the head, which points nowhere yet, of a name that was never there."""
@@ -233,13 +233,13 @@ class Writer(Protocol):
         """Give a resource another scope and name, and open proposals about it too."""
 
     def rescope_folder(self, folder: int, scope: str) -> None:
-        """Give a watched folder another scope, and what is held in it."""
+        """Give a watched folder another scope, together with its held directories."""
 
     def rebind(self, folder: int, old: int, new: int) -> None:
         """Have the directories of a folder that hold one resource hold another one of the same versions."""
 
     def copy_authors(self, old: int, new: int) -> None:
-        """Note of every version of a resource the author of that version of another, and what a person vouches for."""
+        """Copy the authors of a resource's versions, and what a person vouches for, to the same versions of another."""
 
     def provenance(self, resource: int, number: int) -> Provenance:
         """Return which version brought the bytes of a version's files, against the base that counts now."""
@@ -271,10 +271,10 @@ class Writer(Protocol):
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:
-        """Record what a directory of a working copy holds, instead of what was noted before."""
+        """Record the content of a directory of a working copy, in place of an earlier record."""
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
-        """Close an open proposal; returns False when it is not open."""
+        """Close an open proposal; return False when it is not open."""
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         """Append decisions to the audit log."""
@@ -286,7 +286,7 @@ class Writer(Protocol):
         """Store how far the library and a remote are synchronised."""
 
     def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-        """Put these skills of the channel there in one move, and return its id; None when nothing was to be done."""
+        """Place these skills on the channel in one move, and return its id; None when it would change nothing."""
 
     def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-        """Move the channel as the policy asks for after the names of these skills moved, from a version to one."""
+        """Move the channel by its policy. moved: by skill, the version its name pointed to before and after."""

@@ -15,7 +15,7 @@ from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 class ReleasePolicy(StrEnum):
-    """What moves the channel without being told to."""
+    """The events that move the channel automatically."""
 
     NEW = "new"
     """A skill that is new appears by itself; every later change of it waits until it is published."""
@@ -52,7 +52,7 @@ class MoveNote(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ChannelMove:
-    """One step of the channel: what it says of itself, and its number. Numbers only grow."""
+    """One step of the channel: its number and its description. Numbers only grow."""
 
     id: int
     note: MoveNote
@@ -87,7 +87,7 @@ class ChannelEntry:
 
     @property
     def seen(self) -> int | None:
-        """The version hosts see. A removed skill is not seen, and seen as before when it returns."""
+        """The version that hosts see, None while the skill is removed; it is the same again when the skill returns."""
         return self.version if self.head is not None else None
 
 
@@ -122,6 +122,7 @@ def _as_placement(
     return Placement(move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1)
 
 
+# The newest move that set one; others leave the policy as it is.
 POLICY = "SELECT policy FROM move WHERE policy IS NOT NULL ORDER BY id DESC LIMIT 1"
 
 
@@ -139,10 +140,12 @@ def read_channel_state(db: Connection, resource: int) -> ChannelState:
 
 
 def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-    """Keep one move that puts these resources there, and return its id; None when it would change nothing."""
+    """Store one move that places these resources, and return its id; None when it would change nothing."""
     rows = []
     for resource, there in stands.items():
+        # Read under the write lock, so that `before` is what was really replaced.
         held = read_channel_state(db, resource)
+        # Only skills that move get a row, so that a history shows real changes alone.
         if held != there:
             rows.append((resource, held.version, there.version, int(there.withdrawn)))
     if not rows and note.policy is None:
@@ -154,7 +157,7 @@ def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState])
 
 
 def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-    """Move the channel as the policy asks for after an operation, of which `note` says who made it and why.
+    """Move the channel by its policy after an operation. note: who made the operation, and why.
 
     moved: the skills that it moved, each with the version its name pointed to before and after.
     """
@@ -163,9 +166,11 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
         return
     stands = {}
     for resource, (before, after) in moved.items():
+        # An update or a removal waits until it is published.
         if rule is ReleasePolicy.NEW and (before is not None or after is None):
             continue
         held = read_channel_state(db, resource)
+        # What a person took off comes back only by a person.
         if not held.withdrawn and (rule is ReleasePolicy.LIVE or held.version is None):
             stands[resource] = ChannelState(after)
     if stands:
@@ -189,12 +194,12 @@ class Channel(SqliteRepository):
         return self.of_resources([resource]).get(resource)
 
     def of_resources(self, resources: Iterable[int]) -> dict[int, ChannelEntry]:
-        """Return those of the resources that are skills, by id."""
+        """Return the entries of the skills among these resources, by id."""
         query = f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
         return {entry.resource: entry for entry in self._all(_as_entry, query, json.dumps(list(resources)))}
 
     def place(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-        """Make one move that puts these skills there, all of them or none, and returns its id.
+        """Make one move that places these skills, all of them or none, and return its id.
 
         None: they were there already. `note.operation` is replaced by the newest one. Raises as every write.
         """
@@ -212,6 +217,7 @@ class Channel(SqliteRepository):
             stands: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
                 everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"]).fetchall())
+                # What a person withdrew stays off, under every policy.
                 stands = {held.resource: ChannelState(held.head) for held in everything if not held.withdrawn}
             return add_move(db, _at_newest_operation(db, note, policy), stands)
 
@@ -229,10 +235,11 @@ class Channel(SqliteRepository):
     def moves(self, limit: int, below: int | None = None) -> list[ChannelMove]:
         """Return up to `limit` moves with numbers under `below`, newest first."""
         query = f"SELECT id, {_NOTE} FROM move WHERE id < ? ORDER BY id DESC LIMIT ?"
+        # Above every id that SQLite gives.
         return self._all(_as_move, query, 2**62 if below is None else below, limit)
 
     def placings(self, moves: Sequence[int]) -> list[Placement]:
-        """Return what these moves placed, by move, name and scope."""
+        """Return the placements of these moves, by move, name and scope."""
         among = "(SELECT CAST(value AS INTEGER) FROM json_each(?))"
         query = f"{_PLACING} WHERE p.move IN {among} ORDER BY p.move, r.name, r.scope"
         return self._all(_as_placement, query, json.dumps(list(moves)))
@@ -243,12 +250,12 @@ class Channel(SqliteRepository):
         return self._rows(query, resource)
 
     def placements_after(self, move: int, limit: int) -> list[Placement]:
-        """Return what moves with numbers over `move` placed, oldest first: up to `limit` moves, each whole."""
+        """Return the placements of up to `limit` moves with numbers over `move`, oldest first; each move is whole."""
         within = "(SELECT DISTINCT move FROM placing WHERE move > ? ORDER BY move LIMIT ?)"
         return self._all(_as_placement, f"{_PLACING} WHERE p.move IN {within} ORDER BY p.move", move, limit)
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield (which, what is wrong with it) for every move and placing that does not fit the rest of the library."""
+        """Yield (place, fault) for every move and placement that contradicts the rest of the library."""
         return self._check(
             "channel_checks.sql", actors=json.dumps(list(Actor)), policies=json.dumps(list(ReleasePolicy))
         )

@@ -55,6 +55,7 @@ class Remotes(SqliteRepository):
         query = "SELECT name, url, library, tip, seen, sequence, at FROM remote WHERE name = ? AND url = ?"
         for found in self._all(RemoteState, query, name, url):
             return found
+        # The name of the library in commits: random, since two people's libraries may sync with one repository.
         return RemoteState(name, url, os.urandom(8).hex())
 
     def all(self) -> list[RemoteState]:
@@ -86,6 +87,7 @@ def save_remote(db: Any, state: RemoteState, waiting: Iterable[RemoteWaiting]) -
     db.execute(
         "INSERT OR REPLACE INTO remote (name, url, library, tip, seen, sequence, at) VALUES (?, ?, ?, ?, ?, ?, ?)", row
     )
+    # All rows are replaced with the state: they only mean something beside its tip.
     db.execute("DELETE FROM remote_waiting WHERE name = ? AND url = ?", (state.name, state.url))
     rows = [(state.name, state.url, str(one.ref), one.base, one.theirs, one.proposal, int(one.here)) for one in waiting]
     db.executemany(

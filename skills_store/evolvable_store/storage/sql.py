@@ -46,12 +46,14 @@ _HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.h
 # Where few heads are read, `c.sequence` is compared with a subquery that names neither table: otherwise PostgreSQL
 # reads the whole log, because of row-level security.
 _FEW_HEADS = _HEAD.replace(f"c.sequence = ({_LAST.format('r.id')}) AND ", "")
+# A "+" before a column keeps SQLite from using an index on it: the row itself is compared.
 _ID = "(SELECT id FROM resource WHERE name = ?1 AND kind = ?2 AND scope = ?3)"
 _NAMED_HEAD = f"""{_FEW_HEADS.replace("c.resource", "+c.resource")} WHERE c.sequence = ({_LAST.format(_ID)})
     AND r.id = {_ID} AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
 _HEADS_BY_ID = f"""{_FEW_HEADS} WHERE c.sequence IN
     (SELECT DISTINCT ({_LAST.format("CAST(value AS INTEGER)")}) FROM json_each(?))"""
 _IDS_BY_NAME = "SELECT id FROM resource WHERE kind = ? AND scope = ? AND name IN (SELECT value FROM json_each(?))"
+# By the changes and not by all resources: the index asks for the heads of each batch.
 _CHANGED_HEADS = f"""{_FEW_HEADS} WHERE c.sequence IN (SELECT DISTINCT ({_LAST.format("moved.resource")})
     FROM change moved WHERE moved.sequence > ? AND moved.sequence <= ?)"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
@@ -62,10 +64,12 @@ _IS_NAMED = "SELECT 1 FROM resource WHERE id = ? AND kind = ? AND scope = ? AND 
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
+# A version and a later return have the same number; the first change is the one with the manifest.
 _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequence =
     (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
 _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
     FROM operation"""
+# The author as it counts: a note made later, then the archive, then the operation's own principal.
 _COPY_AUTHORS = """INSERT OR IGNORE INTO attribution (resource, version, principal, via, at)
     SELECT CAST(?2 AS INTEGER), c.latest, coalesce(a.principal, CASE o.arrived WHEN 1 THEN 'import' END, o.principal,
         CASE o.actor WHEN 'human' THEN 'person' WHEN 'import' THEN 'import' ELSE 'agent' END),
@@ -85,7 +89,7 @@ _SEQUENCES = f"SELECT ({SEQUENCE}), (SELECT coalesce(max(sequence), 0) FROM lear
 
 
 class _CommonReads:
-    """What a library and an open transaction read in the same way."""
+    """The reads that a library and an open transaction share."""
 
     path: Path
     _ids: dict[tuple[str, str, str], int]
@@ -99,12 +103,14 @@ class _CommonReads:
         raise NotImplementedError
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
+        # With the id a head is one lookup; the statement also checks that the name is still that resource's.
         known = self._ids.get((kind, scope, name))
         with self.reading() as db:
             state = db.execute(_STATE, (known, kind, scope, name)).fetchone() if known is not None else None
             if state is None:
                 row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
                 if row is None and known is not None and db.execute(_IS_NAMED, (known, kind, scope, name)).fetchone():
+                    # The resource is there and has no last change: the index is damaged.
                     raise ValueError(f"{kind} {name} is known, but not where it points")
             else:
                 row = (known, kind, scope, name, *state)
@@ -119,6 +125,7 @@ class _CommonReads:
             if row is None:
                 return None
             manifest = Manifest.from_json(row[0])
+            # A damaged page or index can return another row that parses well.
             if (manifest.tree, *row[2:]) != (row[1], resource, number):
                 raise ValueError(f"the manifest of version {number} of resource {resource} is not what was written")
         return manifest
@@ -153,6 +160,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.path = path
         self.trusted_folders: TrustedFolders = every_folder
         self.followed_folders: FollowedFolders = frozenset
+        # One dict: ids that a read finds are known at once.
         self._ids = self.found = {}
         self.evidence = EvidenceLog(self)
         self.observations = Observations(self)
@@ -180,7 +188,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         _open_storages.add(self)
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close what is idle: connections must not cross a fork."""
+        """Wait for the write in flight and close idle connections: connections must not cross a fork."""
         raise NotImplementedError
 
     def after_fork(self) -> None:
@@ -192,7 +200,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         raise NotImplementedError
 
     def _open_places(self, db: Connection, until: contextlib.ExitStack) -> Callable[[], Connection]:
-        """Return what lends, until the stack ends, the writing connection to the tables that name paths."""
+        """Return a function that lends, until the stack ends, the writing connection to the tables that name paths."""
         return lambda: db
 
     def signatures(self, key: str, verify: Verify) -> Signatures:
@@ -232,6 +240,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
+        # Above every number of a version.
         return self._all(Version, query, resource, 2**40 if below is None else below, limit)
 
     def operation(self, identity: int) -> Operation | None:
@@ -271,6 +280,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         with contextlib.ExitStack() as places, self.writing() as db:
             writer = SqlWriter(db, self.path, self._ids, self.trusted_folders, self._open_places(db, places))
             yield writer
+        # Only after the commit.
         self._ids.update(writer.found)
 
 
@@ -304,10 +314,12 @@ class SqlWriter(_CommonReads):
 
     def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
         insert = "INSERT INTO resource (kind, scope, name) VALUES (?, ?, ?) RETURNING id"
+        # fetchall, since a statement with RETURNING is done only when all its rows are read.
         identity = int(self.db.execute(insert, (kind, scope, name)).fetchall()[0][0])
         return Head(identity, kind, scope, name, None, 0, "", "", False, 0)
 
     def rename(self, resource: int, scope: str, name: str) -> None:
+        # Open proposals name the resource, and would otherwise be about one that is gone.
         kind, *was = self.db.execute(_NAME, (resource,)).fetchone()
         update = "UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?"
         self.db.execute(update, (scope, name, kind, *was))
@@ -343,6 +355,7 @@ class SqlWriter(_CommonReads):
         provenance: Provenance | None = None,
     ) -> None:
         h = head
+        # NULL for a removal or a return, which make no version.
         texts = (one.to_json() if one is not None else None for one in (manifest, provenance))
         self.db.execute(
             "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, hash, frozen, manifest,"
@@ -394,6 +407,7 @@ class SqlWriter(_CommonReads):
         follow_policy(self.db, note, moved)
 
 
+# Weak: a storage that nobody uses any more must not be kept open for a fork.
 _open_storages: weakref.WeakSet[SqlStorage] = weakref.WeakSet()
 _forking_storages: list[SqlStorage] = []
 
@@ -401,6 +415,7 @@ _forking_storages: list[SqlStorage] = []
 def _before_fork() -> None:
     for storage in list(_open_storages):
         storage.before_fork()
+        # A strong reference until the fork is over: its lock has to be released on both sides.
         _forking_storages.append(storage)
 
 
@@ -410,6 +425,7 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    # Windows has no fork.
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 

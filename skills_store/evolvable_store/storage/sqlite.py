@@ -21,12 +21,14 @@ class SqliteStorage(SqliteFile, SqlStorage):
         registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt,
         LibraryReadOnly.
         """
+        # First of all: nothing of an untrusted home may be opened.
         check_home(home, registered, create=create)
         super().__init__(home / LIBRARY_FILE)
         self.where = str(self.path)
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
+        # Without `create` an empty file is what a crash or a full disk left, and SQLite would make a library of it.
         elif not create and not self._is_filled():
             raise LibraryCorrupt(
                 f"{self.path} is not a library: it is empty.",
@@ -34,6 +36,7 @@ class SqliteStorage(SqliteFile, SqlStorage):
             )
         opened, access, self.journal = migrations.open_library(self.path)
         self._lend_from(access)
+        # It is lent to readers from now on.
         opened.execute(f"PRAGMA cache_size=-{driver.READER_CACHE_KB}")
         self._idle.append(opened)
         self.follow_forks()

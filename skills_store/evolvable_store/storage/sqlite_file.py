@@ -36,11 +36,11 @@ FollowedFolders = Callable[[], frozenset[str]]
 
 
 def every_folder() -> None:
-    """Return that every decision on a folder counts."""
+    """Return None, which means that every decision on a folder counts."""
 
 
 class Lender(Protocol):
-    """What lends connections to a database."""
+    """A lender of connections to a database."""
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Lend a connection for a few statements."""
@@ -50,7 +50,7 @@ class Lender(Protocol):
 
 
 class Database(Lender, Protocol):
-    """What the repositories of a library use of it."""
+    """The part of a library that its repositories use."""
 
     path: Path
     """The library file, or the file with the address of the library."""
@@ -70,7 +70,7 @@ class SqliteRepository:
         self._backend, self._lender = backend, lender or backend
 
     def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
-        """Return what `make` makes of the columns of each row. What it cannot take is damage, and reported as such."""
+        """Return `make(*columns)` of each row. An error of it counts as damage of the file."""
         with self._lender.reading() as db:
             return [make(*row) for row in db.execute(query, values).fetchall()]
 
@@ -85,7 +85,8 @@ class SqliteRepository:
             return db.execute(query, values).fetchone()
 
     def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
-        """Yield (which, what) for each row that a query of a script finds; the comment before it says both."""
+        """Yield (place, fault) for each row that a query of a script finds; the comment above the query has both."""
+        # A script of checks: a comment "which: what" with placeholders, then one query that finds faults.
         for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE):
             with self._lender.reading() as db:
                 rows = db.execute(query, values).fetchall()
@@ -110,6 +111,7 @@ class SqliteFile:
         self._access = access
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
+        # Guards the one writing connection. Reentrant: `before_fork` holds it and calls `close`, which takes it too.
         self._write_lock = threading.RLock()
         self._outdated = False
 
@@ -122,6 +124,7 @@ class SqliteFile:
     def reading(self) -> Iterator[Connection]:
         """Lend a connection for a few statements; SQLite's errors come out as ours."""
         try:
+            # pop() of a list is atomic, so that idle connections need no lock.
             connection = self._idle.pop()
         except IndexError:
             connection = driver.connect(self.path, durable=True, access=self._access, cache_kb=driver.READER_CACHE_KB)
@@ -144,23 +147,26 @@ class SqliteFile:
         """
         if self._access in ("read", "immutable"):
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
+        # Threads wait here, processes at BEGIN IMMEDIATE.
         with self._write_lock:
             writer = self._writer
             if writer is None:
                 writer = self._writer = driver.connect(self.path, durable=True, access="write")
-                # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
+                # Our own retry waits fairly; SQLite's handler would not (see driver.retry).
                 writer.execute("PRAGMA busy_timeout=0")
                 # With a rollback journal, spilling into the file before the commit would have to wait for readers.
                 writer.execute("PRAGMA cache_spill=OFF")
             try:
                 with driver.ImmediateTransaction(writer, self.path):
                     if self._migrates:
+                        # In each transaction: the file can be migrated while this process has it open.
                         self._refuse_newer(writer)
                     yield writer
             except driver.UNUSABLE as error:
                 raise driver.as_library_error(error, self.path) from error
             finally:
                 if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
+                    # The next write opens a new connection: this one holds a lock that nobody would release.
                     self._writer = None
                     writer.close()
 
@@ -172,7 +178,8 @@ class SqliteFile:
             migrations.check_version(version, str(self.path))
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close what is idle: SQLite's connections must not cross a fork."""
+        """Wait for the write in flight and close idle connections: those of SQLite must not cross a fork."""
+        # Held across the fork, so that the child does not inherit a write in the middle.
         self._write_lock.acquire()
         self.close()
 
@@ -186,6 +193,7 @@ class SqliteFile:
         for connection in idle:
             connection.close()
         with self._write_lock:
+            # A write in flight belongs to another frame of this thread, which ends it.
             if self._writer is not None and not self._writer.in_transaction:
                 self._writer.close()
                 self._writer = None
@@ -194,6 +202,7 @@ class SqliteFile:
     def watching(self) -> Iterator[Callable[[], int]]:
         """Lend a function whose result differs from its last one when anybody has committed in between."""
         with self.reading() as db:
+            # SQLite's own counter: it changes with commits of other connections.
             yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
 
 

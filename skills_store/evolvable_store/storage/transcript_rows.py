@@ -15,11 +15,12 @@ class TranscriptRows(SqliteRepository):
     """The owners of the rows of transcripts. Nothing is ever taken from an owner."""
 
     def foreign(self, session: str, keys: Collection[int]) -> set[int]:
-        """Return which of these rows of transcripts another session owns than this one."""
+        """Return those of these rows of transcripts that another session owns."""
         return {key for key, owner in self._owners(keys).items() if owner != _owner(session)}
 
     def claim(self, session: str, keys: Collection[int]) -> set[int]:
         """Give this session the rows of transcripts that nobody owns; return those that another session owns."""
+        # Nearly always on a second reading; then no write lock is taken.
         if self._owners(keys).keys() >= set(keys):
             return self.foreign(session, keys)
         with self._backend.writing() as db:
@@ -27,6 +28,7 @@ class TranscriptRows(SqliteRepository):
                 "INSERT OR IGNORE INTO transcript_row (key, session) VALUES (?, ?)",
                 [(key, _owner(session)) for key in sorted(set(keys))],
             )
+        # Asked again: of two sessions that claim a row at once, one gets it.
         return self.foreign(session, keys)
 
     def _owners(self, keys: Collection[int]) -> dict[int, int]:

@@ -70,11 +70,13 @@ class PoolUnit:
 
 _COLUMNS = """id, resource, version, incumbent, state, since_round, at, share, number, described, approved, reason,
     looks, ended, why, operation, salt"""
+# As long as the hash that the assignment makes of it, so that guessing it is no shorter way.
 SALT = 32
 """Bytes of the secret of one trial."""
 
 
 def _as_pooled(*row: Any) -> PooledVersion:
+    # By position: the columns that are not stored as the record has them.
     plain = list(row)
     plain[4], plain[9], plain[10] = PoolState(row[4]), row[9] == 1, row[10] == 1
     plain[12] = tuple(json.loads(row[12]))
@@ -99,7 +101,7 @@ class TrialPool(SqliteRepository):
         return self._all(_as_pooled, f"SELECT {_COLUMNS} FROM pool ORDER BY id DESC LIMIT ?", limit)
 
     def get(self, identity: int) -> PooledVersion:
-        """Return one. Raises NotFound."""
+        """Return the trial with this id. Raises NotFound."""
         row = self._one(f"SELECT {_COLUMNS} FROM pool WHERE id = ?", identity)
         if row is None:
             raise NotFound(f"There is no trial {identity}.", "`evolvable evolve pool list` shows them.")
@@ -112,6 +114,7 @@ class TrialPool(SqliteRepository):
         """
         with self._backend.writing() as db:
             taken = "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
+            # Under the write lock: two rounds could otherwise both put a version on trial.
             before, open_ones = db.execute(taken, (new.resource,)).fetchone()
             if open_ones:
                 raise AlreadyExists(
@@ -128,15 +131,16 @@ class TrialPool(SqliteRepository):
         return self.get(identity)
 
     def end(self, identity: int, state: PoolState, at: str, why: str, operation: int | None = None) -> bool:
-        """Promote or retire what is on trial; return False where somebody else ended it first."""
+        """Promote or retire a version on trial; return False where somebody else ended the trial first."""
         query = "UPDATE pool SET state = ?, ended = ?, why = ?, operation = ? WHERE id = ? AND state = 'trial'"
         return self._do(query, state, at, why, operation, identity) == 1
 
     def add_look(self, identity: int, look: Mapping[str, Any]) -> None:
-        """Keep what a look said; the look of one number is kept once."""
+        """Store the result of a look, once for each number of a look."""
         with self._backend.writing() as db:
             row = db.execute("SELECT looks FROM pool WHERE id = ?", (identity,)).fetchone()
             looks = json.loads(row[0]) if row else []
+            # Two servers can compute the same look; the first one stays.
             if not any(one["look"] == look["look"] for one in looks):
                 db.execute("UPDATE pool SET looks = ? WHERE id = ?", (json.dumps([*looks, dict(look)]), identity))
 
@@ -146,13 +150,15 @@ class TrialPool(SqliteRepository):
         return None if row is None else row[0] == 1
 
     def assign(self, identity: int, unit: PoolUnit) -> bool:
-        """Keep the arm of a unit at the first time; return the arm that is kept."""
+        """Store the arm of a unit unless it has one; return the stored arm."""
         row = (identity, unit.unit, unit.session, unit.connection, unit.search, int(unit.trial), unit.at)
         self._do(
+            # OR IGNORE: a session keeps its arm, whichever process assigned it first.
             "INSERT OR IGNORE INTO pool_unit (pool, unit, session, connection, search, trial, at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             *row,
         )
+        # What is stored, not what was drawn here.
         kept = self.arm(identity, unit.unit)
         return unit.trial if kept is None else kept
 
@@ -173,6 +179,7 @@ class TrialPool(SqliteRepository):
 
 def check_share(share: float) -> float:
     """Return the share of sessions that are served a trial version. Raises InvalidArgument."""
+    # Below a tenth a trial takes too long; over a half the control arm does.
     if not 0.1 <= share <= 0.5:
         raise InvalidArgument(f"A share of {share:g} is not possible.", "It may be .1 to .5.")
     return share

@@ -59,6 +59,7 @@ SINGLE = "AGENT.md"
 """What a file that stands for a whole folder is called in the trees here, whatever its kind calls its main file."""
 
 _NO_MODES: Mapping[str, File] = {}
+# EXDEV: the target lies on another file system than the staging folder.
 _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
 
 
@@ -102,7 +103,7 @@ def write_folder(
 ) -> ReplacedDirectory | None:
     """Make `target` a folder of exactly these files; return the folder that was there, None when there was none.
 
-    staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
+    staging: of `staging_for`. believed: the tree (`make_manifest`) of the reading that the caller made of `target` just
     before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. built: called with the path
     of the new folder before anybody else can reach it. links: paths of links that stay as they are.
     What the old folder had besides tracked files is moved over, and the permissions of what stays are kept. Durable
@@ -152,8 +153,11 @@ def _write(
         build(slot.new)
         if built is not None:
             built(slot.new.path)
+        # The inode tells later which of two exchanged folders is the built one.
         note = replace(note, inode=slot.new.lstat().st_ino)
+        # Durable from here on: a power cut after the rename finds a note that explains what lies there.
         slot.write_note(note)
+        # "ready" is whole; a sweep deletes what is still called "new".
         rename(slot.new, slot.ready)
         _sync_above(slot.ready)
         target.make_parents()
@@ -165,7 +169,7 @@ def _write(
 
 
 def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Take `target` away; return where it lies now, None when there was nothing.
+    """Move `target` away; return where it lies now, None when there was nothing.
 
     Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
@@ -175,7 +179,7 @@ def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now
 
 
 def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Take the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
+    """Move the file `target` away, as `remove_folder` does a folder; the trees are as for `write_single`."""
     with open_staging(staging) as place:
         return _remove(check_target(target, place, single=True), (_move_away,), place, believed, now)
 
@@ -230,7 +234,7 @@ def still_holds(old: Path, tree: str, modes: Mapping[str, File | TreeEntry] = _N
 
 
 def read_back(old: Path, path: str = "") -> FolderContents:
-    """Return what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError.
+    """Return the content of a replaced folder; of a replaced file, that file as SINGLE. Raises FileNotFoundError.
 
     path: where in its directory it lay; its files are then named by where they lay there.
     """
@@ -249,7 +253,7 @@ def sweep(
     only: str | None = None,
     skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
-    """Return what somebody wrote into folders that were then replaced, and tidies up the rest.
+    """Return the folders that somebody wrote into just before they were replaced, and clean up finished swaps.
 
     Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
     are deleted after `keep_seconds` if they hold what they were believed to, or nothing; anything in them that belongs
@@ -286,8 +290,11 @@ def _sweep_slot(
         return None
     if only is not None and note.target != only:
         return None
+    # A deletion that was interrupted goes on.
     slot.delete(slot.gone)
+    # A swap is at work until `old` is there and `ready` is gone.
     at_work = not slot.old.exists() or slot.ready.exists()
+    # Its process may still be alive and in the middle.
     if at_work and not is_abandoned(note, now):
         return None
     _settle(slot, note)
@@ -298,8 +305,9 @@ def _sweep_slot(
 
 
 def check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
-    """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
+    """Return the path of a directory or file to replace. Raise Refused for a link or a thing of another type."""
     at = place.target(place.staging.name_of(target))
+    # From the root down: a link above the target would lead the write elsewhere.
     for above in reversed(at.parents):
         if above.exists() and is_link(above.lstat()):
             raise Refused(f"{above} is a symbolic link; nothing is written below it.", "Remove the link.")
@@ -325,8 +333,9 @@ def _sync_above(path: PathAt) -> None:
 
 
 def put_in_place(slot: Slot, note: RecoveryNote) -> None:
-    """Bring the folder that is ready to its target; what was there goes to `slot.old`."""
+    """Move the folder that is ready to its target; the folder that was there goes to `slot.old`."""
     target = slot.target(note)
+    # Each try follows a change by somebody else; eight in a row are no accident.
     for attempt in range(8):
         try:
             if target.exists():
@@ -335,6 +344,7 @@ def put_in_place(slot: Slot, note: RecoveryNote) -> None:
                 # A file that is gone for a moment would be one that was deleted.
                 _first_possible(ways[:1] if note.path else ways, slot, note)
             else:
+                # Never replaces: what somebody made in this moment stays.
                 rename_new(slot.ready, target)
             return
         except (FileExistsError, FileNotFoundError):
@@ -347,7 +357,7 @@ SwapMethod = Callable[[Slot, RecoveryNote], None]
 
 
 def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
-    """Go the first of these ways that the system can; Windows can only go the last, as files may be open."""
+    """Run the first of these ways that the system supports; on Windows only the last, as files may be open."""
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
             return way(slot, note)
@@ -359,6 +369,7 @@ def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote
 
 def _exchange(slot: Slot, note: RecoveryNote) -> None:
     target = slot.target(note)
+    # One step of the kernel: the path is never empty.
     exchange(slot.ready, target)
     try:
         rename(slot.ready, slot.old)
@@ -369,6 +380,7 @@ def _exchange(slot: Slot, note: RecoveryNote) -> None:
 
 def _two_renames(slot: Slot, note: RecoveryNote) -> None:
     target = slot.target(note)
+    # Where the system cannot exchange: the path is empty for a moment.
     rename(target, slot.old)
     try:
         rename_new(slot.ready, target)
@@ -384,17 +396,19 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
 def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> ReplacedDirectory | None:
     """Tidy up after `put_in_place`; return the folder that was replaced, None when there was none."""
     target = slot.target(note)
+    # Before anything is deleted: the new name must be on the disk.
     if durable:
         _sync_above(target)
     if not slot.old.exists():
         slot.clear()
         return None
+    # Only after the swap, when no reader sees the old folder at its path any more.
     move_untracked(slot.old, target, successor=bool(note.written))
     return ReplacedDirectory(slot.old.path)
 
 
 def give_up(slot: Slot) -> None:
-    """Remove what a failed swap left, if the target was not touched; else it is the sweep's."""
+    """Remove the remains of a failed swap if the target was not touched; otherwise leave them to the sweep."""
     slot.delete(slot.new)
     note = slot.read_note()
     if slot.old.exists():
@@ -404,17 +418,20 @@ def give_up(slot: Slot) -> None:
 
 
 def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
-    """Return whether what is ready is what was built, not what it was exchanged for."""
+    """Return whether "ready" is the folder that was built, and not the one that it was exchanged for."""
+    # After an exchange "ready" holds the person's folder.
     return slot.ready.lstat().st_ino == note.inode
 
 
 def _settle(slot: Slot, note: RecoveryNote) -> None:
-    """Undo or finishes a swap whose process died in the middle."""
+    """Undo or finish a swap whose process died in the middle."""
     slot.delete(slot.new)
     if not slot.ready.exists():
         return
+    # `replace_files` writes what it still has to do into the note, and goes on from there.
     if note.drop is not None:
         replace_files(slot, note)
+    # The target was touched.
     elif slot.old.exists():
         target = slot.target(note)
         if not target.exists():
@@ -434,9 +451,11 @@ def _sweep_old(
     keep: KeepUntracked | None,
 ) -> RecoveredDirectory | None:
     target = slot.target(note)
+    # Also before it is due: what a person needs should not wait a minute.
     stuck = move_untracked(slot.old, target, successor=bool(note.written))
     if not due:
         return None
+    # Either tree: a swap that was undone leaves what was written in `old`.
     trees = (tree for tree in (note.believed, note.written) if tree)
     believed = not stuck and any(still_as_believed(slot.old.path, tree) for tree in trees)
     reading = None if believed else read_back(slot.old.path, note.path)

@@ -27,9 +27,11 @@ COMMANDS = "commands"
 EMPTY_FILE = "it is empty"
 """Why a single file is left out that holds nothing, so that nobody can tell what it was."""
 
+# An editor or a crash that empties a file seldom leaves more; a larger file is no small agent.
 _EMPTIED = 65_536
 """Bytes of the largest file that is read to see whether it holds nothing but NUL bytes."""
 
+# Bounds the walk that each sync makes of a folder; clients look one or two levels deep.
 MAX_DEPTH = 4
 """How deep below the folder resources are looked for."""
 
@@ -53,7 +55,7 @@ class DiscoveredResources:
 
 
 def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
-    """Return what is found below `folder`, or below `prefix` in it (which ends with `/`).
+    """Return the resources below `folder`, or below `prefix` in it (which ends with `/`).
 
     A directory that holds a resource is not searched further. Hidden and ignored names are passed over; no symbolic
     link is followed.
@@ -81,7 +83,7 @@ def is_single(kind: Kind, directory: str) -> bool:
 
 
 def single_name(kind: Kind, name: str, folder: Path) -> str:
-    """Return what a new resource's directory in a folder is called; of an agent and a command, its file."""
+    """Return the name of a new resource's directory in a folder; of an agent and a command, of its file."""
     single = kind is Kind.AGENT or kind is Kind.PROMPT and COMMANDS in folder.parts
     return f"{name}{SINGLE_SUFFIX}" if single else name
 
@@ -95,6 +97,7 @@ def holds_main(place: str, kind: Kind) -> bool:
         if kind is Kind.PROMPT and COMMANDS in Path(place).parts:
             return os.path.isfile(place)
         return _has_frontmatter(place)
+    # First the exact name, which costs one call; a wrong case is looked for afterwards, and reported.
     main = main_file(kind, os.path.basename(place))
     if os.path.exists(os.path.join(place, main)):
         return True
@@ -120,6 +123,7 @@ def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | N
     """Yield each entry with the reason to leave it out: '' for a resource, None where there is none to leave out."""
     for entry in _entries(os.path.join(folder, prefix), kind):
         directory = f"{prefix}{entry.name}"
+        # Before the test for frontmatter: an emptied agent must not look deleted.
         if is_single(kind, entry.name) and is_emptied(entry):
             yield (directory if _is_text(entry.name) else ascii(directory)), EMPTY_FILE
             continue
@@ -134,7 +138,8 @@ def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | N
 
 
 def _is_linked_resource(entry: "os.DirEntry[str]", kind: Kind) -> bool:
-    """Return whether a link may be meant as a resource or as a folder of some: what leads nowhere was one once."""
+    """Return whether a link may be meant as a resource or as a folder of some; a dangling link once was one."""
+    # A link to nothing, such as one into a folder that is not mounted now.
     if not os.path.exists(entry.path):
         return is_single(kind, entry.name) or "." not in entry.name
     return holds_main(entry.path, kind) or bool(count_resources(Path(entry.path), kind, 1))
@@ -148,6 +153,7 @@ def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
     for entry in entries:
         if is_hidden(entry.name):
             continue
+        # Files without the suffix are no resource; links to nothing are reported.
         if is_single(kind, entry.name) or os.path.isdir(entry.path) or not os.path.exists(entry.path):
             yield entry
 
@@ -160,6 +166,7 @@ def is_hidden(name: str) -> bool:
 def _has_frontmatter(path: str) -> bool:
     try:
         with open(path, "rb", opener=regular_file) as stream:
+            # Enough for a byte order mark and some blank lines.
             return stream.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
     except OSError:
         return False

@@ -24,12 +24,13 @@ from evolvable_store.workingcopy.openat import (
 from evolvable_store.workingcopy.staging_dir import RecoveryNote, Slot, sync_folder
 from evolvable_store.workingcopy.tree_reader import tracked_paths, untracked_paths
 
+# O_EXCL: nothing that somebody put there first is written to.
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 _BACKDATE_NS = 20_000_000
 """How much older than their writing the files of a version are dated: more than one tick of the system's clock.
 
-So the next save always changes the time of a file, however soon it comes; see `tree_reader.built_signature`.
+So the next save always changes the time of a file, however soon it comes; see `status.built_signature`.
 """
 
 
@@ -44,6 +45,7 @@ def build_folder(
     """
     links = list(links)
     above = {str(parent) for path in (*files, *links) for parent in PurePosixPath(path).parents} - {"."}
+    # By depth, so that each folder is made after the one above it.
     folders = sorted(above, key=lambda path: path.count("/"))
     folder.mkdir()
     with ExitStack() as stack:
@@ -57,6 +59,7 @@ def build_folder(
             _write(new / name, file, old / name if old else None, was, durable)
         for name in links if BY_DESCRIPTOR else ():  # elsewhere files are replaced one by one, and links stay
             (new / name).make_link((like / name).read_link())
+        # From the inside out: permissions that take rights away come after the files below are written.
         for path in reversed(folders):
             _adopt_folder(new / path, was, old / path if old else None)
             if durable:
@@ -99,13 +102,16 @@ def _write(
         write_all(fd, file.data)
         same = _status(same_path, stat.S_ISREG) if same_path else None
         written = os.fstat(fd)
+        # Before the mode: a change of owner clears setuid and setgid bits.
         _set_owner(path, written, same or above)
         if same:
+            # The owner can always read what a version wrote.
             readable = stat.S_IMODE(same.st_mode) & 0o666 | stat.S_IRUSR
             mode = readable | (readable & 0o444) >> 2 if file.mode == EXECUTABLE else readable
             os.chmod(fd if BY_DESCRIPTOR else os.fspath(path), mode)
         if os.utime in os.supports_fd:
             dated = written.st_mtime_ns - _BACKDATE_NS
+            # After the content and the mode, which would set the time again.
             os.utime(fd, ns=(dated, dated))
         if durable:
             os.fsync(fd)
@@ -127,6 +133,7 @@ def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None
     """Give the path the owner and group of `like`, as far as this process may."""
     if like and hasattr(os, "chown") and (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
         with suppress(OSError):
+            # Two calls: an account may be allowed to set the group and not the owner.
             path.chown(-1, like.st_gid)
             path.chown(like.st_uid, -1)
 
@@ -140,17 +147,19 @@ def _status(path: PathAt, wanted: Callable[[int], bool]) -> os.stat_result | Non
 
 
 def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
-    """Move what belongs to no version from `old` to `target`; return the paths that cannot go.
+    """Move files that belong to no version from `old` to `target`; return the paths that cannot go.
 
     Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
     what no program would make again, and the rest stays. Can be called again, and by several processes at once.
     """
     if not old.is_dir():
         return ()  # a file alone brings nothing along
+    # Nothing is left of the resource: its folder is made again only for files of the person.
     alone = not successor or not target.exists()
     stuck = []
     for path in untracked_paths(old):
         disposable = is_disposable(path.rpartition("/")[2])
+        # Caches and empty folders would keep a removed directory alive.
         if alone and (disposable or _is_bare(old / path)):
             continue
         if not _move_new(old / path, target / path, target) and not disposable:
@@ -178,17 +187,19 @@ def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
 
 
 def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Move what lies in one folder into another; a file goes only if the other is equal."""
+    """Move the entries of one folder into another; a file goes only if the other is equal."""
     modes = [path.lstat().st_mode for path in (source, target) if path.exists()]
     if len(modes) == 2 and all(map(stat.S_ISDIR, modes)):
         moved = [_move_new(source / name, target / name, top) for name in source.names()]
         if all(moved):
+            # Only if all moved: a folder with something left stays for the trash.
             source.rmdir()
         return all(moved)
     if len(modes) == 2 and all(map(stat.S_ISLNK, modes)) and source.read_link() == target.read_link():
         source.unlink()
         return True
     small = all(map(stat.S_ISREG, modes)) and source.lstat().st_size <= MAX_FILE
+    # Equal files: one of them can go. Different ones both stay.
     if len(modes) == 2 and small and _is_equal(source, target):
         source.unlink()
     return not source.exists()
@@ -205,7 +216,7 @@ def _is_equal(one: PathAt, other: PathAt) -> bool:
 
 
 def replace_files(slot: Slot, note: RecoveryNote) -> None:
-    """Bring every file of `slot.ready` into the target, main file last, and take away what is not there any more.
+    """Bring every file of `slot.ready` into the target, main file last, and remove files that it lacks.
 
     What was there before ends up in `slot.old`. Can be called again after a crash at any instant, with the note as it
     then is. Raises OSError when a file cannot be replaced; then all are as they were, if the disk lets it.
@@ -214,6 +225,7 @@ def replace_files(slot: Slot, note: RecoveryNote) -> None:
     drop = note.drop
     if drop is None:
         drop = [path for path in tracked_paths(target) if not (slot.ready / path).exists()]
+        # Durable before the first file is moved: after a crash `drop` says that files are replaced one by one.
         slot.write_note(replace(note, drop=drop))
     slot.ready.mkdir(exist_ok=True)
     slot.old.mkdir(exist_ok=True)
@@ -221,6 +233,7 @@ def replace_files(slot: Slot, note: RecoveryNote) -> None:
     try:
         _replace_each(slot, target, drop, done)
     except OSError:
+        # Only the process that began undoes; a sweep that finishes must not turn back.
         if note.drop is None:
             _undo(slot, target, drop, done)
         raise
@@ -230,6 +243,7 @@ def replace_files(slot: Slot, note: RecoveryNote) -> None:
 
 def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
     for path in drop:
+        # Before the move, so that an error in the middle of it is undone too.
         done.append(path)
         _set_aside(target / path, slot.old / path)
         _prune(target, path)
@@ -237,6 +251,7 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
     for path in files:
         _make_room(target, path, slot.old, done)
         done.append(path)
+        # A hard link first: at no moment is there neither the old nor the new file.
         _back_up(target / path, slot.old / path)
         rename(slot.ready / path, target / path)
     if not files:
@@ -244,7 +259,7 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
 
 
 def _remove_folder(target: PathAt, old: PathAt) -> None:
-    """Remove the folder itself, unless there is more in it than what programs make again by themselves."""
+    """Remove the folder itself, unless it holds more than files that programs make again by themselves."""
     for path in untracked_paths(target):
         if is_disposable(path.rpartition("/")[2]):
             with suppress(OSError):  # a folder of a lower layer cannot be moved
@@ -256,6 +271,7 @@ def _remove_folder(target: PathAt, old: PathAt) -> None:
 def _main_last(folder: PathAt) -> list[str]:
     """Return the paths of all files below, those like SKILL.md at the end."""
     paths = _files_below(folder)
+    # A client that sees the new SKILL.md then finds the files that it names.
     return sorted(paths, key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path))
 
 
@@ -268,7 +284,7 @@ def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
 
 
 def _back_up(path: PathAt, kept: PathAt) -> None:
-    """Keep what is at `path` as `kept` too; it stays where it is if it is a file."""
+    """Give the file at `path` a second name, `kept`; move anything else there."""
     if kept.exists() or not path.exists():
         return
     if not path.is_file():
@@ -278,6 +294,7 @@ def _back_up(path: PathAt, kept: PathAt) -> None:
     try:
         path.link_to(kept)
     except OSError:
+        # Where the file system has no hard links. The temporary name keeps half a copy from counting as a whole one.
         part = PathAt(kept.base, f"{kept.name}.part.tmp")
         copy_file(path, part)
         rename(part, kept)
@@ -296,6 +313,7 @@ def _make_room(target: PathAt, path: str, old: PathAt, done: list[str]) -> None:
     for depth in range(1, len(parts)):
         above = "/".join(parts[:depth])
         folder = target / above
+        # A link here would lead the write out of the target.
         if folder.exists() and not folder.is_dir():
             done.append(above)
             _set_aside(folder, old / above)
@@ -312,10 +330,11 @@ def _prune(target: PathAt, path: str) -> None:
 
 
 def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
-    """Put everything back; what resists stays for the sweep."""
+    """Put everything back; a path that cannot be moved is left to the sweep."""
     try:
         for path in reversed(done):
             put, ready, kept = target / path, slot.ready / path, slot.old / path
+            # A folder was made where a file was; it goes if it is empty.
             if put.is_dir():
                 _prune(target, f"{path}/x")
             elif path not in drop and put.exists() and not ready.exists():

@@ -16,11 +16,14 @@ from pathlib import Path
 
 from evolvable_store.errors import LibraryBusy
 
+# Several times the interval of signs of life; a shorter one would depose an owner on a busy machine.
 STALE_SECONDS = 8.0
 """How long an owner that holds its lock may show no sign of life before another takes over."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
+# The systems differ in what they answer for a lock that is taken.
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK)
+# Eight digits of the counter, a blank and ten of the process number, as `_beat` writes them.
 _BYTES = 19
 MAX_NOTE = 2_000
 """Bytes of a note of the owner."""
@@ -28,7 +31,7 @@ MAX_NOTE = 2_000
 
 @contextlib.contextmanager
 def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
-    """Hold the lock of a file for the body. Raise LibraryBusy, which says what it stands for, when it comes too late.
+    """Hold the lock of a file for the body. Raise LibraryBusy, which names `what`, after so many seconds.
 
     Processes get it nearly in the order in which they ask: all but one wait for a second lock, the place next in line.
     Other versions of this program use the same file with `filelock`.
@@ -47,7 +50,7 @@ def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
 
 
 def _take(path: Path, seconds: float) -> Callable[[], object]:
-    """Take the lock; return what gives it back. Raise TimeoutError, OSError."""
+    """Take the lock; return a function that gives it back. Raise TimeoutError, OSError."""
     if os.name != "posix":
         from filelock import FileLock  # start time
 
@@ -55,6 +58,7 @@ def _take(path: Path, seconds: float) -> Callable[[], object]:
         lock.acquire()
         return lock.release
     deadline = time.monotonic() + seconds
+    # All but one wait here, so that the lock itself has one waiter at most; see `exclusive`.
     next_in_line = _acquire(path.with_suffix(".queue"), deadline)
     try:
         return partial(os.close, _acquire(path, deadline))
@@ -83,6 +87,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
         if os.name == "posix":
             import fcntl
 
+            # flock and not lockf: it belongs to the open file, so closing another descriptor does not release it.
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         else:
             import msvcrt
@@ -100,6 +105,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 def is_held(path: Path) -> bool:
     """Return whether somebody holds the lock of a file now."""
     try:
+        # Asking must not make the file.
         descriptor = os.open(path, _FLAGS & ~os.O_CREAT)
     except FileNotFoundError:
         return False
@@ -117,15 +123,18 @@ class _Waiting:
         self._error: OSError | None = None
         self._given_up = False
         self._done = threading.Event()
+        # A daemon: a process that ends does not wait for the lock.
         threading.Thread(target=self._wait, name="evolvable-lock", daemon=True).start()
 
     def _wait(self) -> None:
         import fcntl
 
         try:
+            # Blocks without polling; the kernel wakes it as soon as the lock is free.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except OSError as error:
             self._error = error
+        # Guards "done" and "given up": exactly one side closes the file.
         with self._state:
             self._done.set()
             if self._given_up:
@@ -158,6 +167,7 @@ class FolderOwner:
     @property
     def owns(self) -> bool:
         """Whether this process is the owner, and nobody has been elected since."""
+        # A file of the next number means that somebody took over while this process was stopped.
         return self._elected and not os.path.lexists(self._file(self._number + 1))
 
     def claim(self, note: str = "") -> bool:
@@ -174,17 +184,20 @@ class FolderOwner:
             self.release()
         self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
         newest = self._newest()
+        # Another election took place since.
         if self._descriptor is None or newest != self._number:
             self._open(newest, os.O_CREAT)
         assert self._descriptor is not None
         if try_lock(self._descriptor):
             return self._win()
         seen, now = self._read(), time.monotonic()
+        # The counter moved, whatever the clocks of the two processes say.
         if seen != self._seen:
             self._seen, self._since = seen, now
         elif now - self._since > STALE_SECONDS:
             # The owner was stopped, or its computer is gone from a shared disk. It keeps its lock, not its number.
             with contextlib.suppress(FileExistsError):
+                # O_EXCL: of several that want to take over, one makes the file.
                 self._open(self._number + 1, os.O_CREAT | os.O_EXCL)
                 return try_lock(self._descriptor) and self._win()
         return False
@@ -202,6 +215,7 @@ class FolderOwner:
             self.release()
             return False
         self._beat()
+        # Older lock files are of no use once a higher number is owned.
         for number in self._numbers():
             if number < self._number:
                 with contextlib.suppress(OSError):
@@ -212,6 +226,7 @@ class FolderOwner:
         assert self._descriptor is not None
         self._beats += 1
         os.lseek(self._descriptor, 0, os.SEEK_SET)
+        # Of fixed width, so that a reader never sees a part of an older, longer number.
         os.write(self._descriptor, f"{self._beats % 10**8:08} {os.getpid():10}".encode("ascii"))
         note = self._note.encode("utf-8", "replace")[:MAX_NOTE]
         with contextlib.suppress(OSError):  # such as a full disk: the sign of life counts
@@ -256,4 +271,5 @@ class FolderOwner:
 
     def _numbers(self) -> list[int]:
         names = (name.removesuffix(".lock") for name in os.listdir(self.place) if name.endswith(".lock"))
+        # Anything may lie in the folder.
         return [int(name) for name in names if name.isdecimal() and len(name) < 10]

@@ -20,7 +20,7 @@ _MAX_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FolderObstacle:
-    """What keeps a watched folder from being read and written, and what ends it."""
+    """The reason why a watched folder is not read or written, and the step that ends it."""
 
     what: str
     next: str
@@ -38,6 +38,7 @@ def is_read_only(place: Path) -> bool:
         status = os.stat(place)
     except OSError:
         return False
+    # os.access is true for root even where the mode gives nobody the right.
     return not os.access(place, os.W_OK) or (os.name == "posix" and not status.st_mode & 0o222)
 
 
@@ -56,6 +57,7 @@ class FolderNames:
         known, absolute = self._read(), os.path.abspath(name)
         here = [one for one in known.get(str(folder.path), ()) if _leads_to(one, folder)]
         others = {path: [one for one in names if one != absolute] for path, names in known.items()}
+        # A name belongs to one folder: the newest naming wins.
         wanted = {**others, str(folder.path): list(dict.fromkeys([*here, absolute]))}
         wanted = {path: names for path, names in wanted.items() if names}
         if wanted != known:
@@ -66,12 +68,14 @@ class FolderNames:
         absolute = os.path.abspath(name)
         for folder in folders:
             names = self._read().get(str(folder.path), ())
+            # If any other name still leads there, the folder is where it was.
             if absolute in names and not any(_leads_to(one, folder) for one in names):
                 return folder
         return None
 
     def obstacle(self, folder: WatchedFolder) -> FolderObstacle | None:
-        """Return what keeps the folder from being read and written: a link in its path, or one that leads elsewhere."""
+        """Return why the folder is not read or written: a link in its path, or a name that leads elsewhere."""
+        # The watched path was real when it was added, so a link in it came later.
         link = first_link(folder.path)
         if link is not None:
             # The author of the link decides what it leads to; nothing is read or removed because of it.
@@ -97,6 +101,7 @@ class FolderNames:
         except (OSError, ValueError, RecursionError):
             return {}
         pairs = said.items() if isinstance(said, dict) else ()
+        # The file may be damaged; only absolute paths are used.
         return {path: [one for one in names if _is_path(one)] for path, names in pairs if isinstance(names, list)}
 
     def _write(self, names: dict[str, list[str]]) -> None:

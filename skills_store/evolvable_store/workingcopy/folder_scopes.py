@@ -20,7 +20,7 @@ MAX_VERSIONS = 100_000
 
 @dataclass(slots=True)
 class ScopeChange:
-    """What a change of scope did. renamed: the names before and after. copied: of those that stayed too."""
+    """The results of a change of scope. renamed: the names before and after. copied: of resources that stayed too."""
 
     scope: str
     renamed: list[tuple[Ref, Ref]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class ScopeChange:
 
 
 def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, keep: bool = False) -> ScopeChange:
-    """Give these folders another scope, and what they hold with them; see the module.
+    """Give these folders and their resources another scope; see the module.
 
     keep: copy also what only these folders hold, as in a library where folders on other machines may hold it.
     Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed meanwhile; then it can be done again.
@@ -55,7 +55,9 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
                 writer.rebind(folder.id, old, new)
             writer.rescope_folder(folder.id, scope)
 
+    # After the copies: if this fails, they are found by their hash and used again.
     rename(store.backend, _intent(store, scope), [(head, names[head.id]) for head in moving], finish)
+    # Last, when the folders hold the copies: the originals go, with their history kept.
     for head in others:
         if head.id in own and not keep and head.version is not None:
             with store.transaction(Actor.HUMAN, f"belongs to the project {scope}") as tx:
@@ -64,7 +66,7 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
 
 
 def _held(store: Store, folders: Sequence[WatchedFolder]) -> tuple[dict[int, Head], set[int]]:
-    """Return what these folders hold, and which of it no other folder holds."""
+    """Return the heads of the resources in these folders, and the ids of those that no other folder holds."""
     bindings, ours = store.backend.bindings, {folder.id for folder in folders}
     resources = {one.resource for folder in folders for one in bindings.of_folder(folder).values()}
     elsewhere = {one.resource for one in bindings.of_resources(resources) if one.folder not in ours}
@@ -80,6 +82,7 @@ def _names(store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head
         if head is None or head.id in found:
             continue
         wanted = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
+        # `pdf-2` was only needed beside another `pdf` of the old scope.
         plain = wanted if re.fullmatch(rf"{re.escape(wanted)}-\d+", head.name) else head.name
         name = next(
             name for name in _numbered(plain) if (head.kind, name) not in used and _is_free(store, head, name, scope)
@@ -104,6 +107,7 @@ def _numbered(name: str) -> Iterator[str]:
 def _is_free(store: Store, head: Head, name: str, scope: str) -> bool:
     """Return whether a name is free, or holds the copy that an attempt before this one made."""
     there = store.head_or_none(Ref(head.kind, name, scope))
+    # The hash covers the whole history, so an equal one is the copy.
     return there is None or there.hash == head.hash
 
 
@@ -135,6 +139,7 @@ def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[
         manifest = store.manifest(head, version.number)
         step = ReplayStep(ref, version.number, version.number, version.hash, frozen, manifest)
         yield store.operation(version.operation).intent, [step]
+    # The resource is removed, or points at an older version: one more step repeats that.
     if head.version != head.latest:
         last = ReplayStep(ref, head.version, head.latest, head.hash, head.frozen)
         yield _intent(store, ref.scope or ""), [last]

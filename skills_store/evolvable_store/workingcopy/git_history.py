@@ -15,12 +15,14 @@ from evolvable_store.paths import path_problem
 from evolvable_store.workingcopy.git_objects import GitDamaged, ObjectDatabase, tree_entries
 from evolvable_store.workingcopy.git_repository import DAMAGE, Repository, repositories_around
 
+# Each commit is a read and an inflate, so this bounds the time of one look.
 MAX_COMMITS = 2_000
 """Commits that are looked through, by the first parent."""
 
 _MAX_DEPTH = 40  # folders below one another
 _DIRECTORY, _LINK = 0o040000, 0o120000
 _TYPE = 0o170000
+# Twelve digits of seconds are enough; a year beyond 9999 raises in datetime and counts as damage.
 _COMMITTER = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
 
 
@@ -48,7 +50,9 @@ def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
         for _ in range(limit):
             if now is None:
                 return
+            # A commit that does not exist, as in a shallow clone, ends the walk as damage.
             data = objects.read(now, "commit")
+            # The message may contain lines that look like fields.
             head = data.partition(b"\n\n")[0]
             said = _COMMITTER.search(head)
             parents = [line[7:].decode("ascii") for line in head.split(b"\n") if line.startswith(b"parent ")]
@@ -101,6 +105,7 @@ def _tree_below(objects: ObjectDatabase, commit: bytes, id_size: int, place: Pat
     tree = bytes.fromhex(first[5:].decode("ascii", "replace"))
     for part in place.parts:
         mode, tree = tree_entries(objects.read(tree, "tree"), id_size).get(os.fsencode(part), (0, b""))
+        # The folder may be newer than the commit, or a submodule.
         if mode & _TYPE != _DIRECTORY:
             raise GitDamaged("a folder that the commit does not have")
     return tree
@@ -115,8 +120,10 @@ def _collect(
         path = below + os.fsdecode(name)
         if mode & _TYPE == _DIRECTORY:
             _collect(objects, identity, id_size, f"{path}/", found, left)
+        # 0o160000 is a submodule: a commit of another repository.
         elif mode & _TYPE not in (_LINK, 0o160000) and not path_problem(path):
             data = objects.read(identity, "blob")
+            # A list, since the limits are shared by all levels of the recursion.
             left[0], left[1] = left[0] - 1, left[1] - len(data)
             if min(left) < 0 or len(data) > MAX_FILE:
                 raise TreeTooLarge

@@ -14,7 +14,7 @@ MAX_INDEX = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class GitIndexEntry:
-    """What the index says of one path: the id of its blob, and size and time of the file that git wrote or read."""
+    """The entry of one path: the id of its blob, and size and time of the file that git wrote or read."""
 
     identity: bytes
     size: int
@@ -41,6 +41,7 @@ def path_key(path: str) -> str:
 
 def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path) -> None:
     """Read the entries of an index file (version 2 to 4) below a folder."""
+    # The format is that of gitformat-index(5).
     if data[:4] != b"DIRC" or len(data) < 12:
         raise GitDamaged("no index")
     version, count = struct.unpack_from(">II", data, 4)
@@ -50,8 +51,10 @@ def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path
     prefix = f"{below}/" if below else ""
     for _ in range(count):
         start, names = place, place + 40 + id_size
+        # An entry begins with ten numbers of four bytes; the times of change and the size are enough here.
         seconds, nanoseconds, size = struct.unpack_from(">8xII20xI", data, start)
         (flags,) = struct.unpack_from(">H", data, names)
+        # The extended bit adds two more bytes of flags.
         names += 4 if version >= 3 and flags & 0x4000 else 2
         if version == 4:
             name, place = _read_name(data, names, name)
@@ -59,8 +62,10 @@ def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path
             end = data.find(b"\0", names)
             if end < 0:
                 raise GitDamaged("an index that ends early")
+            # Entries are padded with NULs to a multiple of eight, with one at least.
             name, place = data[names:end], start + (end - start + 8) // 8 * 8
         identity = data[start + 40 : start + 40 + id_size]
+        # In a split index an entry without a name replaces one of the shared index by its position.
         if not name:
             index.unnamed.add(identity)
         elif (path := path_key(os.fsdecode(name))).startswith(prefix):
@@ -86,6 +91,7 @@ def _read_name(data: bytes, place: int, before: bytes) -> tuple[bytes, int]:
 
 def _read_shared(data: bytes, place: int, id_size: int, below: str, index: GitIndex, git: Path) -> None:
     """Read the shared index too, where this one says that it is split."""
+    # Extensions follow the entries; the file ends with a hash.
     while place + 8 <= len(data) - id_size:
         signature, size = data[place : place + 4], struct.unpack_from(">I", data, place + 4)[0]
         if signature == b"link":

@@ -13,26 +13,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+# More than the largest file of a resource; the tree of a huge folder fits too.
 MAX_OBJECT = 32 * 2**20
 """Bytes of one object that are inflated."""
 
 MAX_DELTAS = 64
 """Deltas on top of one another; git itself writes at most 50."""
 
+# git repacks at 50 packs by default; more than this is damage or an attack.
 MAX_PACKS = 1_000
 MAX_ALTERNATES = 16
 
 _IDS = 8 + 1024
 """Where the ids begin in a pack index: behind its signature and the counts by first byte."""
 
+# The last 64 candidates are read together: fewer system calls than a search down to one.
 _NEAR = 64  # ids that are read at once
+# FAT and some network disks keep times to two seconds.
 _TICK_NS = 2 * 10**9
 _TYPES = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
 
 
 class GitDamaged(Exception):
-    """A repository cannot be read: it is damaged, or holds what this reader does not know."""
+    """A repository cannot be read: it is damaged, or uses a format that this reader lacks."""
 
 
 def read_bounded(path: Path, limit: int) -> bytes | None:
@@ -88,6 +92,7 @@ class ObjectDatabase:
     def holds(self, identity: bytes) -> bool:
         """Return whether an object is here, loose or packed; nothing is inflated. Raise GitDamaged."""
         name = identity.hex()
+        # Loose objects first: what git just wrote is seldom packed.
         if any(os.path.lexists(folder / name[:2] / name[2:]) for folder in self._folders):
             return True
         return any(table.find(identity) is not None for table in self._tables())
@@ -120,6 +125,7 @@ class ObjectDatabase:
         stamp = tuple(map(_modified, folders))
         if stamp != self._stamp:
             entries = [path for folder in folders for path in _list_folder(folder)]
+            # Counted before any is opened.
             if len(entries) > MAX_PACKS:
                 raise GitDamaged(f"{len(entries):,} files of packs")
             self._packs = [_Pack(path, self._id_size) for path in entries if path.suffix == ".idx"]
@@ -136,10 +142,12 @@ class ObjectDatabase:
         if depth <= 0:
             raise GitDamaged("too many deltas")
         kind, size, data = pack.entry(offset)
+        # Not a delta.
         if kind in _TYPES:
             return _TYPES[kind], _inflate(data, size)
         if kind == _OFFSET_DELTA:
             back, used = _parse_offset(data)
+            # A base lies before its delta in the pack, so a chain cannot run in circles.
             if not 0 < back <= offset:
                 raise GitDamaged("a delta against nothing")
             base_kind, base = self._packed(pack, offset - back, depth - 1)
@@ -168,6 +176,7 @@ class _IdTable:
 
     def find(self, identity: bytes) -> int | None:
         """Return the number of an object, None when it is not here. Raise GitDamaged."""
+        # The counts by first byte narrow the search to a 256th of the table.
         low = self._fanout[identity[0] - 1] if identity[0] else 0
         high = min(self._fanout[identity[0]], self.count)
         while high - low > _NEAR:
@@ -211,6 +220,7 @@ class _Pack:
     def _offset(self, number: int) -> int:
         offsets = _IDS + self._count * (self._id_size + 4)
         (offset,) = struct.unpack(">I", read_range(self._index, offsets + 4 * number, 4))
+        # A set top bit means that the offset is in the table of 8-byte numbers.
         if offset < 2**31:
             return int(offset)
         place = offsets + 4 * self._count + 8 * (offset - 2**31)
@@ -223,12 +233,14 @@ class _Pack:
             raise GitDamaged("an offset behind the end of a pack")
         kind, size, shift, used = head[0] >> 4 & 7, head[0] & 15, 4, 1
         while head[used - 1] & 0x80:
+            # Nine bytes of seven bits each: more than any size.
             if used >= len(head) or shift > 60:
                 raise GitDamaged("a size without an end")
             size |= (head[used] & 0x7F) << shift
             shift, used = shift + 7, used + 1
         if size > MAX_OBJECT:
             raise GitDamaged(f"an object of {size:,} bytes")
+        # How long the packed form is stands nowhere: zlib's overhead is below a thousandth.
         return kind, size, read_range(self._path, offset + used, size + size // 1000 + 1024)
 
 
@@ -266,6 +278,7 @@ def _parse_loose(packed: bytes) -> tuple[str, bytes]:
 def _inflate(packed: bytes, size: int | None) -> bytes:
     limit = MAX_OBJECT if size is None else size
     try:
+        # One byte more than is allowed, so that a longer one is noticed and never unpacked.
         data = zlib.decompressobj().decompress(packed, limit + 1)
     except zlib.error as error:
         raise GitDamaged(f"an object cannot be inflated: {error}") from None
@@ -280,13 +293,14 @@ def _parse_offset(data: bytes) -> tuple[int, int]:
     while True:
         if used >= len(data) or used > 9:
             raise GitDamaged("an offset without an end")
+        # git adds one for each further byte, so that every number has one spelling.
         value, used = (value + 1) << 7 | data[used] & 0x7F, used + 1
         if not data[used - 1] & 0x80:
             return value, used
 
 
 def _apply_delta(base: bytes, delta: bytes) -> bytes:
-    """Return what a delta makes of its base."""
+    """Return the object that a delta makes from its base."""
     source, place = _varint(delta, 0)
     target, place = _varint(delta, place)
     if source != len(base) or target > MAX_OBJECT:
@@ -305,6 +319,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
                     else:
                         length |= delta[place] << 8 * (bit - 4)
                     place += 1
+            # A length of zero means 65,536.
             length = length or 0x10000
             piece = base[start : start + length]
         elif code:
@@ -339,6 +354,7 @@ def tree_entries(tree: bytes, id_size: int) -> dict[bytes, tuple[int, bytes]]:
         zero = tree.find(b"\0", place)
         mode, space, name = tree[place:zero].partition(b" ") if zero >= 0 else (b"", b"", b"")
         place = zero + 1 + id_size
+        # A mode has six octal digits at most; anything else is no tree.
         if not space or not name or place > len(tree) or len(mode) > 6 or mode.strip(b"01234567"):
             raise GitDamaged("a tree with a damaged entry")
         entries[name] = (int(mode, 8), tree[zero + 1 : place])

@@ -26,6 +26,7 @@ MAX_AROUND = 8
 MAX_LOG = 4 * 2**20
 """Bytes of HEAD's log that are read: some 20,000 lines."""
 
+# Each tip is a walk down a tree. With more of them none is looked at, and git counts as the bringer.
 MAX_TIPS = 200
 """References whose commits are looked at."""
 
@@ -43,8 +44,10 @@ _SMALL = 65_536
 _MAX_PACKED_REFS = 64 * 2**20
 _MAX_SYMBOLIC, _MAX_NESTED = 5, 100
 _DIRECTORY = 0o040000
+# Some three lines of the log.
 _MARK = 512  # bytes before a position in the log by which the position is known again
 _LOCKS = ("index.lock", "HEAD.lock")
+# Commits that unfinished commands, fetches and stashes name, besides references.
 _STATES = ("FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REBASE_HEAD", "ORIG_HEAD", "refs/stash")
 
 
@@ -77,7 +80,7 @@ class Repository:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells one repository, as seen from one folder, from another."""
+        """The identity of a repository as seen from one folder."""
         return str(self.root), str(self._git), self._inside
 
     @property
@@ -99,7 +102,9 @@ class Repository:
             id_size = self._refresh()
             wanted = _ids(data, id_size)
             known = self._index.entries.get(path_key(place), ())
+            # Without a path the blob could be anywhere, so it counts as held.
             found = wanted & self._index.unnamed
+            # Filters, such as line ends and LFS, make the bytes on disk differ from the blob.
             if known and self._is_as_written(self.root / place, known):
                 found = found | {entry.identity for entry in known}
             objects = self.open_objects()[0]
@@ -108,7 +113,7 @@ class Repository:
             return None
 
     def was_committed(self, commits: Iterable[bytes | None], place: str, data: bytes) -> bool:
-        """Return whether one of these commits has these bytes at a path. Raise what DAMAGE lists."""
+        """Return whether one of these commits has these bytes at a path. Raise the errors of DAMAGE."""
         wanted = _ids(data, self.open_objects()[1])
         return any(self.blob_at(commit, place) in wanted for commit in commits)
 
@@ -116,18 +121,20 @@ class Repository:
         """Return whether the index has a path, with whatever content. A damaged index counts as having it."""
         try:
             self._refresh()
+            # Entries whose names only a shared index has may be this path.
             return bool(self._index.entries.get(path_key(place)) or self._index.unnamed)
         except DAMAGE:
             return True
 
     def is_staged(self, place: str, blobs: set[bytes]) -> bool:
-        """Return whether the index has one of these blobs at a path. Raise what DAMAGE lists."""
+        """Return whether the index has one of these blobs at a path. Raise the errors of DAMAGE."""
         self._refresh()
         return bool(blobs & self._index.entry_ids(place))
 
     def open_objects(self) -> tuple[ObjectDatabase, int]:
         """Return the objects of the repository, and the bytes of an id. Raise GitDamaged."""
         common, id_size = self._layout()
+        # Kept: opening reads the list of packs.
         if self._objects is None:
             self._objects = ObjectDatabase(common / "objects", id_size)
         return self._objects, id_size
@@ -142,7 +149,7 @@ class Repository:
         return _in_tree(objects, commit, id_size, place) if commit is not None else None
 
     def tips(self) -> set[bytes]:
-        """Return the commits that HEAD, references and unfinished commands name. Raise what DAMAGE lists."""
+        """Return the commits that HEAD, references and unfinished commands name. Raise the errors of DAMAGE."""
         common, id_size = self._layout()
         _check_files(common)
         found = {head} if (head := self._commit(common)) else set[bytes]()
@@ -189,10 +196,12 @@ class Repository:
         _check_files(common)
         if not os.path.lexists(path):
             return [] if position.offset == 0 else None
+        # `git reflog expire` rewrites the log, so an offset alone could lie in the middle of another line.
         if self._digest_before(position.offset) != position.digest:
             return None
         start = max(position.offset, os.stat(path).st_size - MAX_LOG)
         lines = read_range(path, start, MAX_LOG).split(b"\n")[:-1]
+        # Where the log was cut at MAX_LOG the first line is a part of one.
         return [_log_line(line, id_size) for line in lines[start > position.offset :]]
 
     def _digest_before(self, offset: int) -> str:
@@ -209,7 +218,9 @@ class Repository:
         except DAMAGE:
             common = self._git
         folders = dict.fromkeys((self._git, common, *_nested(common)))
+        # Also in linked work trees and submodules: their git may be writing the watched folder.
         for path in (folder / name for folder in folders for name in _LOCKS):
+            # A lock from the future was planted, or the clock jumped.
             if -_SKEW <= now - _changed(path) <= LOCK_SECONDS:
                 return path
         return None
@@ -223,6 +234,7 @@ class Repository:
         named = read_bounded(self._git / "commondir", _SMALL)
         common = self._git / os.fsdecode(named.strip()) if named else self._git
         settings = (read_bounded(common / "config", 2**20) or b"").lower()
+        # Blanks, tabs and quotes are taken out below: git allows them around the value.
         words = b"".join(line.strip() for line in settings.splitlines() if b"objectformat" in line).replace(b" ", b"")
         return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(b'"', b"") else 20
 
@@ -245,6 +257,7 @@ class Repository:
         path = self._git / "index"
         try:
             status = os.stat(path)
+            # Size and inode too: two writes within one tick of the clock leave the same time.
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino, id_size)
         except FileNotFoundError:
             stamp = (0, 0, 0, id_size)
@@ -259,6 +272,7 @@ class Repository:
     def _commit(self, common: Path) -> bytes | None:
         """Return the commit that HEAD names, None before the first one."""
         said = read_bounded(self._git / "HEAD", _SMALL)
+        # A reference can name another one, and in a hostile repository itself.
         for _ in range(_MAX_SYMBOLIC):
             if said is None:
                 break
@@ -273,8 +287,10 @@ class Repository:
         raise GitDamaged("HEAD names no commit")
 
     def _reference(self, common: Path, name: str) -> bytes | None:
+        # The name comes from the repository and becomes a path.
         if name.startswith("/") or ".." in name.split("/"):
             raise GitDamaged("a reference outside of the repository")
+        # A linked work tree has HEAD of its own, and shares the branches.
         for folder in (self._git, common):
             said = read_bounded(folder / name, _SMALL) if not (folder / name).is_dir() else None
             if said is not None:
@@ -311,6 +327,7 @@ def _git_directory(place: Path) -> Path | None:
         return None
     if os.path.isdir(git):
         return git
+    # A file .git is one line.
     if status.st_size > _SMALL:
         return None
     try:
@@ -322,7 +339,9 @@ def _git_directory(place: Path) -> Path | None:
 
 def _ids(data: bytes, id_size: int) -> set[bytes]:
     """Return the ids that a blob of these bytes may have: as they are, and with the line ends that git keeps."""
+    # sha1 is git's own name for the blob, and protects nothing here.
     make = hashlib.sha256 if id_size == 32 else hashlib.sha1
+    # core.autocrlf stores line feeds where CR LF lies on disk.
     forms = {data, data.replace(b"\r\n", b"\n")} if b"\r\n" in data else {data}
     return {make(b"blob %d\0" % len(form) + form, usedforsecurity=False).digest() for form in forms}
 
@@ -336,6 +355,7 @@ def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -
     for depth, part in enumerate(parts):
         entries = tree_entries(objects.read(found, "tree"), id_size)
         wanted = path_key(os.fsdecode(part))
+        # The exact name first; on a file system that ignores case another spelling is the same file.
         match = entries.get(part) or next((e for n, e in entries.items() if path_key(os.fsdecode(n)) == wanted), None)
         if match is None or (match[0] & 0o170000 == _DIRECTORY) is (depth == len(parts) - 1):
             return None
@@ -345,6 +365,7 @@ def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -
 
 def _check_files(common: Path) -> None:
     """Raise GitDamaged where references and their logs are no files that this reader knows."""
+    # A newer storage of references, which has no such files.
     if (common / "reftable").exists():
         raise GitDamaged("references are kept in a reftable")
 
@@ -355,6 +376,7 @@ def _identity(text: bytes, id_size: int) -> bytes | None:
         found = bytes.fromhex(text.decode("ascii"))
     except ValueError:
         return None
+    # All zeros mean "no commit".
     return found if len(found) == id_size and any(found) else None
 
 

@@ -55,6 +55,7 @@ def _is_ignored(repository: Repository, place: str) -> bool:
     rules = list(_rules(repository, path))
     for depth in range(1, len(path) + 1):  # in a folder that is ignored every file is
         above, is_folder = path[:depth], depth < len(path)
+        # The last rule that fits decides, as in gitignore(5).
         last = next((one for one in reversed(rules) if _fits(one, above, is_folder)), None)
         if last is not None and last.ignores:
             return True
@@ -70,6 +71,7 @@ def _rules(repository: Repository, path: tuple[str, ...]) -> Iterator[_IgnoreRul
 
 def _read_rules(file: Path, base: int) -> Iterator[_IgnoreRule]:
     try:
+        # git too does not follow a link here.
         data = None if file.is_symlink() else read_bounded(file, _MAX_RULES)
     except GitDamaged:
         return
@@ -89,6 +91,7 @@ def _parse(line: str, base: int) -> _IgnoreRule | None:
     folders_only = pattern.endswith("/")
     pattern = pattern.removesuffix("/")
     parts = tuple(map(_segment, pattern.removeprefix("/").split("/")))
+    # A pattern without a slash fits at any depth.
     if "/" not in pattern:
         parts = ("**", *parts)
     return _IgnoreRule(base, parts, ignores, folders_only)
@@ -97,6 +100,7 @@ def _parse(line: str, base: int) -> _IgnoreRule | None:
 def _segment(text: str) -> str:
     """Return one part of a pattern of git as `fnmatch` writes it."""
     found, escaped = "", False
+    # git accepts both signs of negation, fnmatch one.
     for char in text.replace("[^", "[!"):
         if escaped:
             found, escaped = found + (f"[{char}]" if char in "*?[" else char), False
@@ -111,6 +115,7 @@ def _fits(rule: _IgnoreRule, path: tuple[str, ...], is_folder: bool) -> bool:
     inner = path[rule.base :]
     if not inner or (rule.folders_only and not is_folder):
         return False
+    # The set of depths that the pattern can have matched so far: linear where a recursion would be exponential.
     reached, last = {0}, len(rule.parts) - 1
     for number, part in enumerate(rule.parts):
         if part == "**":

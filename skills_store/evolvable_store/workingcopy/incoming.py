@@ -46,7 +46,7 @@ class HeldContent:
 
 @dataclass(slots=True)
 class SyncReport:
-    """What one sync did. Directories are relative to the folder.
+    """The results of one sync. Directories are relative to the folder.
 
     stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
     was touched. missing: directories that vanished so recently that they may come back; sync again soon. held:
@@ -74,7 +74,7 @@ class SyncReport:
     stale: bool = False
 
     def add(self, other: "SyncReport") -> None:
-        """Add what another sync of the same folder did."""
+        """Add the results of another sync of the same folder."""
         for name in (
             *("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"),
             "replaced",
@@ -92,7 +92,7 @@ class SyncReport:
 
 
 def describe_results(syncs: Iterable[SyncReport]) -> list[str]:
-    """Return what went wrong in these syncs, or was remarkable."""
+    """Return the failures and remarks of these syncs as texts."""
     return [remark for sync in syncs for remark in _describe_result(sync)]
 
 
@@ -137,7 +137,7 @@ class IncomingDirectory:
 
 @dataclass(frozen=True, slots=True)
 class HoldDecision:
-    """Why a content is held. findings: JSON of what a scan found, None for nothing."""
+    """The reason why a content is held. findings: JSON of a scan's findings, None for none."""
 
     reason: str
     findings: str | None = None

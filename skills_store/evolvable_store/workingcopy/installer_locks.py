@@ -19,6 +19,7 @@ MAX_LOCK = 4 * 2**20
 """Bytes of a lock file that is read; a larger one is none."""
 
 _HASHES = ("computedHash", "skillFolderHash")
+# Hexadecimal, base64 or with a prefix such as sha256-; nothing else is stored.
 _HASH = re.compile(r"[0-9a-fA-F:+/=a-z-]{1,200}")
 
 
@@ -52,11 +53,12 @@ def read_lock(path: Path) -> dict[str, str]:
 
 def directory_name(name: str) -> str:
     """Return the name of the directory that the installer gives a skill."""
+    # As `npx skills` makes it, so that a name in the lock file leads to the directory.
     return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip(".-")[:255]
 
 
 class InstalledSkills:
-    """What the lock files around one watched folder say, and what was noted of them before."""
+    """The hashes in the lock files around one watched folder, now and as they were noted before."""
 
     def __init__(self, home: Path, folder: WatchedFolder) -> None:
         self._file, self._folder = home / INSTALLED_SKILLS, folder.path
@@ -76,12 +78,13 @@ class InstalledSkills:
         return directory_name(directory) in self.changed()
 
     def note(self, directories: Iterable[str] | None = None) -> None:
-        """Note what the lock files say now of these directories, by default of all. Raise OSError."""
+        """Note the present hashes of these directories, by default of all. Raise OSError."""
         now, before = self._hashes(), self._before
         every_name = directories is None or self._is_new
         names = {*now, *before} if every_name else set(map(directory_name, directories or ()))
         noted = {name: found for name in {*now, *before} if (found := (now if name in names else before).get(name))}
         if noted != before or self._is_new:
+            # Read again: another process may have noted other folders since.
             every = _read_noted(self._file)
             every[str(self._folder)] = noted
             write_private(self._file, json.dumps(every), durable=False)
@@ -90,6 +93,7 @@ class InstalledSkills:
     def _hashes(self) -> dict[str, str]:
         if self._now is None:
             self._now = {}
+            # The first file of the list comes last and wins.
             for path in reversed(lock_files(self._folder)):
                 self._now |= read_lock(path)
         return self._now

@@ -24,7 +24,7 @@ def record_maker(
     gate: HoldPolicy | None,
     via: str,
 ) -> HeldContent | None:
-    """Note who made the newest version; hold it where the gate says so, and then serve the version before it.
+    """Record the maker of the newest version; where the gate holds it, serve the version before it.
 
     The file stays as it is. head: the newest version, which the directory holds. gate: None where nothing is held. via:
     how the library knows; the operation that serves the version before, or none, is of nobody and names it. Return what
@@ -34,10 +34,12 @@ def record_maker(
     before = store.files(head, base) if base else {}
     arrival = IncomingDirectory(folder, directory, head.ref, head, before, store.files(head), identity)
     holding = gate(arrival) if gate is not None else None
+    # First who made it, then the hold: a crash in between leaves a version that the next look still judges as theirs.
     store.backend.attestations.attribute([(head.id, head.latest)], store.now(), identity)
     if holding is None:
         return None
     draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
+    # Held before the version is taken back, so that the content is in a proposal at every moment.
     proposal = store.backend.held.hold(folder, directory, head.tree, draft, store.now(), identity)
     with store.transaction(Actor.HUMAN, holding.reason, identity=Identity(Principal.UNKNOWN, via)) as tx:
         if base:
@@ -69,10 +71,11 @@ class RecentImports:
         self.imported[directory] = (time.time(), version)
 
     def judge(self) -> list[HeldContent]:
-        """Record git as the maker where it moved the index or HEAD since; return what is held for that."""
+        """Record git as the maker where it moved the index or HEAD since; return the contents that are held for it."""
         origins, found = self._plan.origins, []
         for directory, (at, version) in list(self.imported.items()):
             moved = origins.moved_since(directory, at)
+            # git moves the index after it wrote the files, so the answer is not final yet.
             if time.time() - at <= MOVED_SECONDS or moved and origins.activity(directory):
                 continue
             del self.imported[directory]
@@ -84,6 +87,7 @@ class RecentImports:
         """Record git as the maker of a version, if the directory and the resource still hold it and git brought it."""
         binding = self._store.backend.bindings.of_directories(self._folder, [directory]).get(directory)
         head = self._store.backend.heads_by_id([binding.resource])[binding.resource] if binding else None
+        # The resource went on since; a later version has an author of its own.
         if head is None or (head.version, head.latest) != (version, version):
             return None
         look = self._status.look(directory, binding, head, head.name, self._status.signature(directory), time.time_ns())

@@ -23,6 +23,7 @@ from evolvable_store.objects import Files, blob_hash, make_manifest
 from evolvable_store.operation import Head, Operation, Principal
 from evolvable_store.store import Store
 
+# Each one may be read whole, and an older lesson is part of the text by now.
 MAX_VERSIONS = 100
 """Versions of a resource, the newest, in which learned changes are looked for."""
 
@@ -35,6 +36,7 @@ REPLACED = "replaced on disk"
 MERGED = "merged with what the library has"
 """How the evidence of an operation begins that took in files from disk together with versions of the library."""
 
+# The texts that approvals and runs write into their reasons and evidence.
 _LEARNED = re.compile(rf"proposal \d+ by (?!human|import)|evolution run |{re.escape(PUT_BACK)}")
 
 
@@ -48,7 +50,7 @@ class SourceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LostChanges:
-    """What was learned and is not in the files on disk.
+    """Learned changes that are missing in the files on disk.
 
     base: the version that the files were updated from, which the learned version `head` goes back to. lines: learned
     lines that are gone. files: of the head. source: what is known to have written the files on disk.
@@ -62,7 +64,7 @@ class LostChanges:
 
     @property
     def reason(self) -> str:
-        """The reason of what puts the lines back."""
+        """The reason of the proposal or operation that puts the lines back."""
         return f"{PUT_BACK} ({self.lines} line{'s' * (self.lines != 1)})"
 
 
@@ -77,7 +79,7 @@ class _Learned:
 def lost_changes(
     store: Store, head: Head, disk: Files, source_of: Callable[[], SourceKind], was_in_source: Callable[[Files], bool]
 ) -> LostChanges | None:
-    """Return what was learned and is lost in files that lie on disk; None where nothing is, or the owner edited.
+    """Return the learned changes that files on disk have lost; None where none are, or the owner edited.
 
     head: the version before, or the removed resource that comes back. source_of: returns what is known to have written
     the files. was_in_source: whether the source itself had the content of a version, as a commit of learned lines: then
@@ -87,6 +89,7 @@ def lost_changes(
     if not learned:
         return None
     found = _versions(store, head)
+    # The newest version that the source itself wrote; lessons before it were lost or kept with it.
     base = max((number for number in found if _is_sources(number, found[number], learned)), default=1)
     learned = [number for number in learned if number > base]
     if not learned:
@@ -95,7 +98,9 @@ def lost_changes(
     lines = _learned_lines(store, head, learned, now)
     gone, kept = _gone(lines, disk)
     trees = {version.tree for version in store.backend.versions(head.id, MAX_VERSIONS)}
+    # Asking git or an installer reads files, so only where something is gone.
     source = source_of() if gone else SourceKind.NONE
+    # An older content that comes back is the owner's undo. An installer can bring one as an update.
     if not gone or (source is not SourceKind.INSTALLER and make_manifest(disk).tree in trees):
         return None
     if source is not SourceKind.NONE:
@@ -106,7 +111,7 @@ def lost_changes(
 
 
 def _versions(store: Store, head: Head) -> dict[int, Operation]:
-    """Return who made the newest versions of a resource, by number, oldest first."""
+    """Return the operations of the newest versions of a resource, by number, oldest first."""
     if head.latest < 2:
         return {}
     changes = [change for change in store.backend.changes_to(head.id, 0) if change.after][-MAX_VERSIONS:]
@@ -133,6 +138,7 @@ def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files)
         before, after = store.files(head, number - 1), store.files(head, number)
         for path in {*before, *after}:
             old, new = _lines(before, path), _lines(after, path)
+            # A learned line that a later version removed is not lost.
             there = _lines(now, path)
             lines.added[path] = lines.added.get(path, Counter()) + ((new - old) & there)
             lines.removed[path] = lines.removed.get(path, Counter()) + ((old - new) - there)
@@ -159,6 +165,7 @@ def _gone(lines: _Learned, disk: Files) -> tuple[int, int]:
     there = {path: _lines(disk, path) for path in {*lines.added, *lines.removed}}
     gone = sum((added - there[path]).total() for path, added in lines.added.items())
     kept = sum((added & there[path]).total() for path, added in lines.added.items())
+    # Where learning only removed lines, it is lost when they come back.
     if any(added.total() for added in lines.added.values()):
         return gone, kept
     back = sum((removed & there[path]).total() for path, removed in lines.removed.items())

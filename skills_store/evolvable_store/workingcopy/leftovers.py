@@ -42,6 +42,7 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
     for pattern in _COPY_NAMES:
         match = pattern.fullmatch(place.name.removesuffix(suffix))
         original = (match["original"] if match else "") + suffix
+        # Name, neighbour and head together: a name alone, such as "report 2", may be the person's choice.
         if match and _name_on_disk(place.parent, original, kind, single) == named:
             return f"it is a copy that a synchroniser made of {original}: keep one, or give it another name in its head"
     return ""

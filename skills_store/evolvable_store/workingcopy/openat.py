@@ -28,6 +28,7 @@ _DIRECTORY = os.O_RDONLY | _FLAGS | getattr(os, "O_DIRECTORY", 0)
 _PASS = getattr(os, "O_PATH", os.O_RDONLY) | _FLAGS | getattr(os, "O_DIRECTORY", 0)
 _FILE = _FLAGS | getattr(os, "O_BINARY", 0)
 
+# What the systems answer for a link that O_NOFOLLOW meets: Linux ENOTDIR or ELOOP, FreeBSD EMLINK.
 _NOT_ENTERED = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
 
 
@@ -44,6 +45,7 @@ def link_error(path: Path) -> OSError:
 
 def first_link(path: Path) -> Path | None:
     """Return the first component of an absolute path that is a symbolic link, None for a path without links."""
+    # From the root down: the first link decides where all below it leads.
     for above in (*reversed(path.parents), path):
         try:
             if is_link(os.lstat(above)):
@@ -94,6 +96,7 @@ def open_real(path: Path, *, readable: bool = False) -> Iterator[Directory]:
     readable: whether its entries can be listed; otherwise the right to search it is enough.
     Raise OSError: ELOOP for a link.
     """
+    # Windows: the race that the module's docstring names remains.
     if not BY_DESCRIPTOR:
         link = first_link(path)
         if link is not None:
@@ -102,6 +105,7 @@ def open_real(path: Path, *, readable: bool = False) -> Iterator[Directory]:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         yield Directory(path, None)
         return
+    # From the root, one component at a time, each relative to the one before.
     top = os.open(path.anchor, _PASS)
     try:
         fd = _descend(top, path.parts[1:], path.anchor, _DIRECTORY if readable else _PASS)
@@ -145,7 +149,7 @@ class PathAt:
         return _Located(self)
 
     def lstat(self) -> os.stat_result:
-        """Return the status of what is there; of a link, its own."""
+        """Return the status of this path; of a link, its own."""
         with self.located() as (name, fd):
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
@@ -197,7 +201,7 @@ class PathAt:
             return os.open(name, flags | _FILE, mode, dir_fd=fd)
 
     def mkdir(self, mode: int = 0o777, *, exist_ok: bool = False) -> None:
-        """Make the directory; what is above it must exist."""
+        """Make the directory; its parent must exist."""
         try:
             with self.located() as (name, fd):
                 os.mkdir(name, mode, dir_fd=fd)
@@ -226,15 +230,17 @@ class PathAt:
             if not stat.S_ISDIR(self.lstat().st_mode):
                 self.unlink()
             with self.located() as (name, fd):
+                # With dir_fd rmtree itself follows no link.
                 shutil.rmtree(name, ignore_errors=True, dir_fd=fd)
 
     def link_to(self, other: "PathAt") -> None:
         """Give the file that is here a second name."""
         with self.located() as (name, fd), other.located() as (new, new_fd):
+            # The link itself is linked, not what it leads to.
             os.link(name, new, src_dir_fd=fd, dst_dir_fd=new_fd, follow_symlinks=False)
 
     def read_link(self) -> str:
-        """Return what a link says."""
+        """Return the target text of a link."""
         with self.located() as (name, fd):
             return os.readlink(name, dir_fd=fd)
 
@@ -265,6 +271,7 @@ class _Located:
     def __enter__(self) -> tuple[str, int | None]:
         base, path = self._at.base, self._at.name
         *above, name = path.split("/")
+        # ".." would leave the open directory.
         if name in ("", ".", "..") or any(part in ("", ".", "..") for part in above):
             raise OSError(errno.EINVAL, "not a path below its directory", str(self._at))
         if base.fd is None:
@@ -291,9 +298,11 @@ def _descend(top: int, names: Sequence[str], path: str | Path, last: int) -> int
         except OSError as error:
             raise _not_entered(error, fd, name, Path(path, *names[:number])) from None
         finally:
+            # Each descriptor on the way is closed as soon as the next one is open.
             if fd != top:
                 os.close(fd)
         fd = inner
+    # The caller closes what it gets; `top` belongs to somebody else.
     return fd if fd != top else os.dup(top)
 
 
@@ -324,6 +333,7 @@ _NOREPLACE, _EXCHANGE = 1, 2
 _SWAP, _EXCL = 2, 4
 _HERE = -2 if sys.platform == "darwin" else -100  # AT_FDCWD
 _NAME = "renameatx_np" if sys.platform == "darwin" else "renameat2"
+# Numbers of renameat2, for C libraries without the function, such as glibc before 2.28.
 _SYSCALL = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357, "s390x": 347}
 
 
@@ -336,7 +346,7 @@ def rename(source: PathAt | Path, target: PathAt | Path) -> None:
 def exchange(one: PathAt | Path, other: PathAt | Path) -> None:
     """Let two existing names change places in one step.
 
-    Raises OSError: FileNotFoundError when either is missing, an errno of REFUSED where it cannot be done.
+    Raises OSError: FileNotFoundError when either is missing, an errno of UNSUPPORTED where it cannot be done.
     """
     _call(one, other, _SWAP if sys.platform == "darwin" else _EXCHANGE)
 
@@ -364,9 +374,11 @@ def move(source: PathAt, target: PathAt) -> None:
     try:
         rename_new(source, target)
     except OSError as error:
+        # Only another file system is a reason to copy.
         if error.errno != errno.EXDEV:
             raise
         _copy_tree(source, target)
+        # After the whole copy.
         source.remove_tree()
 
 
@@ -374,6 +386,7 @@ def write_all(fd: int, data: bytes) -> None:
     """Write all of the data to an open file. Raise OSError."""
     rest = memoryview(data)
     while rest:
+        # write() may take a part, as on a disk that is nearly full.
         rest = rest[os.write(fd, rest) :]
 
 
@@ -392,7 +405,7 @@ def copy_file(source: PathAt, target: PathAt) -> None:
 
 
 def _copy_tree(source: PathAt, target: PathAt) -> None:
-    """Copy what versions of a folder leave out too; pipes, sockets and devices are not copied."""
+    """Copy a tree with the files that versions leave out; pipes, sockets and devices are not copied."""
     status = source.lstat()
     if stat.S_ISLNK(status.st_mode):
         target.make_link(source.read_link())
@@ -413,6 +426,7 @@ def _call(source: PathAt | Path, target: PathAt | Path, flags: int) -> None:
     call = _system_call()
     with _located(source) as (name, fd), _located(target) as (new, new_fd):
         here, there = (_HERE if at is None else at for at in (fd, new_fd))
+        # As os.rename does, so that audit hooks see these calls too.
         sys.audit("os.rename", source, target, here, there)
         code = call(here, os.fsencode(name), there, os.fsencode(new), flags) if call else errno.ENOSYS
     if code:

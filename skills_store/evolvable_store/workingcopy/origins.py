@@ -33,6 +33,7 @@ from evolvable_store.workingcopy.git_repository import (
 )
 from evolvable_store.workingcopy.incoming import REPOSITORY
 
+# Some ten thousand repositories.
 _MAX_BYTES = 2**22
 
 
@@ -54,10 +55,11 @@ class GitPositions:
         A repository that was made in a folder since counts from its beginning.
         """
         known = self._load()
+        # A repository that is not noted was made after the folder was imported.
         return None if known is None else known.get(repository.git, LogPosition())
 
     def forget(self) -> None:
-        """Forget what was noted of the folder: it is imported again."""
+        """Forget the positions of the folder: it is imported again."""
         every = _read(self._file)
         if every.pop(self._folder, None) is not None:
             write_private(self._file, json.dumps(every), durable=False)
@@ -73,6 +75,7 @@ class GitPositions:
     def remember(self, repositories: list[Repository]) -> None:
         """Note where the logs of these repositories end now."""
         with contextlib.suppress(*DAMAGE):
+            # Kept in the home: a file in the repository could be brought along with it.
             ends = {repository.git: repository.log_end() for repository in repositories}
             known = {**(self._load() or {}), **ends}
             every = _read(self._file)
@@ -103,9 +106,11 @@ def _read(file: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
+# Each line can cost two walks down a tree; a person seldom moves HEAD so often between two saves.
 MAX_LINES = 200
 """Lines of a log that are followed, the newest."""
 
+# Only these make a commit of the work tree; a merge or a rebase brings what others wrote.
 _OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
 """What HEAD's log calls the commits that a person made here of their own files."""
 
@@ -122,7 +127,7 @@ Makers = Callable[[bytes], set[Principal]]
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """Who answers for a content. waits: for what it waits before that can be told, '' where it is told."""
+    """The identity that answers for a content. waits: why the answer has to wait, '' where it is final."""
 
     identity: Identity
     waits: str = ""
@@ -159,7 +164,7 @@ class OriginResolver:
             self._positions.remember(self.repositories())
 
     def activity(self, directory: str = "") -> str:
-        """Say what git is doing around a directory, '' for nothing."""
+        """Return the activity of git around a directory, '' for none."""
         around = self.repositories(self._folder.path / directory)
         return next(filter(None, map(_activity, around)), "")
 
@@ -192,29 +197,34 @@ class OriginResolver:
         is_new: bool,
         follows: str = "",
     ) -> FileOrigin:
-        """Return who answers for what a directory holds: a repository where git brought a file, else `otherwise`.
+        """Return the origin of a directory's content: a repository where git brought a file, else `otherwise`.
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
-        person's. known: the version that was there before. links: paths -> the files that they lead to; these are
-        judged where they lie. is_new: the folder is just imported, so the log does not count. follows: the folder whose
-        pulls the person follows, '' for none; the identity says which commit a pull brought there.
+        person's.
+        known: the version that was there before. links: paths -> the files that they lead to; these are judged where
+        they lie. is_new: the folder is just imported, so the log does not count. follows: the folder whose pulls the
+        person follows, '' for none; the identity says which commit a pull brought there.
         """
         new = make_manifest(files)
+        # The mode is left out: it says nothing about who wrote the bytes.
         changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
         around = self.repositories(self._folder.path / directory)
         if not changed or not around and not links:
             return FileOrigin(otherwise)
         found = self._bringers(directory, changed, files, links, is_new=is_new)
+        # Only a change that nobody answers for waits for git: others are known already.
         unclaimed = otherwise.principal is Principal.UNKNOWN
         busy = next(filter(None, map(_activity, around)), "") if unclaimed else ""
         lock = busy if any(_lock(repository) for repository in around) else ""
         bringers = set(found.values())
+        # One file from git is enough: what it says can steer an agent.
         if _Bringer.GIT in bringers:
             brought = [path for path, bringer in found.items() if bringer is _Bringer.GIT]
             places = {self._place(directory, path, links): files[path].data for path in brought}
             commit = self._pulled(places) if follows else ""
             waits = self._waits(directory, lock if commit or not follows else busy)
             return FileOrigin(followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits)
+        # Every file is somebody's already, so git has nothing to add.
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
         return FileOrigin(who, self._waits(directory, "" if settled else busy))
@@ -237,17 +247,18 @@ class OriginResolver:
         return False
 
     def _waits(self, directory: str, why: str) -> str:
-        """Return for what a directory waits; nothing waits longer than a lock counts."""
+        """Return why a directory waits, '' for no reason or after as long as a lock counts."""
         if not why:
             self._first_waited.pop(directory, None)
             return ""
+        # A lock that stays, left or planted, must not keep saves out of the library.
         since = self._first_waited.setdefault(directory, time.monotonic())
         return why if time.monotonic() - since <= LOCK_SECONDS else ""
 
     def _bringers(
         self, directory: str, changed: Iterable[str], files: Files, links: Mapping[str, Path], *, is_new: bool
     ) -> dict[str, _Bringer]:
-        """Return who brought each of these files, as far as the repositories around say."""
+        """Return the bringer of each of these files, by the repositories around."""
         found: dict[str, _Bringer] = {}
         loose: set[str] = set()
         for path in changed:
@@ -293,6 +304,7 @@ class OriginResolver:
         if not data.strip():
             return _Bringer.PERSON  # every repository has the empty file, and it says nothing
         seen = [self._of_repository(one, one.place_of(place), data, is_new=is_new) for one in around]
+        # The least trusted answer of all repositories around wins.
         for bringer in (_Bringer.GIT, _Bringer.STAGED, _Bringer.AGENT, _Bringer.PERSON):
             if bringer in seen:
                 return bringer
@@ -300,11 +312,13 @@ class OriginResolver:
 
     def _of_repository(self, repository: Repository, place: str, data: bytes, *, is_new: bool) -> _Bringer:
         blobs = repository.blobs(place, data)
+        # A repository that cannot be read counts as holding every file.
         if blobs is None:
             return _Bringer.GIT
         if not blobs:
             return _Bringer.NOBODY
         makers = self._makers(data)
+        # The library had these bytes from a person before git did.
         if makers & {Principal.PERSON, Principal.UNKNOWN}:
             return _Bringer.PERSON
         if Principal.AGENT in makers:
@@ -337,6 +351,7 @@ class OriginResolver:
         before = repository.blob_at(lines[0].before, place)
         if before in blobs:
             return False  # it was there before, and git put it back
+        # Text of others that nobody has looked at: a commit on top of it is not the person's alone.
         foreign = not self._is_known(repository, before)
         for line in lines:
             now = repository.blob_at(line.after, place)
@@ -349,9 +364,10 @@ class OriginResolver:
         return None
 
     def _is_only_staged(self, repository: Repository, place: str, blobs: set[bytes]) -> bool:
-        """Return whether the person staged the file, on top of what the library knows, and no commit has it."""
+        """Return whether the person staged the file on top of a known version, and no commit has it."""
         if not repository.is_staged(place, blobs):
             return False
+        # In a merge without a tree of git's own it cannot be told which lines are staged by whom.
         if repository.is_merging() and repository.automatic_merge() is None:
             return False
         sources = [*repository.tips(), *filter(None, [repository.automatic_merge()])]
@@ -381,7 +397,7 @@ def _lock(repository: Repository) -> str:
 
 
 def _activity(repository: Repository) -> str:
-    """Say what git is doing in a repository, '' for nothing."""
+    """Return the activity of git in a repository, '' for none."""
     if lock := _lock(repository):
         return lock
     age = time.time() - repository.moved_at()

@@ -23,13 +23,15 @@ from evolvable_store.workingcopy.staging_dir import is_waiting
 MAX_PART = 256 * 1024
 """Bytes of a file that is put into a directory by itself: it is read whenever the directory is looked at."""
 
+# Neither a link nor a pipe that took the file's place is opened or waited for.
 _READ = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
 
 
 @cache
 def boot_id() -> str:
-    """Return what tells this run of the system from the runs before it; '' where the system does not say."""
+    """Return the id of this run of the system; '' where the system has none."""
     try:
+        # Linux alone; elsewhere '' means that no checkout is prepared before its version.
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
@@ -88,11 +90,13 @@ def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBin
     if pending.part is not None:
         return _resolve_part(old, new, pending, pending.part, root, seen)
     sides = ((new, pending.new), (old, pending.old))
+    # Without a restart the cache of the system is intact, so that a signature is enough.
     if pending.boot == boot_id():
         for bound, mark in sides:
             if seen.digest == mark.signature:
                 return ResolvedBinding(replace(bound, signature=mark.signature), mark, unsynced=True)
         return ResolvedBinding(old if inode_of(place) == pending.old.inode else new, unsynced=True)
+    # After a power failure a file of ours may be cut: its size is wrong, its times are ours.
     sizeless = signature(place, sizes=False)
     for bound, mark in sides:
         untouched = sizeless is not None and sizeless.digest == mark.sizeless or seen.digest == mark.signature
@@ -111,6 +115,7 @@ def _resolve_part(
             mark = DirectoryMark(seen.digest, sign_entries(seen.entries, sizes=False).digest, inode_of(place))
             return ResolvedBinding(replace(new, signature=seen.digest), mark, unsynced=True)
         return ResolvedBinding(new, unsynced=True)
+    # What was built still lies in the staging folder: the exchange did not happen.
     waits = is_waiting(root, part.stem, pending.new.inode)
     same = seen.digest == pending.old.signature
     if pending.boot == boot_id():
@@ -134,6 +139,7 @@ def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
     except (OSError, ValueError):
         return False
     with open(fd, "rb") as stream:
+        # Before and after the read, and compared with what the caller saw: nobody wrote in between.
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode) or before.st_size > MAX_PART:
             return False
@@ -145,7 +151,7 @@ def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
 
 
 def inode_of(place: "os.PathLike[str]") -> int:
-    """Return the inode of what is there, 0 for nothing."""
+    """Return the inode of this path, 0 where nothing is there."""
     try:
         return os.lstat(place).st_ino
     except OSError:

@@ -20,6 +20,7 @@ _ORPHANED = ".orphaned_at"
 
 SKILLS = "skills"
 
+# Nine digits at most: the name of a folder may be anything.
 _RELEASE = re.compile(r"v?(\d{1,9}(?:\.\d{1,9})*)(.*)", re.DOTALL)
 
 
@@ -38,12 +39,14 @@ class PluginPlace:
         yield f"{PLUGIN}{name}"
         if both := slugify(f"{name}-{market}"):
             yield f"{PLUGIN}{both}"
+        # Two markets may have a plugin of one name.
         yield from (f"{PLUGIN}{slugify(f'{name}-{number}')}" for number in range(2, 1_000))
 
 
 def plugin_place(folder: Path) -> PluginPlace | None:
     """Return which plugin a folder belongs to, None for a folder in no version of a plugin."""
     parts = folder.parts
+    # MARKETPLACE, PLUGIN and VERSION have to follow.
     for at in range(len(parts) - 4):
         if parts[at : at + 2] == _CACHE:
             return PluginPlace(Path(*parts[: at + 4]), parts[at + 4], Path(*parts[at + 5 :]))
@@ -104,9 +107,10 @@ def _is_folder(place: Path) -> bool:
 
 
 def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
-    """Return what orders versions: their numbers, releases behind what comes before them, then when they were made."""
+    """Return a sort key for versions: numbers, releases after their previews, then the time of making."""
     match = _RELEASE.fullmatch(version.name)
     numbers = tuple(map(int, match[1].split("."))) if match else ()
+    # The hash of a commit can begin with digits, and says nothing of its age.
     is_commit = match is None or re.fullmatch(r"[0-9a-f]{7,64}", version.name) is not None
     try:
         made = os.stat(version).st_mtime

@@ -43,6 +43,7 @@ def next_scope(store: Store | None, place: Path, known: ProjectMap) -> str:
     """
     taken = {one.scope for one in known.projects}
     if store is not None:
+        # Folders that an earlier version watched may have no project in the map.
         taken |= {one.scope for one in store.backend.bindings.folders()}
         if is_shared(store):
             # What another member calls so may be another project: the person says whether it is the same.
@@ -51,7 +52,7 @@ def next_scope(store: Store | None, place: Path, known: ProjectMap) -> str:
 
 
 def enter_project(store: Store, place: Path, scope: str) -> None:
-    """Note the scope of a project, and what its folder is recognised by. Raise LibraryBusy, OSError."""
+    """Store the scope of a project and the marks of its folder. Raise LibraryBusy, OSError."""
     project = Project(place, scope, _marks(place))
     change_projects(store.home, lambda known: replace(known.having(project), separated=True))
     if is_shared(store):
@@ -64,12 +65,13 @@ def likely_scopes(store: Store, place: Path) -> list[str]:
 
 
 def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
-    """Note what the projects are recognised by now: a repository may be younger than a project, or its folder new.
+    """Update the marks of the projects: a repository may be younger than a project, or its folder new.
 
     limit: commits of each that are looked through for the first one. Raises LibraryBusy, OSError.
     """
     found = [_refreshed(project, limit) for project in read_projects(store.home).projects]
     changed = [one for one in found if one is not None]
+    # The map is written only when a mark changed: this runs at every start.
     if changed and not store.read_only:
         change_projects(store.home, lambda known: known.having(*(one for one in changed if known.scope_of(one.folder))))
         for one in changed if is_shared(store) else ():
@@ -78,17 +80,19 @@ def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
 
 def _refreshed(project: Project, limit: int) -> Project | None:
     now = inode_marks(project.folder)
+    # The first commit never changes, so it is looked for once.
     commit = project.marks.commit or commit_mark(project.folder, first_commit(project.folder, limit))
     marks = replace(now, commit=commit)
     return replace(project, marks=marks) if now.inode and marks != project.marks else None
 
 
 def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
-    """Give a project another scope, and what it holds with it; None where it has no folder of another scope.
+    """Give a project and its resources another scope; return None where it has no folder of another scope.
 
     Raises as change_scope.
     """
     folders = [one for one in store.backend.bindings.folders() if project_of(one.path) == place]
+    # Folders of the user's scope stay the user's.
     moving = [one for one in folders if one.scope not in (scope, USER_SCOPE)]
     return change_scope(store, moving, scope, keep=is_shared(store)) if moving else None
 
@@ -108,6 +112,7 @@ def move_project(store: Store, place: Path) -> bool:
         arrived = [_arrived(one, place / one.folder.relative_to(old)) for one in inside]
         return replace(known, projects=tuple(one for one in known.projects if one not in inside)).having(*arrived)
 
+    # First the folders, then the map: after a crash the project is still found as moved.
     store.backend.bindings.move_folders(old, place)
     change_projects(store.home, moved)
     return True

@@ -21,13 +21,15 @@ from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 from evolvable_store.workingcopy.project_places import skill_folders
 
 PROJECTS_FILE = "projects.json"
+# Some ten thousand projects.
 _LIMIT = 4 * 2**20
+# A change is a read and a write of one small file; longer means that a process hangs.
 _LOCK_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class FolderMarks:
-    """What a project's folder is recognised by after it moved; '' or nothing where that is not known.
+    """The marks that recognise a project's folder after it moved; '' or () for unknown ones.
 
     inode: of the folder, with its device. skills: those of its folders of skills. commit: the first one of its
     repository, with the path of the folder in it.
@@ -76,6 +78,7 @@ class ProjectMap:
         gone = [one for one in self.projects if one.folder != place and not os.path.lexists(one.folder)]
         here = inode_marks(place) if gone else FolderMarks()
         found = [one for one in gone if _is_same(one, place, here, holds)]
+        # Of two candidates nobody can say which one it is.
         return found[0] if len(found) == 1 else None
 
 
@@ -88,10 +91,12 @@ def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str
     was = gone.marks
     commit, _, inside = was.commit.partition(":")
     one_commit = bool(commit) and was.commit == commit_mark(place, commit) and holds(commit)
+    # It lies in another repository than the project did.
     if commit and not one_commit and work_tree(place) is not None:
         return False
     if was.inode and was.inode == here.inode:
         return one_commit or bool(set(was.skills) & set(here.skills))
+    # The folder that held the repository is there, so a disk that is not mounted is not the reason.
     above = gone.folder.parents[len(Path(inside).parts) :]
     return one_commit and bool(above) and above[0].is_dir()
 
@@ -126,7 +131,7 @@ def _inode(place: Path) -> str:
 
 
 def read_projects(home: Path) -> ProjectMap:
-    """Return the projects of a home. What of the file is damaged is left out."""
+    """Return the projects of a home, without damaged entries."""
     try:
         kept = json.loads(read_bounded(home / PROJECTS_FILE, _LIMIT) or b"{}")
     except (GitDamaged, ValueError, RecursionError):
@@ -160,9 +165,10 @@ def _texts(kept: object) -> tuple[str, ...]:
 
 
 def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> ProjectMap:
-    """Replace the projects of a home by what a function makes of them, and return them. Raise LibraryBusy, OSError."""
+    """Replace the projects of a home by the result of a function, and return them. Raise LibraryBusy, OSError."""
     locks = home / "locks"
     locks.mkdir(mode=0o700, exist_ok=True)
+    # Guards read, change and write together: two processes would otherwise lose one of the changes.
     with exclusive(locks / "projects.lock", _LOCK_SECONDS, "the projects"):
         before = read_projects(home)
         after = change(before)
@@ -200,8 +206,9 @@ def _as_json(one: Project) -> dict[str, Any]:
 
 
 def take_notices(home: Path) -> Sequence[str]:
-    """Return what the person has to be told of the projects, and forget it."""
+    """Return the notices about projects for the person, and delete them."""
     said = read_projects(home).notices
+    # Two processes can both read them; then the person sees them twice, and never not at all.
     if said:
         change_projects(home, lambda projects: replace(projects, notices=()))
     return said

@@ -21,6 +21,7 @@ CLIENT_FOLDERS = (
 """The folders that clients have in a project or at home, each with a folder of skills in it."""
 
 _KINDS = ("skills", "agents", COMMANDS)
+# A path in a file of git.
 _SMALL = 8192
 
 
@@ -63,6 +64,7 @@ def surroundings_of(directory: Path, user: Path | None = None) -> Surroundings:
 
 def _upwards(real: Path, root: Path | None, user: Path | None) -> Iterator[Path]:
     for place in (real, *real.parents):
+        # The home folder's skills are the user's, not a project's.
         if place in (user, Path(place.anchor)):
             return
         yield place
@@ -83,6 +85,7 @@ def main_work_tree(root: Path) -> Path | None:
         own = _named_path(root, git, b"gitdir:")
         common = _named_path(own, os.path.join(own, "commondir"))
         back = _named_path(own, os.path.join(own, "gitdir"))
+        # Both ends have to name each other, else a repository could declare itself a part of another.
         is_listed = os.path.dirname(own) == os.path.join(common, "worktrees")
         main, name = os.path.split(common)
         if not is_listed or back != os.path.realpath(git) or name != ".git" or main == str(root):

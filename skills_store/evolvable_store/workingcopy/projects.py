@@ -35,6 +35,7 @@ class Projects:
 
     def strangers_at(self, directory: Path) -> list[Path]:
         """Return the folders around a directory that may be projects which moved there, the outermost first."""
+        # Nothing can have moved here while every project is in its place.
         if self._store.read_only or all(os.path.lexists(one.folder) for one in self._map.projects):
             return []
         places, by_place = surroundings_of(directory, self._user).places, self._by_place
@@ -94,5 +95,6 @@ def _places_of(path: Path) -> Collection[Path]:
 
 def _scopes_along(places: Sequence[Path], nested: bool, by_place: Mapping[Path, Sequence[str]]) -> tuple[str, ...]:
     found = [by_place.get(place, ()) for place in places]
+    # Outside of git there is no root that says where a project ends.
     read = found if nested else [scopes for scopes in found if scopes][:1]
     return tuple(dict.fromkeys(scope for scopes in read for scope in scopes))

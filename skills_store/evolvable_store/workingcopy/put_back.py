@@ -21,7 +21,7 @@ _AGENTS = Identity(Principal.AGENT, "file")
 
 
 class PutBack:
-    """What puts learned lines back into the resources of one folder."""
+    """The proposals and merges that put learned lines back into the resources of one folder."""
 
     def __init__(
         self,
@@ -34,8 +34,9 @@ class PutBack:
         self._store, self._folder, self._gate, self._transaction = store, folder, gate, transaction
 
     def propose(self, directory: str, lost: LostChanges, disk: Files) -> int:
-        """Keep what is lost as a proposal; return its id. What waits already is one proposal."""
+        """Store lost changes as a proposal; return its id. Equal proposals that wait are one."""
         files = merge_resource(lost.head, self._store.files(lost.head, lost.base), disk, lost.files).files
+        # The findings of the scan go with the proposal, so that the person sees them in the inbox.
         held = self._held(directory, lost.head, disk, files)
         findings = held.findings if held is not None else None
         why = f"{lost.reason}: the files in {directory} were replaced, not edited from version {lost.head.latest}"
@@ -60,11 +61,13 @@ class PutBack:
             return None
         if self._held(directory, head, now, merged.files) is not None:
             return None
+        # If the learned content is a version, the lines keep its author.
         trees = {version.tree: version.number for version in store.backend.versions(head.id, 50)}
         learned, (reason, _, why) = trees.get(proposal.manifest.tree), proposal.reason.partition(":")
         reverts = [(learned, head.version)] if learned and head.version else []
         with self._transaction(reason, [why.strip()], identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version, reverts=reverts)
+            # In the transaction of the version: the proposal is never left open beside it.
             tx.approve(proposal.id, "merged with the files on disk")
         return store.head(head.ref)
 

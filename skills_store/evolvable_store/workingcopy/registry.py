@@ -25,6 +25,7 @@ from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
 from evolvable_store.workingcopy.written_powers import ForkPolicy
 
+# Trades processor time for how soon the import goes on.
 _GIT_PAUSE = 0.1
 """Seconds between two looks whether git has finished."""
 
@@ -61,19 +62,20 @@ class WorkingCopies:
         progress: Callable[[int, int], None] | None = None,
         identity: Identity | None = None,
     ) -> SyncReport:
-        """Watch a folder from now on and import what it holds. Raise AlreadyExists, InvalidArgument.
+        """Watch a folder from now on and import its resources. Raise AlreadyExists, InvalidArgument.
 
         identity: who answers for what it holds now; later changes on disk are of an unknown principal.
         """
         folder = self._watch(path, scope, kind)
         copy = self._working_copy(folder, identity)
+        # An import right after `git clone` or `git pull` would hold files that git still moves.
         sync = _sync_after_git(copy, copy.sync(progress=progress))
         if identity is not None and identity.principal is Principal.PERSON and sync.bound:
             self._stand_for(folder, sync.bound, identity)
         return sync
 
     def _stand_for(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> None:
-        """Note that the person stands for what the program copied from this folder before it was watched."""
+        """Record that the person stands for the copies which the program imported from this folder earlier."""
         backend = self._store.backend
         bound = self.bindings.of_directories(folder, directories).values()
         found = backend.authorship.newest_authors({binding.resource for binding in bound}).values()
@@ -94,6 +96,7 @@ class WorkingCopies:
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
             if folder not in folders:
+                # A folder that was watched before is imported again, and so counts the log from now on.
                 GitPositions(self._store.home, folder).forget()
         else:
             folder = self.bindings.move_folder(turned, path)
@@ -110,7 +113,7 @@ class WorkingCopies:
         progress: Callable[[int, int], None] | None = None,
         forks: bool = False,
     ) -> SyncReport:
-        """Make a folder hold what the library has, and watches it from now on. What is there is imported first.
+        """Write the library's resources into a folder and watch it from now on. Its own resources are imported first.
 
         names: only these resources, by default all of the scope and kind. forks: as for `WorkingCopy.place`. The folder
         is made when it is not there. Nothing that lies in the way is written over. Raises AlreadyExists,
@@ -120,6 +123,7 @@ class WorkingCopies:
         folder = self._watch(path, scope, kind)
         folder.path.mkdir(parents=True, exist_ok=True)
         copy = self.copy(folder)
+        # First what lies there, so that it becomes versions before anything is written.
         sync = copy.sync()
         heads = self._store.heads(kind, scope) if wanted is None else wanted
         here = {b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None}
@@ -163,26 +167,28 @@ class WorkingCopies:
         )
 
     def sync_as(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> SyncReport:
-        """Import what these directories hold now on behalf of somebody who is known to have written it."""
+        """Import the content of these directories on behalf of an identity that is known to have written it."""
         return self._working_copy(folder, identity).sync(directories, removals=False)
 
     def settle(self, folder: WatchedFolder) -> None:
-        """Wait until the disk has what was exchanged in a folder, and record that it has. Raise LibraryBusy."""
+        """Wait until exchanged directories of a folder are on the disk, and record that. Raise LibraryBusy."""
         copy, settled = self.copy(folder), list[tuple[Binding, Binding]]()
         for binding in self.bindings.pending(folder):
             resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
             if resolved.unsynced and resolved.mark is not None and resolved.binding.version == binding.version:
                 with contextlib.suppress(EvolvableError, OSError):
+                    # First the disk, then the row: the row says that a power failure cannot cut these files any more.
                     make_durable(folder.path, binding.directory)
                     settled.append((binding, resolved.binding))
         self.bindings.settle(settled)
 
     def sync(self) -> list[SyncReport]:
-        """Bring every folder and the library together. What one folder brings in reaches those before it too."""
+        """Bring every folder and the library together. Imports from one folder reach the folders before it too."""
         self.follow_plugins()
         for folder in self.folders() if not self._store.read_only else ():
             self.settle(folder)
         syncs = [self.copy(folder).sync() for folder in self.folders()]
+        # After all folders: git finishes while the others are read.
         syncs = [_sync_after_git(self.copy(sync.folder), sync) for sync in syncs]
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
@@ -227,10 +233,11 @@ class WorkingCopies:
                     checkout.prepare(copies, head, base, files)
             yield checkout
         finally:
+            # Also after an error: the locks of the folders must not outlive the block.
             checkout.close()
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
-        """Import what was saved in the directories of these resources; return whether a head may have moved."""
+        """Import saved edits from the directories of these resources; return whether a head may have moved."""
         heads = self._heads(resources)
         return self.import_saved(heads, self.bindings.places(heads) if heads else [])
 
@@ -239,7 +246,7 @@ class WorkingCopies:
         return {head.id: head for head in found if head is not None}
 
     def import_saved(self, heads: Mapping[int, Head], places: Sequence[Place]) -> bool:
-        """Import what was saved in these places; return whether a head may have moved."""
+        """Import saved edits from these places; return whether a head may have moved."""
         changed: dict[WatchedFolder, list[str]] = {}
         for folder, binding, _ in () if self._store.read_only else places:
             if not self.copy(folder).status.is_unchanged(binding, heads[binding.resource]):
@@ -250,7 +257,7 @@ class WorkingCopies:
         return bool(changed)
 
     def write_powers(self, refs: Iterable[Ref]) -> list[str]:
-        """Give the directories of these resources what is in force now: powers and delegates; return what went wrong.
+        """Write the powers and delegates in force into the directories of these resources; return the failures.
 
         Never raises: the decision is made already, and the next sync does it too.
         """
@@ -266,7 +273,7 @@ class WorkingCopies:
         return describe_results(syncs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
-        """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.
+        """Synchronise the folders with the latest changes; return failures and remarks as texts.
 
         created: the resources are new; each is written into every folder of its scope and kind. Never raises: the
         change is made already.
@@ -302,7 +309,8 @@ class WorkingCopies:
 
 
 def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:
-    """Sync again what waits for git, when it has finished, but do not wait long."""
+    """Sync directories that wait for git again, when it has finished, within a short time."""
+    # Longer than git counts as at work after it moved HEAD; what waits then is left to the next sync.
     latest = time.monotonic() + 2 * MOVED_SECONDS
     while sync.waiting_for_git and time.monotonic() < latest:
         waiting, sync.waiting_for_git = sync.waiting_for_git, {}

@@ -11,6 +11,7 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Kind
 from evolvable_store.validation import broken_rules, find_problems, main_path
 
+# The message goes to a model and to a terminal.
 MOST_NAMED = 5
 """Overlapping places that a message names; it counts the rest."""
 
@@ -31,7 +32,7 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
 
 
 def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResult:
-    """Return `now` without what changed from `before` to `after`; a conflict where it overlaps with what came later.
+    """Return `now` without the changes from `before` to `after`; a conflict where later changes overlap with them.
 
     Of an agent also where the result would grant what neither side does. What `before` granted comes back.
     """
@@ -44,8 +45,10 @@ def _checked(head: Head, merged: MergeResult, ours: Files, theirs: Files, *, mos
     most_grants: how many sides have to lack a grant of the merged agent for it to be refused.
     """
     main = main_path(head.kind, head.name, merged.files)
+    # The person's own main file is never judged here.
     if not main or merged.files[main] == theirs.get(main):
         return merged
+    # Only a result that is wrong where both sides are right is the merge's fault.
     wrong = [bool(broken_rules(find_problems(head.kind, head.name, files))) for files in (merged.files, ours, theirs)]
     too_wide = (
         head.kind is Kind.AGENT

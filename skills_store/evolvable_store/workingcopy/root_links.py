@@ -31,11 +31,14 @@ def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[Watche
     target = target_of(link)
     if target is None:
         return _led_nowhere(link, folders)
+    # Discovery follows no link deeper down.
     if "/" in directory:
         return f"{LINK} to {target} below a directory of the folder; only a link directly in the folder is followed"
     single = is_single(folder.kind, directory)
+    # Watched folders never lie in one another, so there is one at most.
     other = next((one for one in folders if target.is_relative_to(one.path)), None)
     lone = holds_main(str(target), folder.kind)
+    # A link to a folder around watched folders adds nothing: its resources are seen there.
     if other is None:
         around = not lone and any(one.path.is_relative_to(target) for one in folders)
         return "" if around else _unwatched(folder, link, target, folders)
@@ -77,7 +80,7 @@ def _led_nowhere(link: Path, folders: Sequence[WatchedFolder]) -> str:
 
 
 def _unwatched(folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]) -> str:
-    """Return why a link out of all watched folders is not followed, and what would let it be."""
+    """Return why a link out of all watched folders is not followed, and the step that would change that."""
     lone = holds_main(str(target), folder.kind)
     place = target.parent if lone else target
     tree = work_tree(folder.path)
@@ -116,11 +119,12 @@ def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
 
 
 def _leads_to(link: Path, target: Path, single: bool) -> bool:
-    """Return whether the link leads to what is at `target`, opened without a link on the way."""
+    """Return whether the link leads to the file or directory at `target`, opened without a link on the way."""
     try:
         with open_real(target.parent) as parent:
             own = (parent / target.name).lstat()
         led = os.stat(link)
     except (OSError, ValueError):
         return False
+    # Opened without links on the way, and the same inode as through the link.
     return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)

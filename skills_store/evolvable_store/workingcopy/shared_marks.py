@@ -24,6 +24,7 @@ def shared_marks(place: Path) -> frozenset[str]:
     if root is None:
         return frozenset()
     inside = place.relative_to(root).as_posix()
+    # Two marks: a fork has another address, a clone over another protocol the same.
     known = {"remote": plain_address(_origin(root)), "commit": first_commit(place)}
     return frozenset(_digest(kind, value, inside) for kind, value in known.items() if value)
 
@@ -42,10 +43,12 @@ def plain_address(address: str) -> str:
         if parts.scheme not in ("https", "http", "ssh", "git"):
             return ""
     path = path.strip("/").removesuffix(".git")
+    # Without user and protocol, so that ssh and https clones have one mark.
     return f"{host.lower()}/{path}" if host and path else ""
 
 
 def _digest(*parts: str) -> str:
+    # 128 bits; NUL separates the parts, as none of them can contain one.
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 

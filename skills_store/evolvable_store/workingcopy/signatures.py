@@ -13,6 +13,7 @@ from evolvable_store.objects import MAX_FILES
 from evolvable_store.paths import MAX_DEPTH, is_ignored, is_sync_copy, path_problem
 from evolvable_store.workingcopy.openat import is_link
 
+# Room for ignored names beside a whole resource.
 MAX_SEEN = 4 * MAX_FILES
 """Entries after which a walk stops; what lies behind is left out."""
 
@@ -43,11 +44,12 @@ class Signature:
 
     def trusted(self, taken_ns: int) -> bool:
         """Return whether an equal digest later means equal content, when this was taken at `taken_ns`."""
+        # A later write within the same tick of the clock would leave equal times.
         return self.newest < taken_ns - RACY_NS
 
 
 def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | None:
-    """Return the fingerprint of what `read_folder` would look at, or None when there is no folder.
+    """Return the fingerprint of the entries that `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
     change; that equal means unchanged holds only when it is `trusted`. sizes: whether it covers the sizes.
@@ -66,6 +68,7 @@ def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
     entries: StatEntries = []
     try:
         own = os.lstat(top)
+        # A link is signed as itself: nothing behind it is looked at.
         if is_link(own):
             return [(".", own)]
         _sign(top, "", entries)
@@ -110,6 +113,7 @@ def _sign(top: str, prefix: str, found: StatEntries) -> None:
         found.append((prefix + entry.name, status))
         if is_link(status):
             with suppress(OSError):
+                # What the link leads to as well: an edit there changes the resource.
                 found.append((f"{prefix}{entry.name}\0", os.stat(entry.path)))
         if len(found) > MAX_SEEN:
             return
@@ -123,6 +127,7 @@ def _sign(top: str, prefix: str, found: StatEntries) -> None:
                 _sign(entry.path, path + "/", found)
             except OSError as error:
                 last = found[-1][0]
+                # A folder that becomes readable again changes the signature.
                 found[-1] = (f"{last}\0{error_reason(error)}", found[-1][1])
 
 
@@ -147,6 +152,7 @@ def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
                 ignored.append(entry)
             else:
                 files.append(entry)
+    # Documents first: the limit cuts off the end.
     files.sort(key=lambda entry: (not entry.name.endswith(".md"), entry.name))
     folders.sort(key=lambda entry: entry.name)
     return ignored, files, folders
@@ -179,12 +185,12 @@ def _is_junction(entry: "os.DirEntry[str]") -> bool:
 
 
 def _changed_ns(status: os.stat_result) -> int:
-    """When the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
+    """Return when the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
     return status.st_ctime_ns if _POSIX else status.st_mtime_ns
 
 
 def entry_line(path: str, s: os.stat_result, sizes: bool = True, dated: bool = True) -> str:
-    """Return what a signature covers of an entry. dated: whether with the time of its last change."""
+    """Return the line of an entry in a signature. dated: whether with the time of its last change."""
     changed = s.st_ctime_ns if dated else "-"
     return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {changed} {s.st_ino} {s.st_mode}"
 
@@ -197,7 +203,7 @@ def with_entries(entries: StatEntries, added: StatEntries) -> StatEntries:
 
 
 def _order(path: str, is_folder: bool) -> list[tuple[bool, bool, str]]:
-    """Return what sorts an entry as `stat_entries` does: of one folder its files before its folders."""
+    """Return the sort key of an entry in the order of `stat_entries`: files of a folder before its folders."""
     *above, name = path.split("/")
     last = (is_folder, not (is_folder or name.endswith(".md")), name)
     return [*((True, False, part) for part in above), last]

@@ -46,6 +46,7 @@ from evolvable_store.workingcopy.signatures import (
 from evolvable_store.workingcopy.staging_dir import OpenStagingDirectory, RecoveryNote, Slot, new_note
 from evolvable_store.workingcopy.sync import WorkingCopy
 
+# A client waits for the answer; a sync writes the directories afterwards.
 STAGED_LOCK_SECONDS = 5.0
 """How long the locks of the folders are waited for, before the directories are left to a sync."""
 
@@ -70,7 +71,7 @@ class _StagedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What the next version changes in a directory: all of its files, and the one that alone is new or another.
+    """The change of the next version to a directory: all of its files, and the one file that alone differs.
 
     path: of that file, '' where more changes or a file goes. sha256: of its content. before: the tree that its file
     makes as SINGLE, '' where it is new. written: the tree of all files.
@@ -88,6 +89,7 @@ class _Change:
         added = frozenset(manifest.keys() - base.keys())
         changed = [path for path, entry in manifest.items() if base.get(path) != entry]
         one = len(changed) == 1 and not base.keys() - manifest.keys()
+        # A larger file would be read whole at every look at the directory.
         if not one or manifest[changed[0]].size > MAX_PART:
             return cls(files, added, manifest.tree)
         (path,) = changed
@@ -111,6 +113,7 @@ class _Place:
     def slot(self, note: RecoveryNote) -> Iterator[Slot]:
         """Lend a slot with this note; it is cleared unless what was built is ready at the end."""
         slot = Slot.fresh(self.opened, self.target.name.rpartition("/")[2])
+        # Not durable: until the transaction commits, losing note and files together loses nothing.
         slot.write_note(note, durable=False)
         try:
             yield slot
@@ -138,6 +141,7 @@ class StagedCheckout:
         """
         self._head, manifest = head, make_manifest(files)
         self.complete = not places
+        # Without a boot id nobody could tell after a restart which version a directory holds.
         if not places or not boot_id() or manifest.tree == head.tree:
             return
         if any(_may_withhold(copy, binding, head, files) for copy, binding in places):
@@ -148,8 +152,10 @@ class StagedCheckout:
                 if not self._stage(copy, binding, change):
                     self.close()
                     return
+            # In the order of their ids: two updates that lock the same folders cannot wait for each other.
             for copy in sorted({copy.folder.id: copy for copy, _ in places}.values(), key=lambda copy: copy.folder.id):
                 self._open.enter_context(copy.locked(STAGED_LOCK_SECONDS))
+            # Again with the locks held: somebody may have saved while the files were built.
             if any(self._seen(staged) != staged.old.signature for staged in self._staged):
                 self.close()
         except (EvolvableError, OSError):
@@ -161,7 +167,7 @@ class StagedCheckout:
             transaction.bind_pending(staged.binding, staged.old, staged.new, boot_id(), staged.part)
 
     def exchange(self) -> list[str]:
-        """Put the directories in their places, when the transaction is committed; return what was remarkable."""
+        """Put the directories in their places after the commit; return failures and remarks as texts."""
         if not self._staged:
             return []
         reports = []
@@ -169,13 +175,14 @@ class StagedCheckout:
         self.complete = True
         for staged in left:
             try:
+                # One failure leaves the others as they are: each directory is old or new as a whole.
                 reports.append(self._exchange(staged))
             except (EvolvableError, OSError):
                 self.complete = False  # the next sync repairs it, and says what is wrong
         return describe_results(reports)
 
     def close(self) -> None:
-        """Give the locks back, and remove what was built for nothing."""
+        """Give the locks back, and remove directories that were built but not used."""
         left, self._staged = self._staged, []
         try:
             for staged in left:
@@ -214,8 +221,10 @@ class StagedCheckout:
         try:
             put_in_place(slot, staged.note)
         except OSError as error:
+            # The file system cannot exchange files: from now on whole directories are built.
             staged.copy.can_exchange = staged.part is None or error.errno not in UNSUPPORTED
             raise
+        # Before `finish_swap`, which moves files out of the replaced directory.
         touched = _is_touched(staged)
         replaced = finish_swap(slot, staged.note, durable=False)
         report.written.append(staged.binding.directory)
@@ -304,7 +313,7 @@ def _first_missing(target: PathAt, path: str) -> str:
 
 
 def _is_touched(staged: _StagedDirectory) -> bool:
-    """Return whether somebody wrote to what was replaced since it was looked at."""
+    """Return whether somebody wrote to the replaced file or directory since it was looked at."""
     old = staged.slot.old
     if staged.part is None:
         seen = signature(old)

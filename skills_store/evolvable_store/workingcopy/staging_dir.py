@@ -25,7 +25,9 @@ from pathlib import Path
 from evolvable_store.errors import Refused
 from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, Directory, PathAt, open_real, rename, write_all
 
+# What file systems answer that cannot sync a directory.
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
+# A swap takes milliseconds; the longer time is for a process that was stopped in the middle and lives.
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
 _INSIDE = ".evolvable"
 _OF_PATHS = ("path", "tree")  # fields of the notes that are about one path of a directory
@@ -48,11 +50,12 @@ class StagingDirectory:
         return os.fspath(self.path)
 
     def is_usable(self) -> bool:
-        """Return whether both are what they were when this was made: the same root, and a directory of ours alone."""
+        """Return whether the root is still the same, and the staging folder still this account's alone."""
         try:
             root, status = os.lstat(self.root), os.lstat(self.path)
         except OSError:
             return False
+        # Others could otherwise exchange what was built here.
         own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
         directories = stat.S_ISDIR(status.st_mode) and os.path.isdir(self.notes)
         return root.st_ino == self.inode and directories and own and not status.st_mode & 0o022
@@ -101,6 +104,7 @@ def open_staging(staging: StagingDirectory) -> Iterator[OpenStagingDirectory]:
             inside = staging.path.parent == staging.root
             parent = root if inside else stack.enter_context(open_real(staging.path.parent))
             directory = stack.enter_context((parent / staging.path.name).open_directory())
+        # The root was renamed away, and another directory lies in its place.
         if staging.inode not in (0, root.status().st_ino):
             raise Refused(
                 f"{staging.root} was replaced by another directory just now; nothing was written.",
@@ -162,7 +166,7 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryNote:
-    """What a swap is about, kept in the library's home for recovery after a crash.
+    """The note of a swap in the library's home, for recovery after a crash.
 
     target: relative to the watched root, with `/`. at: seconds. host, process: who does
     it. inode: of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and of the
@@ -227,7 +231,7 @@ class Slot:
         return self.place.staging.notes / f"{self.stem}.part"
 
     def target(self, note: RecoveryNote) -> PathAt:
-        """Return what the swap puts something in the place of. Raise Refused as `OpenStagingDirectory.target`."""
+        """Return the path that the swap replaces. Raise Refused as `OpenStagingDirectory.target`."""
         target = self.place.target(note.target)
         return target / note.path if note.path else target
 
@@ -244,6 +248,7 @@ class Slot:
                 os.fsync(fd)
         finally:
             os.close(fd)
+        # A reader sees no note or a whole one.
         os.replace(part, self.note)
         if durable:
             sync_folder(self.place.staging.notes)
@@ -260,6 +265,7 @@ class Slot:
         if folder != self.gone:
             self.gone.remove_tree()
             try:
+                # One step: what is left of an interrupted deletion is called .gone, and no sweep reads it.
                 rename(folder, self.gone)
             except OSError:
                 return
@@ -270,6 +276,7 @@ class Slot:
         there = [folder for folder in (self.new, self.ready, self.old, self.gone) if folder.exists()]
         for folder in there:
             self.delete(folder)
+        # The note goes last: an entry without a note is a stranger's.
         if not any(folder.exists() for folder in there if folder != self.gone):
             self.part.unlink(missing_ok=True)
             self.note.unlink(missing_ok=True)
@@ -314,7 +321,7 @@ def possible_staging(root: Path) -> tuple[Path, Path]:
 
 
 def is_waiting(root: Path, stem: str, inode: int) -> bool:
-    """Return whether what a swap built still waits in a staging folder of this root. inode: of what was built."""
+    """Return whether the result of a swap still waits in a staging folder of this root. inode: of the result."""
     for place in possible_staging(root):
         with suppress(OSError):
             if os.lstat(place / f"{stem}.ready").st_ino == inode:
@@ -412,6 +419,7 @@ def _alive(process: int) -> bool:
     if process <= 0:
         return False
     try:
+        # Signal 0 only asks. An error other than "no such process" means that it lives and is not ours.
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
@@ -437,6 +445,7 @@ def _usable(staging: PathAt) -> bool:
     if not staging.exists():
         staging.mkdir(mode=0o700)
         with open((staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+            # git must not offer the staging folder to be committed.
             stream.write(b"*\n")
     with staging.open_directory() as directory:
         status = directory.status()
@@ -453,6 +462,7 @@ def _reaches(parent: Directory, root: Directory) -> bool:
     """Return whether a rename from one to the other is possible; bind mounts of one device refuse it too."""
     if parent.status().st_dev != root.status().st_dev:
         return False
+    # Renames a name that does not exist: ENOENT means possible, EXDEV not.
     name = f".probe.{secrets.token_hex(6)}"
     try:
         rename(parent / name, root / name)

@@ -36,7 +36,7 @@ from evolvable_store.workingcopy.written_powers import ForkPolicy, WrittenPowers
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """One directory as it was seen: what the library knows of it, and what it holds."""
+    """One directory at one moment: the library's record of it, and its content."""
 
     directory: str
     binding: Binding | None
@@ -86,7 +86,7 @@ def _above(place: str) -> list[str]:
 
 
 def built_signature(place: Path) -> str:
-    """Return the digest of a signature of what was just built here, '' where it cannot tell every later save."""
+    """Return the digest of a directory that was just built, '' where it cannot tell every later save."""
     if os.name == "posix" and place.is_dir():
         mark = mark_of(place)
         return mark.signature if mark else ""
@@ -119,11 +119,13 @@ class StatusReader:
         self.refused: dict[str, str] = {}
         self.powers = WrittenPowersRecords(store, folder, powers, forks)
         self.with_powers = set[str]()
+        # What `is_unchanged` just read, for the update that follows it at once.
         self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Return the directories of resources that these paths below the folder lie in, are, or contain."""
         above = {place: _above(place) for place in places}
+        # One query for all places.
         bound = self._bindings.of_directories(self._folder, {d for directories in above.values() for d in directories})
         every: dict[str, Binding] | None = None
         found: set[str] = set()
@@ -133,6 +135,7 @@ class StatusReader:
             if inside is not None:
                 found.add(inside)
             else:
+                # Read at most once, and only for a path that is no resource.
                 every = self._bindings.of_folder(self._folder) if every is None else every
                 found.update(directory for directory in every if directory.startswith(f"{place}/"))
                 hidden = any(map(is_hidden, parts))
@@ -154,6 +157,7 @@ class StatusReader:
         problems = {directory: why for directory, why in self._link_problems(found.links).items() if why}
         left_out = {one: why for one, why in (found.left_out | problems).items() if one not in emptied}
         held = [directory for directory, binding in bound.items() if binding.version is not None]
+        # All of them at once: a disk that is not mounted, not a person who deleted each.
         gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
         return FolderSurvey({*bound, *found.directories}, left_out, len(held) > 1 and not found.directories and gone)
 
@@ -169,7 +173,7 @@ class StatusReader:
         }
 
     def linked(self, directories: Iterable[str]) -> set[str]:
-        """Return those directories that are links to what a watched folder holds; see `link_problem`."""
+        """Return the directories that are links to resources of a watched folder; see `link_problem`."""
         return {directory for directory, why in self._link_problems(directories).items() if not why}
 
     def _link_problems(self, directories: Iterable[str]) -> dict[str, str]:
@@ -181,9 +185,11 @@ class StatusReader:
         """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
+        # By name only where no row binds the directory: a row is more certain than a folder's name.
         names = {directory: self.resource_name(directory) for directory in directories if directory not in bindings}
         named = self._heads_by_name(set(filter(None, names.values())))
         for directory in directories:
+            # The time comes first: a change after it makes the signature untrusted.
             taken_ns, now = time.time_ns(), self.signature(directory)
             binding = bindings.get(directory)
             resolved = self.resolve(binding, now) if binding and binding.is_pending else None
@@ -226,6 +232,7 @@ class StatusReader:
         Who relies on it compares the signature again, with the folder's lock held.
         """
         last, self._last = self._last, None
+        # Used once: a second caller gets a fresh look.
         if last is not None and last[0] == binding:
             return last[1:]
         now = self.signature(binding.directory)
@@ -243,15 +250,16 @@ class StatusReader:
         return last if is_memory else slugify(last.removesuffix(SINGLE_SUFFIX) if single else last)
 
     def signature(self, directory: str) -> Signature | None:
-        """Return the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
+        """Return the fingerprint of a directory now, None for nothing; of a link on the way, its own."""
         place = self._folder.path / directory
+        # A link on the way: what lies behind it is somebody else's, so its own fingerprint stands for it.
         link = first_link(place) if "/" in directory else None
         if link is not None:
             return signature(link)
         return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
 
     def read(self, directory: str) -> FolderContents:
-        """Return what a directory holds now, as a sync reads it. Raise OSError when there is none."""
+        """Return the content of a directory now, as a sync reads it. Raise OSError when there is none."""
         return self._read(directory, None, None, None)
 
     def _read(
@@ -295,7 +303,7 @@ class StatusReader:
         return self.powers.would_give(look.directory, head, reading.files, reading.lying) != reading.lying
 
     def note_edit(self, look: DirectoryState) -> None:
-        """Note what a directory was given, before what it holds becomes a version."""
+        """Record the powers written into a directory, before its content becomes a version."""
         reading, head = look.reading, look.head
         if reading is not None and reading.on_disk is not None and head is not None:
             self.powers.note_edit(look.directory, head, reading.on_disk, reading.files)
@@ -307,6 +315,7 @@ class StatusReader:
             return False
         if now is None:
             return binding.version is None and head.version is None
+        # '' is a signature that was not trusted: then the content is compared.
         return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
 
     def look(
@@ -318,7 +327,7 @@ class StatusReader:
         now: Signature | None,
         taken_ns: int,
     ) -> DirectoryState:
-        """Return what the directory holds now; `now` is its signature, taken at `taken_ns`."""
+        """Return the state of a directory; `now` is its signature, taken at `taken_ns`."""
         reading = None
         if now is not None:
             with contextlib.suppress(FileNotFoundError):

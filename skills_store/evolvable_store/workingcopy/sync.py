@@ -51,15 +51,19 @@ from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncSt
 from evolvable_store.workingcopy.trash import Trash
 from evolvable_store.workingcopy.written_powers import ForkPolicy
 
+# Longer than a batch takes; a process that works longer hangs.
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
 
+# The lock of the folder is held for so many; an update of a client waits behind them.
 BATCH = 200
 """Directories whose edits become one operation."""
 
+# An editor or a client that opened a file just before can still save into it.
 KEEP_SECONDS = 60.0
 """How long a replaced directory is kept, for readers that still have it open."""
 
+# Each conflict means that another process moved a head; eight in a row are no accident.
 _MAX_TRIES = 8
 
 
@@ -110,7 +114,7 @@ class WorkingCopy:
         *,
         removals: bool = True,
     ) -> SyncReport:
-        """Bring folder and library together and return what was done.
+        """Bring folder and library together and return a report.
 
         directories: only these, by default all. removals: whether a directory that is gone may remove its resource;
         otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
@@ -136,6 +140,7 @@ class WorkingCopy:
             if self._is_stale(sync):
                 return
             with self.locked():
+                # Asked with the lock held: the folder may have been dropped, or the owner deposed, while this waited.
                 if not self._allowed() or not self._bindings.is_watched(self.folder):
                     sync.stale = True
                     return
@@ -143,7 +148,9 @@ class WorkingCopy:
                 self._removals = removals
                 self.status.with_powers = self.status.powers.directories()
                 if wanted is None:
+                    # First what a crash left: a sync would take the middle of a swap for an edit.
                     self._recover(sync)
+                    # Once, in the first turn: later ones belong to the same import.
                     is_new = self._plan.begin()
                     sync.held += self.recent_imports.judge() if self.recent_imports.imported else []
                     wanted = self._wanted(directories, sync)
@@ -185,6 +192,7 @@ class WorkingCopy:
         imports = everything and (self._answers or self._plan.origins.is_new)
         with contextlib.ExitStack() as held:
             if imports:
+                # A second lock, held across batches: others may sync what is bound, and leave the rest to this import.
                 held.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
             yield imports
 
@@ -196,11 +204,11 @@ class WorkingCopy:
         return [directory for directory in directories if directory in bound]
 
     def obstacle(self) -> FolderObstacle | None:
-        """Return what keeps the folder from being read and written, None for nothing."""
+        """Return why the folder is not read or written, None for no reason."""
         return self._names.obstacle(self.folder)
 
     def git_activity(self, directory: str) -> str:
-        """Say what git is doing around a directory, '' for nothing. A change that nobody answers for waits for it."""
+        """Return the activity of git around a directory, '' for none. Changes of an unknown principal wait for it."""
         return self._plan.origins.activity(directory)
 
     def is_read_only(self, directory: str) -> bool:
@@ -263,7 +271,7 @@ class WorkingCopy:
         self._trash.put(old, self.folder.path, directory, time.time())
 
     def _bring_back(self, directory: str) -> None:
-        """Put back what belongs to no version of a directory that was taken away and is written again."""
+        """Put back files that belong to no version of a directory that was removed and is written again."""
         with contextlib.suppress(EvolvableError, OSError):
             staging = self.staging()
             sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
@@ -327,6 +335,7 @@ class WorkingCopy:
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
                 later.append((look, step))
+        # One write for all directories that hold the head.
         self._bindings.bind(bound)
         plain = [edit for edit in edits if edit.lost is None]
         for identity in dict.fromkeys(edit.identity for edit in plain):
@@ -368,13 +377,15 @@ class WorkingCopy:
                 sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
 
     def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
-        """Make a version of files that replaced those of the library, and put back what was learned or propose it."""
+        """Make a version of files that replaced the library's, and put learned lines back or propose that."""
         look = edit.look
         assert look.reading is not None
+        # The proposal comes first: a crash after it loses nothing, and the next sync finds the files again.
         number = self._put_back.propose(look.directory, lost, look.reading.files)
         self._snapshot([edit], sync)
         head, proposals = self.store.head(edit.ref), self.store.backend.proposals
         if head.latest == lost.head.latest:
+            # The import failed, so nothing replaced the learned lines.
             proposals.reject(number, "the files were not imported, so nothing is lost")
             return
         proposal = proposals.get(number)
@@ -399,7 +410,7 @@ class WorkingCopy:
         return True
 
     def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
-        """Put back what waits where an installer's lock file now says that it replaced a skill, and note the file."""
+        """Merge waiting proposals where an installer's lock file now names the skill as replaced; note the file."""
         changed = {one for one in directories if self._plan.installed.is_replaced(one)}
         bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
         heads = self.store.backend.heads_by_id({binding.resource for binding in bound.values()}) if bound else {}
@@ -446,6 +457,7 @@ class WorkingCopy:
             sync.again |= {look.directory} if may_pass(error) else set()
 
     def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
+        # Editors and git delete a file before they write it again: the grace is for them.
         since = self.status.missing.setdefault(look.directory, time.monotonic())
         if first_link(self.folder.path / look.directory) is not None:
             # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
@@ -487,6 +499,7 @@ class WorkingCopy:
                 "Move it away, then `evolvable folders sync`.",
             )
         lying = look.reading.lying if look.reading else {}
+        # Notes what is given before it is written, so that a crash cannot make it look like an edit.
         files = self.status.powers.give(look.directory, head, files, lying)
         links = self._kept_links(look, head, files)
         believed, now = self._plan.believed_tree(look), time.time()
@@ -496,7 +509,9 @@ class WorkingCopy:
         whole = partial(write_folder, place, own, links=links)
         write = partial(write_single, place, files[main_file(head.kind, head.name)]) if single else whole
         replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
+        # After the swap: a crash in between leaves an old row, and the next sync finds the head by its content.
         self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
+        # After the binding, since the note explains the directory until then.
         self.status.powers.note_given(look.directory, head, files)
         sync.written.append(look.directory)
         if look.tree is None and not single:
@@ -543,7 +558,7 @@ class WorkingCopy:
         kept: Path | None = None,
         identity: Identity | None = None,
     ) -> None:
-        """Make a version of the head plus what `theirs` changed since `base`, and write it out.
+        """Make a version of the head plus the changes of `theirs` since `base`, and write it out.
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
         """
@@ -562,6 +577,7 @@ class WorkingCopy:
         with self._transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
+            # Only when the version is committed: until then the only copy lies there.
             discard(kept, self.staging())
         new, made = self.store.head(head.ref), tx.written[0]
         if conflict:
@@ -572,7 +588,7 @@ class WorkingCopy:
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Import what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
+        """Import edits that were saved into a directory at the moment it was replaced, and remove leftovers.
 
         Nobody but us works on the folder now, so a swap of a process that lives is complete: it is looked at when its
         replaced directory is due, by a sync that may remove. A swap of a process that ended is looked at at once.
@@ -580,6 +596,7 @@ class WorkingCopy:
         found: list[RecoveredDirectory] = []
         notes, now = recovery_notes(self.store.home, self.folder.id), time.time()
         stems = list_stems(notes)
+        # When each swap was looked at, so that a quiet folder is not read at each sync.
         known = {stem: at for stem, at in self._swept.items() if stem in stems}
         if self.store.backend.journal == "wal":  # never on a network disk, where processes have other numbers
             known |= complete_swaps(notes, (stem for stem in stems if stem not in known))
@@ -607,7 +624,7 @@ class WorkingCopy:
     def import_replaced(
         self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport, path: str = ""
     ) -> None:
-        """Make a version of what was saved into a directory just before it was replaced; `old`: where that lies now.
+        """Make a version of edits saved into a directory just before it was replaced; `old`: where that lies now.
 
         What cannot be read whole is left to the sweep, which reports it: a part of it would delete the rest. path: what
         of the directory was replaced, '' for the whole.
@@ -627,10 +644,11 @@ class WorkingCopy:
         *,
         part: bool = False,
     ) -> bool:
-        """Make a version of what was written into a replaced directory; return whether that could be done.
+        """Make a version of files that were written into a replaced directory; return whether that was possible.
 
         part: the files are only those of the directory that were replaced; the others are as they were.
         """
+        # Read again: imports before this one may have moved it.
         head = self.store.head_or_none(head.ref) if head is not None else None
         if head is None:  # it got another name meanwhile
             return False

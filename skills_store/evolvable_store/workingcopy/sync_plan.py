@@ -64,7 +64,8 @@ def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> 
 def unread_known(reading: FolderContents, known: Iterable[str]) -> list[str]:
     """Return why files of the known version were not read although something lies in their place.
 
-    Such a file is not deleted: it is too large now, a link, or cannot be opened. known: the paths of that version.
+    Such a file is not deleted: it is too large now, a link, or cannot be opened.
+    known: the paths of that version.
     """
     if not reading.left_out:
         return []
@@ -98,7 +99,7 @@ def merge_marks(reading: FolderContents, known: KnownFiles) -> list[Problem]:
 
 
 def known_files(store: Store, binding: Binding | None, head: Head | None) -> KnownFiles:
-    """Return what reads files of the version that a directory last held, by default of the newest."""
+    """Return a reader of files of the version that a directory last held, by default of the newest."""
 
     def read(paths: Iterable[str]) -> Files:
         manifest = known_manifest(store, binding, head)
@@ -110,7 +111,7 @@ def known_files(store: Store, binding: Binding | None, head: Head | None) -> Kno
 def reasons_against(
     kind: Kind, name: str, reading: FolderContents, known: Iterable[str] = (), files: KnownFiles = no_files
 ) -> list[str]:
-    """Return why a directory is not imported from a person's own folder: only what is not safe counts.
+    """Return why a directory is not imported from a person's own folder: only unsafe content counts.
 
     known: the paths of the version that it last held. files: reads that version.
     """
@@ -120,7 +121,7 @@ def reasons_against(
 def check_directory(
     kind: Kind, name: str, reading: FolderContents, known: Iterable[str], files: KnownFiles = no_files
 ) -> tuple[list[str], list[str]]:
-    """Return `reasons_against` a directory, and what its import warns of where there are none."""
+    """Return `reasons_against` a directory, and the warnings of its import where there are none."""
     if why := unread_main(kind, name, reading) or reading.cut_short:
         return [why], []
     if unread := unread_known(reading, known):
@@ -131,7 +132,7 @@ def check_directory(
 
 
 def warning_texts(found: Sequence[Problem], reading: FolderContents) -> list[str]:
-    """Return what an import of a person's own folder warns of: the problems found, files left out, and hard links."""
+    """Return the warnings of an import from a person's own folder: problems, files left out, and hard links."""
     linked = "it has another name by a hard link, and may be a private file"
     return [
         *(str(problem) for problem in found if not problem.capability),
@@ -146,7 +147,7 @@ def name_taken(ref: Ref) -> str:
 
 
 class SyncStep(Enum):
-    """What has to happen with one directory."""
+    """The step that a sync takes with one directory."""
 
     NOTHING = "nothing"
     BIND = "the directory holds the head"
@@ -175,22 +176,25 @@ def decide_step(
     if head is None:
         return SyncStep.SNAPSHOT
     if not living:
+        # An edit after the removal brings the resource back; only an untouched directory goes.
         untouched = known is not None and tree == tree_of(known)
         return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
     if tree == head.tree:
         return SyncStep.BIND
     if known is None:
         return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
+    # Only the directory changed.
     if known == head.version:
         return SyncStep.SNAPSHOT
     # A version after the known one that lies here was written by us, and a crash kept us from noting it.
     assert head.version is not None
+    # Newest first: a lagging directory is nearly always one version behind.
     ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
     return SyncStep.CHECKOUT if ours else SyncStep.MERGE
 
 
 def _read_alone(step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]) -> SyncStep:
-    """Return the step for a directory that is never written: what the plugin brings is the next version as it is."""
+    """Return the step for a plugin's directory, which is never written: its content is the next version as it is."""
     if step is SyncStep.MERGE:
         assert binding is not None and binding.version is not None
         return SyncStep.NOTHING if tree == tree_of(binding.version) else SyncStep.SNAPSHOT
@@ -303,15 +307,16 @@ class SyncPlan:
         return look.head.ref if look.head is not None else Ref(self._folder.kind, look.name, self._folder.scope)
 
     def origin(self, look: DirectoryState, ref: Ref) -> FileOrigin:
-        """Return who answers for what a directory holds."""
+        """Return the origin of a directory's content."""
         if self._folder.is_plugins:
             return FileOrigin(self._identity)
         known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
         return self._origin(look, known)
 
     def origin_of_newest(self, look: DirectoryState, head: Head) -> FileOrigin:
-        """Return who answers for the newest version, which a directory holds, as if it were not here yet."""
+        """Return the origin of the newest version, which a directory holds, as if it were not here yet."""
         known = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
+        # Otherwise the version that is judged would vouch for its own bytes.
         self._judged = (head.id, head.latest)
         try:
             return self._origin(look, known)
@@ -343,17 +348,18 @@ class SyncPlan:
 
     @property
     def installed(self) -> InstalledSkills:
-        """What the lock files of installers say, read once in a sync."""
+        """The lock files of installers, read once in a sync."""
         if self._installed is None:
             self._installed = InstalledSkills(self._store.home, self._folder)
         return self._installed
 
     def lost(self, look: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
-        """Return what was learned and is lost in what a directory holds, where its files were replaced."""
+        """Return the learned changes that a directory has lost, where its files were replaced."""
         head, who = look.head, origin.identity.principal
         if origin.waits or head is None or head.ref != ref or head.latest < 2 or who is Principal.AGENT:
             return None
         learned = self._store.backend.attestations.learned_candidates(head.id)
+        # The cheap questions first: most resources never learned anything.
         if not learned or self._folder.is_plugins or look.reading is None:
             return None
         disk, by_git = look.reading.files, who is Principal.REPOSITORY
@@ -370,6 +376,7 @@ class SyncPlan:
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
         look, head = edit.look, edit.look.head
+        # A script with a person's token answers for itself.
         if edit.identity.principal not in (*ACTORS, Principal.UNKNOWN, Principal.PERSON):
             return False
         assert look.reading is not None and look.tree is not None
@@ -496,6 +503,7 @@ class SyncPlan:
 
     def find_version(self, head: Head, tree: str, single: bool) -> int | None:
         """Return the newest version with this tree, of its single file where `single`."""
+        # What lies on disk is seldom more than a few versions behind.
         for past in self._store.backend.versions(head.id, 50):
             if tree == (self._single_tree(head, past.number) if single else past.tree):
                 return past.number

@@ -28,6 +28,7 @@ from evolvable_store.workingcopy.tree_reader import untracked_paths
 RETENTION_DAYS = 30
 """Days of use, see `count_day`, for which an entry is kept."""
 
+# Two GiB of a person's disk for what no version holds, such as models and caches beside a skill.
 MAX_BYTES = 2 * 2**30
 """What all entries together may hold; the oldest go first, the newest stays whatever its size."""
 
@@ -72,11 +73,13 @@ class Trash:
         files, size = _extent(old)
         made = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
         try:
+            # Both files before the content: an entry without them could not be shown or expire.
             (entry / _DAY).write_text(str(count_day(self._home, now)), encoding="utf-8")
             (entry / "entry.json").write_text(json.dumps(asdict(made)), encoding="utf-8")
             with open_real(entry.resolve()) as place:
                 move(old, place / "content")
         except OSError:
+            # The move failed as a whole: nothing of the person's is in the entry.
             if old.exists():
                 shutil.rmtree(entry, ignore_errors=True)
             raise
@@ -151,6 +154,7 @@ class Trash:
             return None
         try:
             fields = json.loads((self._place / name / "entry.json").read_text(encoding="utf-8"))
+            # The id is the folder's name, whatever the file says.
             entry = TrashEntry(**{**fields, "id": name})
         except (OSError, ValueError, TypeError, RecursionError):
             return None

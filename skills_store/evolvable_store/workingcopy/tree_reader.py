@@ -33,8 +33,10 @@ from evolvable_store.workingcopy.signatures import (
 EXECUTABLE_BITS = os.name != "nt"
 """Whether the file system records which files are executable. On Windows it does not, and every file reads as PLAIN."""
 
+# A folder that changes in three readings in a row is in the middle of a copy; a later sync reads it again.
 _ATTEMPTS = 3
 _POSIX = os.name == "posix"
+# O_NOFOLLOW and O_NONBLOCK: neither a link nor a pipe that somebody puts there is opened or waited for.
 _READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 _ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
 _IGNORED, _EMPTY = "ignored", "an empty folder"
@@ -59,12 +61,14 @@ class LinkBoundary:
     def target(self, link: str) -> Path | str:
         """Return the real path of the regular file that a link leads to, or why it is not read."""
         try:
+            # Resolved once; what is read later is this path, opened without links on the way.
             real = Path(os.path.realpath(link, strict=True))
             regular = stat.S_ISREG(os.lstat(real).st_mode)
         except (OSError, ValueError):
             return f"{SYMLINK} that leads nowhere"
         if not regular:
             return SYMLINK
+        # A repository could otherwise read any file of the person through a link.
         if not real.is_relative_to(self.root):
             return f"{SYMLINK} out of {self.root}"
         hidden = [name for name in real.relative_to(self.root).parts if name.startswith(".")]
@@ -77,6 +81,7 @@ def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
     A work tree that the library's home lies in is a home folder with private files, and does not count.
     """
     tree = work_tree(folder / directory)
+    # A home folder under git has keys and tokens in it.
     root = folder if tree is None or Path(os.path.realpath(home)).is_relative_to(tree) else tree
     way = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
     return LinkBoundary(root, frozenset(name for name in way if name.startswith(".") and name != ".git"))
@@ -84,9 +89,9 @@ def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
-    """What a folder held at one moment.
+    """The content of a folder at one moment.
 
-    files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
+    files: path -> file; always fit for `make_manifest`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
     signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
     name outside, by a hard link. ignored: paths of entries whose names are never part of a resource; that of a folder
@@ -123,7 +128,7 @@ class FolderContents:
 def read_folder(
     folder: Path, before: Signature | None = None, *, real: bool = False, within: LinkBoundary | None = None
 ) -> FolderContents:
-    """Return the files of `folder` as they were at one moment, and what was left out and why.
+    """Return the files of `folder` at one moment, and the paths left out with the reason of each.
 
     Follows no symlink (not even `folder` itself) but those to files `within` a boundary, opens nothing but regular
     files, never blocks, reads no file over its limit. When something changes meanwhile it reads again, three times at
@@ -131,6 +136,7 @@ def read_folder(
     in a work tree, where anybody can put one at any moment. Raises FileNotFoundError when there is no folder.
     """
     for _ in range(_ATTEMPTS):
+        # The fingerprint comes first: a change during the reading gives another one afterwards.
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
@@ -158,6 +164,7 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
     if seen is None or found == "":
         raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
     if isinstance(found, File):
+        # A second name may lie in a private folder; the person is warned.
         linked = (name,) if os.lstat(file).st_nlink > 1 else ()
         return FolderContents({name: found}, {}, seen.digest, seen.newest, linked)
     return FolderContents({}, {name: found}, seen.digest, seen.newest)
@@ -176,7 +183,7 @@ def tracked_paths(folder: Path | PathAt) -> list[str]:
 
 
 def untracked_paths(folder: Path | PathAt) -> list[str]:
-    """Return the paths, as the system names them, of all entries that are not `tracked`, the outermost only.
+    """Return the paths, as the system names them, of all entries that `tracked_paths` lacks, the outermost only.
 
     These are ignored names, empty folders and everything left out: what a new version does not bring along.
     """
@@ -235,7 +242,7 @@ class _WalkEntry:
 
 @dataclass(slots=True)
 class _WalkLimits:
-    """What a walk has taken so far, and so what it still may take."""
+    """The counts of a walk so far, and so the room that is left."""
 
     seen: int = 0
     files: int = 0
@@ -258,8 +265,10 @@ class _WalkLimits:
             return twin
         if self.files >= MAX_FILES:
             return _TOO_MANY
+        # By the sizes of the listing, so that no file is read that cannot be kept.
         if self.size + status.st_size > MAX_RESOURCE:
             return f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
+        # The folders above take part in the comparison of cases as well.
         while path and self.folded.setdefault(path.casefold(), path) == path:
             path = path.rpartition("/")[0]  # a folder counts as soon as a file in it is taken
         self.files += 1
@@ -283,6 +292,7 @@ def _read(folder: Path, real: bool, within: LinkBoundary | None) -> FolderConten
             reason = found.reason
             if not reason:
                 outcome = _read_target(found.target) if found.target else _read_file(found.place, found.name)
+                # Again with the bytes that were read: the file may have grown since.
                 if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
                     files[found.path] = outcome
                     size += len(outcome.data)
@@ -303,6 +313,7 @@ def _read(folder: Path, real: bool, within: LinkBoundary | None) -> FolderConten
 
 def _survey(folder: Path | PathAt) -> Iterator[_WalkEntry]:
     for found in _walk_top(folder):
+        # The folder itself cannot be read, or is a link: none of its files is named.
         if found.path == ".":
             return
         if found.reason or found.place.readable(found.name):
@@ -343,7 +354,7 @@ def _walk_top(
 
 
 def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBoundary | None) -> Iterator[_WalkEntry]:
-    """Yield every entry below `place`: ignored ones, then files, then what lies in each folder.
+    """Yield every entry below `place`: ignored ones, then files, then the entries of each folder.
 
     The order decides which files are taken when there are too many; `_sign` keeps the same.
     """
@@ -357,6 +368,7 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBound
         try:
             status = place.stat(entry)
             target = within.target(os.path.join(place.path, entry.name)) if within and is_link(status) else None
+            # The status of the target: the link's own says nothing of size or kind.
             if isinstance(target, Path):
                 status = os.lstat(target)
             reason = target if isinstance(target, str) else tally.file(path, status)
@@ -387,11 +399,12 @@ def _walk_folder(
         if reason:
             yield _WalkEntry(path, reason, place, name)
     if empty:
+        # No version holds an empty folder, so it is untracked and moves to the successor.
         yield _WalkEntry(path, _EMPTY, place, name)
 
 
 def _read_target(target: Path) -> File | str:
-    """Return the file at a real path; what became a link since is not followed."""
+    """Return the file at a real path; a link that appeared on the way since is not followed."""
     try:
         with _open_folder(target.parent, real=True) as place:
             return _read_file(place, target.name)
@@ -411,6 +424,7 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
                 after = os.fstat(stream.fileno())
         except OSError as error:
             return error_reason(error)
+        # Otherwise somebody wrote while it was read.
         if len(data) == before.st_size and entry_line(name, before) == entry_line(name, after):
             return File(data, EXECUTABLE if EXECUTABLE_BITS and before.st_mode & stat.S_IXUSR else PLAIN)
     return "it keeps changing"

@@ -27,6 +27,7 @@ from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 
+# Notes are small; more of them only slow down the comparison.
 _KEPT = 6
 """Versions of one directory that are kept: a crash leaves the version before, or the one after."""
 
@@ -40,7 +41,7 @@ _OWNED = "checkout.json"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPowers:
-    """What a directory was given for a version of a resource: these powers as the version `base` has them, 0 for none.
+    """The powers written into a directory for a version: these as the version `base` has them, 0 for none.
 
     names: as of `HeldPowers`. tree: of all files as they were written. agent: whom the two lines of a fork name, '' for
     none.
@@ -94,6 +95,7 @@ class WrittenPowersRecords:
             return files
         tree = make_manifest(files).tree
         own = [one for one in found if one.resource == head.id]
+        # By the content first: the version of the row may lag behind after a crash.
         known = [one for one in own if one.tree == tree] or [one for one in own if one.version == version]
         for one in reversed(known):
             with suppress(EvolvableError):
@@ -110,6 +112,7 @@ class WrittenPowersRecords:
             with suppress(EvolvableError):
                 main = with_powers(self._main(head, one.version), self._main(head, one.base), one.names)
                 main = with_fork(main, one.agent) if one.agent else main
+                # A single file is known by its own tree, the directory by that of all files.
                 if tree in (one.tree, make_manifest({SINGLE: File(main)}).tree):
                     return one.version
         return None
@@ -129,16 +132,17 @@ class WrittenPowersRecords:
         return bool(different_powers(files[main].data, lying))
 
     def would_give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
-        """Return what a directory is given of a version: powers that are out of force are as the base has them.
+        """Return the files to write for a version: powers that are out of force are as the base has them.
 
         lying: what it holds. A power that is there as the version has it stays: its client has it from the disk.
         """
         return self._given(directory, head, files, lying)[0]
 
     def give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
-        """Return what a directory is given of a version, and note it before it is written."""
+        """Return the files to write into a directory for a version, and record them first."""
         given, noted = self._given(directory, head, files, lying)
         main = main_path(head.kind, head.name, files)
+        # Also where nothing differs now: an approval can add the lines while the directory lies there.
         if given != files or (main and self._may_fork(directory, head, files[main].data)):
             self._note(directory, noted)
         return given
@@ -150,6 +154,7 @@ class WrittenPowersRecords:
         if held is not None and main:
             there = lying[main].data if main in lying else None
             kept = different_powers(data, there) if there is not None else [*held.names]
+            # A power that lies there as the version has it was read by the client already; taking it away helps nobody.
             names, base = held.names & set(kept) if WHOLE not in kept else held.names, held.version
             data = with_powers(data, held.base, names)
         if main and self._may_fork(directory, head, files[main].data):
@@ -159,18 +164,20 @@ class WrittenPowersRecords:
         return given, WrittenPowers(head.id, head.latest, base, names, make_manifest(given).tree, agent)
 
     def _may_fork(self, directory: str, head: Head, data: bytes) -> bool:
-        """Return whether a directory may be given the lines of a fork: who may approve them does so at any time."""
+        """Return whether a directory may get the lines of a fork: they can be approved at any time."""
         if b"delegate" not in data or not self.owns(directory, head.id):
             return False
         return summarize(parse_document(data)).delegate is not None
 
     def note_given(self, directory: str, head: Head, given: Files) -> None:
-        """Forget what was noted for a version of which a directory was just given all."""
+        """Delete the notes on a version after a directory was given all of it."""
         found, main = self.of(directory), main_path(head.kind, head.name, given)
+        # Something was withheld, so the note is still needed.
         if not found or make_manifest(given).tree != head.tree:
             return
         if main and self._may_fork(directory, head, given[main].data):
             return
+        # Notes on other versions stay: a crash can bring their files back.
         if left := [one for one in found if one.version != head.latest]:
             self._write(directory, left)
         else:
@@ -181,7 +188,7 @@ class WrittenPowersRecords:
         self._write(directory, [*others, one][-_KEPT:])
 
     def note_edit(self, directory: str, head: Head, lying: Files, files: Files) -> None:
-        """Note that a directory holds these files, and that its next version will be what was made of them."""
+        """Record that a directory holds these files, and that its next version is made from them."""
         main, found = main_path(head.kind, head.name, files), self.of(directory)
         names = frozenset(different_powers(lying[main].data, files[main].data))
         agent = found[-1].agent if found and with_fork(files[main].data, found[-1].agent) != files[main].data else ""
@@ -196,6 +203,7 @@ class WrittenPowersRecords:
         return self._store.file(head, path, version).data if path else b""
 
     def _file(self, directory: str) -> Path:
+        # A hash: the path of a directory may be no file name.
         return self._place / f"{hashlib.sha256(directory.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
 
     def _all(self) -> Iterator[tuple[str, list[WrittenPowers]]]:
