@@ -26,7 +26,7 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_tools.redaction import Redactor
 
 _BARS = "▁▂▃▄▅▆▇█"
-_MAX_TASKS = 12
+_MAX_TASKS = 12  # names of tasks in one line
 
 
 def render_text(facts: RunFacts) -> str:
@@ -36,6 +36,7 @@ def render_text(facts: RunFacts) -> str:
     lines += [f"! {warning}" for warning in facts.warnings]
     measured = [one.validation.mean for one in facts.tried if one.validation is not None]
     if measured:
+        # A score of 1 belongs to the highest bar too.
         bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
     lines += [*map(_candidate_line, facts.tried), ""]
@@ -95,7 +96,7 @@ def _counted(changes: Mapping[str, int]) -> str:
 
 
 def format_price(bill: Mapping[str, Any]) -> str:
-    """Return what was paid; what has no known price is never called free."""
+    """Return what was paid. A call without a known price is never shown as free."""
     if not bill["unpriced"]:
         return f"${bill['cost']:.4f}"
     unknown = f"{bill['unpriced']:,} without a known price"
@@ -103,13 +104,13 @@ def format_price(bill: Mapping[str, Any]) -> str:
 
 
 MAX_TASK_ROWS = 300
-"""Tasks in the table; the JSON has all."""
+"""The most tasks in the table; the JSON has all."""
 
-_UNFOLDED = 30  # tasks
+_UNFOLDED = 30  # tasks up to which the table is open
 
 
 def render_page(facts: RunFacts) -> str:
-    """Return the page."""
+    """Return the report as an HTML page."""
     about_lineage = "An edge is a change, its number what it gained on validation, in points."
     said = h.html(lang="en")[
         h.head[
@@ -330,10 +331,10 @@ class WrittenReport:
 
 @translate_damage
 def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redactor | None = None) -> WrittenReport:
-    """Write report.html and report.json of a run, finished or not, by default into its folder; returns where.
+    """Write report.html and report.json of a run, finished or not, by default into its folder, and return their paths.
 
-    redactor: removes secrets from what is shown; by default one without a person's own patterns.
-    Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
+    redactor: removes secrets from what is shown; by default one without a person's own patterns. Raises LedgerDamaged,
+    NotFound for artefacts that are gone, OSError.
     """
     records = read_records(folder)
     known = collect_facts(folder, fold_records(records), records, redactor)
@@ -348,4 +349,5 @@ def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redact
 def _write_atomic(path: Path, content: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(content, encoding="utf-8", errors="replace")
+    # A browser that reloads the page while the run writes it never reads half of one.
     os.replace(draft, path)

@@ -1,4 +1,4 @@
-"""What an optimizer found out about the trials of a round: critiques by variable, or signals by task."""
+"""Findings of an optimizer on the trials of a round: critiques by variable, or signals by task."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from evolvable_evolve.evolution.ledger import LedgerRecord, RunDirectory, RunSta
 
 @dataclass(frozen=True)
 class RoundDiagnosis:
-    """The diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the page unfolds."""
+    """Diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the page unfolds."""
 
     iteration: int
     said: str
