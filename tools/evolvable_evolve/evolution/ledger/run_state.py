@@ -73,6 +73,7 @@ class RunSpending:
         return asdict(self) | {"tokens": self.tokens}
 
 
+# A sum and not `fmean`, which raises for no values.
 def mean(values: Iterable[float]) -> float | None:
     """Return the mean, None of nothing."""
     given = list(values)
@@ -123,6 +124,7 @@ class RunCandidate:
     @property
     def delta(self) -> float | None:
         """The mean paired difference to the first parent, None without a pair."""
+        # Tasks of the parent alone, or of the child alone, are no pairs.
         return mean(self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores)
 
 
@@ -222,6 +224,7 @@ class RunState:
     @property
     def held_candidates(self) -> list[LedgerRecord]:
         """The candidates that a person has to see before they run, oldest first."""
+        # After the verdict nothing of the run may run any more.
         if self.phase is RunPhase.DECIDED:
             return []
         return [record for digest, record in self.held.items() if digest not in self.allowed]
@@ -235,6 +238,7 @@ class RunState:
     @property
     def adoptable(self) -> bool:
         """Whether the run promoted a program that is not live; a measurement proposes nothing."""
+        # Older runs have no purpose, and searched.
         searched = self.settings.get("purpose", "search") == "search"
         live = bool(self.adoption) and not self.adoption.get("undone")
         return searched and self.verdict.get("verdict") == "PROMOTE" and not live
@@ -242,6 +246,7 @@ class RunState:
     def best_gains(self) -> list[float]:
         """Return the gain of the best over the base on each validation task that both have."""
         best, base = self.candidates.get(self.best), self.candidates.get(self.base)
+        # The base has no gain over itself.
         if best is None or base is None or best.digest == base.digest:
             return []
         return [score - base.scores[task] for task, score in best.scores.items() if task in base.scores]
@@ -273,6 +278,7 @@ class RunState:
         self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
 
     def pass_gate(self, gate: str, record: LedgerRecord) -> None:
+        # In the order of GateEntry's fields.
         """Add the decision of a gate."""
         entry = (record["iteration"], record["candidate"], gate, record["passed"], record["why"])
         self.gates.append(GateEntry(*entry))

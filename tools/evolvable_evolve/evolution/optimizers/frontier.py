@@ -147,6 +147,7 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
     record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
     if record.get("tampered"):
         return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+    # Every task of val has to be named, so that a missing one counts against the coverage.
     pairs = _pair_means(run, record["parent_scores"], record["scores"])
     if pairs.coverage < run.settings.coverage:
         why = f"only {pairs.coverage:.0%} of validation counted on both sides"

@@ -50,9 +50,9 @@ def open_gate(run: RunContext) -> SearchGate:
 
 
 def _load_target(optimizer: str, target: str) -> Any:
-    """Return the object of a target MODULE:NAME. It is imported by name: a run needs one optimizer and its gate alone.
-    """
+    """Return the object of a target MODULE:NAME. It is imported by name: a run needs one optimizer and its gate alone."""
     module, _, name = target.partition(":")
+    # Another package may name what is not there any more.
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:

@@ -70,6 +70,7 @@ def reinforce_pp(run: RunContext) -> Optimizer:
 
 def _comparing(run: RunContext, sample: Any) -> Optimizer:
     async def reflect(traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+        # A continued run finds its rollouts in the ledger.
         groups = await sample(run, traces, program)
         shown, guide = _comparison(groups)
         # Without a failure there is nothing to repair.
@@ -92,6 +93,7 @@ async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: P
         samples = [
             make_evidence(
                 run,
+                # A trial that did not count is no part of a group, and has no advantage.
                 one.task,
                 trial,
                 program,
@@ -111,6 +113,7 @@ async def _sample_successors(run: RunContext, traces: Sequence[Evidence], progra
     reference = await run.measure([(run.base, one.task, 0) for one in traces], f"train/{run.state.iteration}/base")
     groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
     for one, base in zip(traces, reference, strict=True):
+        # The rollout that the batch already has is the first of the pair.
         pair = [replace(one, sample=_sample(1, 2))]
         for trial in found[one.task.id]:
             ratio = surrogates.text_similarity(one.trial.output, trial.output)
@@ -127,9 +130,9 @@ async def _sample_successors(run: RunContext, traces: Sequence[Evidence], progra
 async def _rollouts(
     run: RunContext, traces: Sequence[Evidence], program: Program, count: int
 ) -> dict[str, list[Trial]]:
-    """Return new rollouts of each task under the program, without those that did not count. They are billed as trials.
-    """
+    """Return new rollouts of each task under the program, without those that did not count. They are billed as trials."""
     first = FIRST_SAMPLE + run.state.iteration * ROUND
+    # No other iteration has these repeats, so none of them comes from the cache.
     requests = [(program, one.task, first + number) for one in traces for number in range(count)]
     trials = await run.measure(requests, f"train/{run.state.iteration}/samples")
     found: dict[str, list[Trial]] = {one.task.id: [] for one in traces}
@@ -150,6 +153,7 @@ def _sample(number: int, of: int, **signals: float) -> dict[str, float]:
 def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], groups: Sequence[_Group]) -> None:
     """Record the signals of an iteration, once: a continued run comes here again."""
     number = run.state.iteration
+    # The number of the iteration is its key.
     if not any(record["iteration"] == number for record in run.state.signals):
         contrasts = sum(group.differs for group in groups)
         name = run.settings.optimizer
@@ -158,6 +162,7 @@ def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], group
 
 def _comparison(groups: Sequence[_Group]) -> tuple[list[Evidence], QuestionGuide]:
     """Return the rollouts for the proposer: the best and the worst of each contrast, else the worst."""
+    # The widest contrast first, because a question may be cut to a few.
     contrasts = sorted((group for group in groups if group.differs), key=lambda group: -group.gap)
     alike = [group.worst for group in groups if not group.differs]
     shown = [one for group in contrasts for one in (group.worst, group.best)]

@@ -54,6 +54,7 @@ def render_text(facts: RunFacts) -> str:
     lines += _round_cost_lines(facts)
     lines += solution_table.table_lines(facts.rounds)
     lines += solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2) if facts.grades else []
+    # All refusals, because people look for what a gate had against a candidate.
     bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
     took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
     lines.append(f"Took {took}.")
@@ -175,6 +176,7 @@ def _learning(facts: RunFacts) -> Node:
     noise = ""
     if base is not None and facts.base_again is not None:
         noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
+    # Radio buttons and style sheets switch the pictures: the page has no scripts.
     keys = "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
     pictures = [h.div(class_=f"over over-{name}")[charts.draw_curve(facts, name)] for name in names]
     return _section("curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures])
@@ -238,6 +240,7 @@ def _tasks(facts: RunFacts) -> Node:
     for split in (Split.TRAIN, Split.VAL):
         changes[split.capitalize()] = Counter(flip.change for flip in facts.flips if flip.split == split)
     counted = [f"{split}: {_counted(found)}." for split, found in changes.items() if found]
+    # The report names no test task, so their changes are counts alone.
     said = " ".join([f"The base against {facts.best}.", *counted])
     shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [

@@ -360,6 +360,7 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
 def _candidate_facts(
     folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
 ) -> CandidateFacts:
+    # Fields with the same name and meaning are copied.
     copied = {known.name: getattr(one, known.name) for known in fields(CandidateFacts) if hasattr(one, known.name)}
     shown = {
         "parents": tuple(names.get(parent, parent[:12]) for parent in one.parents),

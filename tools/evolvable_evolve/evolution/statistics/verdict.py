@@ -44,6 +44,7 @@ class PairedScores:
     @property
     def binary(self) -> bool:
         """Whether every task passed or failed outright, so that gains and losses can be counted."""
+        # Only where every score is 0 or 1 do counts of tasks say all of it.
         return all(score in (0.0, 1.0) for score in (*self.before, *self.after))
 
     @property
@@ -109,8 +110,10 @@ def compare_log_costs(
     mean = fmean(logs)
     # One task has no spread: the interval has no width then, and `n` says why.
     error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    # 1.96: the 97.5 % quantile of the normal distribution.
     low, high = math.exp(mean - 1.96 * error), math.exp(mean + 1.96 * error)
     before, after = (fmean(arm[task] for task in both) for arm in (base, finalist))
+    # Without a gain there is no task that the tokens could be divided by.
     more = (after - before) / gain if gain > 0 else None
     ratio = math.exp(mean)
     return CostChange(len(both), before, after, ratio, (low, high), ratio <= 1 + limit, more)
