@@ -137,7 +137,7 @@ class _Round:
         return after
 
     async def evaluate(self, candidate: Program, against: Program) -> EvaluationResult:
-        """Return the result of the pairs. A candidate that spoils a passed task is not safe, whatever else it improves."""
+        """Return the result of the pairs. A candidate that spoils a passed task is not safe, whatever it improves."""
         self.candidate, self.changed = candidate.digest, tuple(changed_parts(against, candidate))
         # Before anything is measured: a candidate that leaks tasks would pass them.
         report = check_candidate(against, candidate, corpus=self.corpus, known=self.known)
@@ -165,7 +165,8 @@ async def improve_program(
     """Try one change of a program by one round of the operators, and return the program in force after it.
 
     A candidate is accepted where more tasks pass under it, none is spoiled, and the static gate passes. history: the
-    rounds before this one. known: digests of candidates that were tried. Raises what `ask` and `measure` raise.
+    rounds before this one. known: digests of candidates that were tried. Raises what `ask` and `measure`
+    raise.
     """
     corpus = LeakCorpus([one.task for one in answers])
     work = _Round(ask, measure, redactor, corpus, history, known)

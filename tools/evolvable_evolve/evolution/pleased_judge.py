@@ -103,8 +103,8 @@ class JudgedStyle:
 
     def __str__(self) -> str:
         return (
-            f"Its judge passes {self.dressed} of {self.asked} wrong answers of the base when they are written in the"
-            f" candidate's style, and {self.plain} as they are: the gain may be style."
+            f"Its judge passes {self.dressed} of {self.asked} wrong answers of the base when they are written in"
+            f" the candidate's style, and {self.plain} as they are: the gain may be style."
         )
 
 

@@ -65,7 +65,7 @@ class SpendLimit:
 
 
 def _setting(default: Any, about: str, *among: str, least: float = -math.inf, most: float = math.inf) -> Any:
-    """Return the field of a setting that the run's file may give. about: its row in the manual. among: its few values."""
+    """Return the field of a setting that the run's file may give. about: its row in the manual. among: its values."""
     limits = {"range": (least, most)} if least > -math.inf else {}
     return field(default=default, metadata={"about": about, **limits, **({"among": among} if among else {})})
 
@@ -297,7 +297,8 @@ def parse_executor_spec(
 
     Args:
         models: those that the person named.
-        named: the commands that the person named. Without it the text is a shell command; {python} is this interpreter.
+        named: the commands that the person named. Without it the text is a shell command, in which {python} is this
+            interpreter.
         more: further fields of the kind; None values are left out.
 
     Raises:

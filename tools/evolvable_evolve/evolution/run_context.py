@@ -328,14 +328,14 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
 def _make_brain(
     settings: RunSettings, host: HostContext, folder: RunDirectory
 ) -> proposers.HandOffModel | proposers.ModelSpec:
-    """Return the model that a run asks: the proposer model, or in a trial of a skill the judge that compares answers."""
+    """Return the model that a run asks: the proposer model, or in a trial of a skill the judge of its answers."""
     if settings.purpose == "try" and settings.judge:
         return proposers.ModelSpec.from_settings(settings.judge, proposers.JUDGE_ROLES, settings, host, folder)
     return proposers.make_proposer_model(settings, host, folder)
 
 
 def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
-    """Return the task set that a run stores itself. Raises RunTampered when it is not the one that the run began with."""
+    """Return the task set that a run stores itself. Raises RunTampered when it is not the one it began with."""
     files = {path: base64.b64decode(data) for path, data in folder.kept_json(settings.kept_tasks).items()}
     taskset = read_taskset(Ref.parse(settings.task_set).name, files)
     if taskset.digest != settings.task_set_digest:
@@ -344,7 +344,7 @@ def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet,
 
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield each proposer model and the judge: its name, the verb of its work, and the roles in which it may be named."""
+    """Yield each proposer model and the judge: its name, the verb of its work, the roles in which it may be named."""
     for who in settings.brain.split(","):
         yield who.strip(), "think", proposers.PROPOSER_ROLES
     yield settings.judge, "judge", proposers.JUDGE_ROLES

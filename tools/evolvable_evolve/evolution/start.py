@@ -65,7 +65,7 @@ class EvolutionOpportunity:
 
 @dataclass(frozen=True)
 class Opportunities:
-    """Resources that deserve work, the most pressing first. task_sets: environments that a run could measure them on."""
+    """Resources that deserve work, the most pressing first. task_sets: environments a run could measure them on."""
 
     found: list[EvolutionOpportunity]
     task_sets: list[str]

@@ -48,7 +48,7 @@ async def _vote(run: RunContext, task: Task, first: str | None, second: str | No
 
 
 def _value_of(votes: Sequence[str]) -> float:
-    """Return the value of two votes. In the first, A is the answer without the skill; in the second, the one with it."""
+    """Return the value of two votes. In the first, A is the answer without the skill; in the second, that with it."""
     if list(votes) == ["B", "A"]:
         return 1.0
     return -1.0 if list(votes) == ["A", "B"] else 0.0

@@ -1,4 +1,4 @@
-"""Begin a trial of skills: which tasks are left out, what it will take, and the run itself, which stores its own tasks."""
+"""Begin a trial of skills: which tasks are left out, what it will take, and the run, which stores its own tasks."""
 
 import base64
 import shutil

@@ -232,8 +232,8 @@ def check_candidate(
     """Return the findings on a candidate. Pure: runs no code, calls no model, deterministic.
 
     parent: the program that it was made from; findings on the parent are not repeated. corpus: of the tasks of train
-    and val. known: digests of all programs of the run. moves_skills: agents may own other skills of the program than
-    before; a person sees that at adoption.
+    and val. known: digests of all programs of the run. moves_skills: agents may own other skills of the program
+    than before; a person sees that at adoption.
     """
     if candidate.digest == parent.digest or candidate.digest in known:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"

@@ -222,7 +222,7 @@ class ApiSettings:
 
 
 class ModelExecutor:
-    """Runs tasks with a model behind an API. Requests are not repeated here: the runner of trials repeats whole trials."""
+    """Runs tasks with a model behind an API. No request is repeated here: the runner of trials repeats whole trials."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings

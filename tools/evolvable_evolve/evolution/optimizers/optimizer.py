@@ -50,7 +50,7 @@ def open_gate(run: RunContext) -> SearchGate:
 
 
 def _load_target(optimizer: str, target: str) -> Any:
-    """Return the object of a target MODULE:NAME. It is imported by name: a run needs one optimizer and its gate alone."""
+    """Return the object of a target MODULE:NAME. It is imported by name: a run needs one optimizer and its gate."""
     module, _, name = target.partition(":")
     # Another package may name what is not there any more.
     try:

@@ -130,7 +130,7 @@ async def _sample_successors(run: RunContext, traces: Sequence[Evidence], progra
 async def _rollouts(
     run: RunContext, traces: Sequence[Evidence], program: Program, count: int
 ) -> dict[str, list[Trial]]:
-    """Return new rollouts of each task under the program, without those that did not count. They are billed as trials."""
+    """Return new rollouts of each task under the program that count. They are billed as trials."""
     first = FIRST_SAMPLE + run.state.iteration * ROUND
     # No other iteration has these repeats, so none of them comes from the cache.
     requests = [(program, one.task, first + number) for one in traces for number in range(count)]

@@ -188,8 +188,8 @@ def parse_plan(
     structure. Of each resource the first intent is taken, and at most `max_edits` in all. An intent that repeats words
     of a task which the program does not say itself is left out: a builder cannot write down what it does not get.
 
-    asked: the question that was answered. corpus: of the open tasks. A plan has no intents when the answer had none;
-    InvalidPlan is raised when it had some and none may be built.
+    asked: the question that was answered. corpus: of the open tasks. A plan has no intents when the answer had
+    none; InvalidPlan is raised when it had some and none may be built.
     """
     found, known = parse_diagnoses(answer, asked), {one["task"] for one in asked.data["evidence"]}
     unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}

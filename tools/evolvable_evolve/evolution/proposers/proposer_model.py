@@ -282,10 +282,10 @@ ANSWER_TIMEOUT = 600.0
 class ModelSpec:
     """A proposer model as plain values: it can be pickled, and is opened where it is asked.
 
-    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list. endpoint: of
-    a model behind an API. folder, environment: of a command. price: of tokens, for a model that does not report its
-    cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked in that role
-    in place of all these.
+    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list.
+    endpoint: of a model behind an API. folder, environment: of a command. price: of tokens, for a model that does not
+    report its cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked
+    in that role in place of all these.
     """
 
     who: str

@@ -158,7 +158,7 @@ JUDGE_SCHEMA = executors.load_schema(Path(__file__).with_name("judge.schema.json
 
 @cache
 def judge_instructions() -> str:
-    """Return the instructions of every judge. They are the same for every question, so that a provider can cache them."""
+    """Return the instructions of every judge. They are the same for every question: a provider can cache them."""
     return Path(__file__).with_name("judge_instructions.txt").read_text(encoding="utf-8").rstrip("\n")
 
 

@@ -342,5 +342,5 @@ def _within_relative(value: float, guess: float, rel_tol: float) -> bool:
 
 
 def _plain_text(text: str) -> str:
-    """Return the text as whole answers are compared: in lower case, without quotes at its ends and without parentheses."""
+    """Return the text as whole answers are compared: in lower case, without quotes at its ends or parentheses."""
     return re.sub(r"\([^)]*\)", "", text.strip().lower().strip('"').strip("'")).strip()

@@ -133,7 +133,7 @@ def read_check(line: str, project: str | None) -> CheckLine | None:
 
 
 def _split(line: str) -> list[tuple[list[str], bool]] | None:
-    """Return the commands of a line, each with whether it reads the output of the one before; None for any other line."""
+    """Return the commands of a line, each with whether it reads the output of the last; None for any other line."""
     parts: list[tuple[list[str], bool]] = [([], False)]
     redirected = False
     try:

@@ -19,8 +19,8 @@ _MAX_ENTRIES = 20_000  # entries of folders that are looked at
 def find_dependencies(project: Path, held: Collection[str]) -> dict[str, str]:
     """Return the folders of dependencies of a project: the path in it -> the real path on this machine.
 
-    held: the paths of a commit's files; a folder that holds one of them is no dependency. Links are ignored, whatever
-    they lead to.
+    held: the paths of a commit's files; a folder that holds one of them is no dependency. Links are ignored,
+    whatever they lead to.
     """
     # Every folder with a file of the commit below it.
     own = {"/".join(path.split("/")[:depth]) for path in held for depth in range(1, path.count("/") + 1)}

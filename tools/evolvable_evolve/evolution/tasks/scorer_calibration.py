@@ -156,7 +156,7 @@ def _choose_tasks(own: Sequence[Task]) -> list[Task]:
 
 
 def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
-    """Yield the known answers of a task: those in its arguments, its expected answer, and answers that must be wrong."""
+    """Yield the known answers of a task: those in its arguments, its expected answer, and some that must be wrong."""
     args = task.scorer.args
     for side in ("good", "bad"):
         yield from (given_answer(said, side == "good") for said in sample_list(args.get(side)))

@@ -32,7 +32,7 @@ class JudgedTask:
 
 
 def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
-    """Return the tasks, with those that ask the same and were corrected alike joined into one with all their answers."""
+    """Return the tasks; those that ask the same and were corrected alike are joined into one with all answers."""
     alike: dict[tuple[str, str], list[SessionTask]] = defaultdict(list)
     for task in tasks:
         alike[same_words(task.prompt), same_words(task.correction)].append(task)
@@ -70,8 +70,9 @@ _OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.
 def complete_from_birth(tasks: Sequence[JudgedTask], known: tuple[int, int]) -> list[JudgedTask]:
     """Return the tasks with their own answers in other words, until a judge has enough of both kinds.
 
-    Words around an answer make it neither right nor wrong, so these are known answers too. known: the numbers of good
-    and bad ones that other tasks of the judge have.
+    Words around an answer make it neither right nor wrong, so these are known answers too.
+
+    known: the numbers of good and bad ones that other tasks of the judge have.
     """
     counts = {
         "good": known[0] + sum(len(one.good) for one in tasks),

@@ -142,7 +142,7 @@ def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
 
 
 def _check_words(line: str, path: Path, number: int) -> list[str]:
-    """Return the words of a check. No shell runs it: `&&` joins commands, and other operators of a shell are refused."""
+    """Return the words of a check. No shell runs it: `&&` joins commands, other operators of a shell are refused."""
     try:
         # This lexer splits off operators, which `shlex.split` leaves within words.
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))

@@ -244,7 +244,7 @@ async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
 
 
 class AsyncioBackend:
-    """Runs jobs as tasks of this event loop; the default. An executor that computes without awaiting stops all others."""
+    """Runs jobs as tasks of this event loop; the default. Code that computes without awaiting stops the others."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[TrialAttempt]] = {}
