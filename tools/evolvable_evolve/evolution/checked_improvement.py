@@ -144,6 +144,7 @@ class _Round:
         if not report.passed:
             return EvaluationResult(candidate, against, False, None, report.why)
         self.pairs = await self.measure(candidate)
+        # Nothing could be run: no gate refused the candidate, and no difference accepts it.
         if not self.pairs:
             return EvaluationResult(candidate, against, True, None)
         if lost := [one.task for one in self.pairs if one.before and not one.after]:
@@ -176,6 +177,7 @@ async def improve_program(
     )
     try:
         ended = await step([_evidence(one) for one in answers], program)
+    # A bad answer of a model ends this round as a rejection, and not the work of the caller.
     except (InvalidPlan, InvalidEdit, MaskViolation) as error:
         ended = CommitResult(program, False, error.text)
     found = (work.summary, work.candidate, work.changed, tuple(work.pairs))

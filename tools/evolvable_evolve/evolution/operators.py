@@ -121,6 +121,7 @@ class Improve(Generic[Change]):
     async def __call__(self, program: Program, changes: Sequence[Change]) -> Program:
         """Return the changed program. Raises MaskViolation when a part changed that may not."""
         after = await self.builder(program, changes)
+        # Here and not in the builder: an optimizer may bring a builder of its own.
         self.mask.check(program, after)
         return after
 

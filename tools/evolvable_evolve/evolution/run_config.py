@@ -66,6 +66,7 @@ class SpendLimit:
 
 def _setting(default: Any, about: str, *among: str, least: float = -math.inf, most: float = math.inf) -> Any:
     """Return the field of a setting that the run's file may give. about: its row in the manual. among: its values."""
+    # Without a lower bound a setting has no range at all.
     limits = {"range": (least, most)} if least > -math.inf else {}
     return field(default=default, metadata={"about": about, **limits, **({"among": among} if among else {})})
 

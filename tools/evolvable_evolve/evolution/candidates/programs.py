@@ -111,6 +111,7 @@ def make_part(kind: Kind, name: str, files: Mapping[str, bytes]) -> ProgramPart:
 
 def make_program(parts: Iterable[ProgramPart]) -> Program:
     """Return the program of these parts in their order. Raises InvalidArgument when two have one ref."""
+    # Sorted, so that programs of the same parts have one digest.
     ordered = sorted(parts, key=lambda part: part.ref)
     for one, other in zip(ordered, ordered[1:], strict=False):
         if one.ref == other.ref:
@@ -141,6 +142,7 @@ def program_to_json(program: Program) -> bytes:
     for part in program.parts:
         files = {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)}
         parts.append({"kind": part.kind.value, "name": part.name, "files": files})
+    # Left out where it is false, so that programs stored by earlier versions are the same bytes.
     once = {"answers_once": True} if program.answers_once else {}
     return json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":")).encode("ascii")
 

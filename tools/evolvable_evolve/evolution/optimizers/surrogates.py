@@ -112,6 +112,7 @@ def reinforce_signal(
         ratio: π = η(y before, y).
         reference_similarity: η(y_sft, y), to the answer under the base.
     """
+    # ε0 keeps the logarithm finite where two answers have nothing in common.
     penalty = beta * abs(math.log(max(reference_similarity, epsilon_0)))
     advantage = reward - penalty
     clipped, objective = reinforce_objective(ratio, advantage, epsilon)

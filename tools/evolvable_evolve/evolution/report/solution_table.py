@@ -150,6 +150,7 @@ def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[Solution
 def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) -> SolutionRow:
     bill = sum((one.bill for one in made), Bill())
     codes = [one for one in standing if one.code]
+    # Time and memory of a wrong program say nothing.
     accepted = [one for one in codes if one.code == CodeOutcome.PASSED]
     return SolutionRow(
         arm,
@@ -163,6 +164,7 @@ def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) 
         _mean(codes, "cases_passed"),
         bill.tokens,
         bill.calls,
+        # A sum without the unknown prices would look cheaper than it was.
         None if bill.unpriced else bill.cost,
         sum(one.wall for one in made),
     )

@@ -59,6 +59,7 @@ def graded_schema(rubric: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def graded_score(rubric: str, answer: Mapping[str, Any]) -> Score:
     """Return the score of graded dimensions: their mean on the way from 1 to 5. Raise ValueError for another grade."""
     grades = {name: float(answer["dimensions"][name]) for name in named_rubrics()[rubric]}
+    # The schema bounds the grades, but not every provider enforces a schema.
     for name, grade in grades.items():
         if not LOWEST <= grade <= HIGHEST:
             raise ValueError(f"a judge gave {name} {grade:g}, which is not between {LOWEST} and {HIGHEST}")

@@ -24,6 +24,7 @@ def backup_files(home: Path) -> dict[str, bytes]:
     """Return the records of a library that its backup includes, by their names in `evolve`."""
     found = {}
     for name in (OPENED_FILE, ACCESS_FILE):
+        # Neither file is there before a sealed test was opened.
         with contextlib.suppress(FileNotFoundError):
             found[name] = read_regular(home / EVOLVE_DIR / name)
     return found
@@ -43,6 +44,7 @@ def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None
     """Return the lines that go along with these resources, by default all. Raises LibraryCorrupt."""
     log = OpenedTaskLog.in_library(library.store.home)
     if refs is None:
+        # With the looks at task sets that are gone: somebody may import such a set again.
         return log.export_lines()
     sketches = [one for ref in refs if ref.kind is Kind.ENVIRONMENT for one in _sketches(library, caller, ref)]
     return log.export_lines(sketches) if sketches else b""
@@ -52,6 +54,7 @@ def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
     """Return the sketches of all tasks of an environment, none where it is no task set."""
     try:
         taskset, _ = load_taskset(library, caller, ref)
+    # One broken set must not keep the others from being exported.
     except EvolvableError:
         return []
     return list(sketch_set(taskset).values())

@@ -27,6 +27,7 @@ def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: o
         score = attempt.score if last else dict(enumerate(attempt.earlier)).get(number)
         outcome = attempt.outcome if last else one.outcome
         value = score.value if score else None
+        # A failure that counts without a scorer has its score of 0 in the trial alone.
         if last and trial.outcome.counts:
             value = trial.score
         yield (
