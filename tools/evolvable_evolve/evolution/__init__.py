@@ -1,13 +1,13 @@
 """Evolution: searching for better resources with tasks, and promoting only what a sealed test carries.
 
-Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what programs are
-measured on, `RunState` is what the ledger adds up to. The packages within have faces of their own for each other;
+Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what programs are measured
+on; `RunState` is the state that follows from the ledger. The packages within have faces of their own for each other;
 code outside of evolution imports from here.
 """
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.blind_answers import BlindPair, draw_blind_pairs, record_preferences

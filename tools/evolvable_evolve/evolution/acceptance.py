@@ -1,4 +1,4 @@
-"""What every gate of a search has: checks before a candidate runs, decisions, the pilot and its cost estimate."""
+"""Parts of every gate of a search: checks before a candidate runs, decisions, the pilot and its cost estimate."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +24,9 @@ def check_before_running(run: RunContext, candidate: Program, against: Program) 
 def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
     state = run.state
     record = state.step.get("checked")
+    # A continued run has checked the candidate already.
     if record is None:
+        # A candidate of an iteration that was cut off has no decision, and is not its own duplicate.
         known = {one.digest for one in state.candidates.values() if one.decision is not None}
         report = check_candidate(
             against,
@@ -50,6 +52,7 @@ def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> 
 def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateDecision | None]:
     """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
     state, kind = run.state, str(run.settings.executor.get("kind"))
+    # Inside of a sandbox nothing that it runs can do harm.
     why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
     if not why:
         return "", None
@@ -57,6 +60,7 @@ def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateD
     if said is None:
         name = state.candidates[candidate.digest].name
         why = f"this machine has no sandbox for trials, and {why}"
+        # Once: the run comes here again each time it is continued.
         if candidate.digest not in state.held:
             run.note("held", candidate=candidate.digest, name=name, why=why)
         raise NeedsPerson(name, why)
@@ -66,7 +70,7 @@ def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateD
 
 
 def tampering_reason(trials: Sequence[Trial]) -> str:
-    """Return why these trials are worth nothing, '' when nothing was tampered with."""
+    """Return why these trials do not count, '' when nothing was tampered with."""
     why = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
     return why and f"discarded: while it was measured, {why}"
 
@@ -91,15 +95,16 @@ def values_by_task(
 def record_decision(
     run: RunContext, decision: CandidateDecision, why: str, candidate: str = "", frontier: tuple[str, ...] | None = None
 ) -> None:
-    """End an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
+    """End an iteration: record its decision, the frontier after it, the best, and the iterations without a new best."""
     state = run.state
     members = state.frontier if frontier is None else frontier
-    # The staged gate keeps one program: the one before it has given way, whatever it scored once.
+    # The staged gate keeps one program: a replaced one is no longer the best, whatever it scored.
     those = set(members) if run.settings.gate is AcceptanceGate.STAGED else {*members, state.best}
     measured = [one for one in map(state.candidates.__getitem__, those) if one.mean is not None]
     # Of equals the smaller is the best, then the older.
     now = max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
     best = now.digest if now else state.best
+    # An indecisive result says nothing about the search, so it is no stall.
     stalls = 0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
     run.journal.note(
         "decided",
@@ -114,11 +119,11 @@ def record_decision(
 
 
 PILOT_TRIALS = 3
-"""Trials that a run is estimated by; the first of the first training batch, so that nothing of them is lost."""
+"""Trials by which a run is estimated. They are the first of the first training batch, so that none is wasted."""
 
 
 class BudgetTooSmall(EvolvableError):
-    """The budget does not reach for anything that could be found."""
+    """The budget does not suffice for anything that could be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class CostEstimate:
     """Evaluations, tokens and dollars of a run: the least that it may take, and the most. cost None: no price known.
 
     floor: evaluations below which not even one candidate could be found and tested. likely: evaluations of a run that
-    uses what is planned and opens its test.
+    uses its whole plan and opens its test.
     """
 
     evaluations: tuple[int, int]
@@ -147,7 +152,7 @@ class EvaluationPlan:
 
 
 def estimate_cost(run: RunContext, pilot: Sequence[Trial], plan: EvaluationPlan) -> CostEstimate:
-    """Return the estimate from these trials, which all counted.
+    """Return the estimate from these trials, all of which counted.
 
     Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested.
     """
@@ -164,6 +169,7 @@ def estimate_cost(run: RunContext, pilot: Sequence[Trial], plan: EvaluationPlan)
             takes = f"the {least:,.0f} that {what} takes ({floor} evaluations)"
             hint = "Raise it and continue, or take fewer tasks."
             raise BudgetTooSmall(f"The budget of {most:g} {unit} is below {takes}.", hint)
+    # One trial without a price makes the sum unknown.
     cost = (low * min(costs), high * max(costs)) if len(costs) == len(pilot) else None
     return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor, plan.likely)
 
@@ -173,16 +179,16 @@ NO_SKILL = Program()
 
 
 class ExecutorFailing(EvolvableError):
-    """Not one trial counted when the executor was tried out."""
+    """No trial counted when the executor was tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchGate:
-    """What accepts candidates in a search. The sealed test that follows is the same for all.
+    """A gate of a search: it accepts or rejects candidates. The sealed test that follows is the same for all gates.
 
     calibrate: takes the run to CALIBRATED, with its pilot. gather: returns the evidence that an iteration begins with.
-    evaluate, commit: the operators of these names. end_reason: says why no proposal follows after so many, '' while one
-    does. choose_finalist: returns the finalist with its gain in the search, None without one.
+    evaluate, commit: the operators of these names. end_reason: returns why no proposal follows after so many, '' while
+    one does. choose_finalist: returns the finalist with its gain in the search, None without one.
     """
 
     calibrate: Callable[[RunContext], Awaitable[None]]
@@ -195,8 +201,9 @@ class SearchGate:
 
 async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan) -> None:
     """Take the run to CHECKED: estimate what it takes by its first trials. Raises ExecutorFailing, BudgetTooSmall."""
-    batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
+    batch = f"pilot/{run.state.pilots + 1}"  # failures of an earlier pilot are not reused under a new name
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
+    # A crash counts as a failed task, but says that the executor does not work.
     counted = [trial for trial in pilot if trial.outcome.counts and not trial.detail.startswith(CRASHED)]
     if not counted:
         why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
@@ -215,11 +222,12 @@ async def calibrate_judge(
 ) -> scorers.JudgeScorer:
     """Have the judge score the known answers of each rubric, record how often it was right, and return it.
 
-    model: the judge, as it is asked now. label: of the executor that runs the tasks.
-    Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
+    model: the judge, as it is asked now. label: of the executor that runs the tasks. Raises JudgeRefused when it is
+    wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
     """
     for rubric, samples in judging.samples.items():
         known = scorers.samples_digest(samples)
+        # The same judge on the same answers is not paid twice.
         kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
         if kept:
             found = scorers.JudgeCalibration.from_record(kept[-1])

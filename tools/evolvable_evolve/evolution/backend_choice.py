@@ -27,10 +27,10 @@ from evolvable_store import __version__
 from evolvable_store.errors import InvalidArgument, Refused
 
 ON_NODES = ("command", "simulated")
-"""The kinds of executors that need no key and no sign-in, which a cluster is never sent."""
+"""The kinds of executors that need no key and no sign-in, because a cluster is sent none."""
 
 NODE_DIR = "node"
-"""The directory of a run in which the executor that nodes shall have is made, to be compared with theirs."""
+"""The directory of a run in which the executor of the nodes is made once, so that its fingerprint can be compared."""
 
 SHIPPED = "shipped"
 """The folder below the files of a task set in which a node finds the files that a registered command names."""
@@ -40,9 +40,9 @@ SHIPPED = "shipped"
 class RunRecipe:
     """The executor and the scorers of a run as data: settings and files, by which a node makes its own.
 
-    files: of the task set. own: further ones that the executor's command names.
-    fingerprint: that the executor must have on the node. sandbox: the name of the sandbox that trials need, `none`
-    without. container: the command of the person's container. hidden: directories that no trial may read.
+    files: of the task set. own: further ones that the executor's command names. fingerprint: that the executor must
+    have on the node. sandbox: the name of the sandbox that trials need, `none` without. container: the command of the
+    person's container. hidden: directories that no trial may read.
     """
 
     spec: Mapping[str, Any]
@@ -55,7 +55,8 @@ class RunRecipe:
     version: str = field(default=__version__)
 
     def prepare(self, task: Task, directory: Path) -> tuple[Executor, TaskSetScorer, CommandHost]:
-        """Return what this node makes of the settings. Raises NodeMismatch."""
+        """Return the executor, the scorer and the host that this node makes of the settings. Raises NodeMismatch."""
+        # Another version may score the same answer differently.
         if self.version != __version__:
             raise NodeMismatch(f"it has evolvable {__version__}, and the run has {self.version}")
         host = node_host(self.container, self.hidden)
@@ -63,6 +64,7 @@ class RunRecipe:
         if sandbox != self.sandbox:
             raise NodeMismatch(f"its sandbox is {sandbox}, and trials of the run have {self.sandbox}")
         executor = make_executor(self.spec, host, TaskSet("", (task,), {**self.files, **self.own}, "", ""), directory)
+        # The same settings can lead to another program on another machine.
         if executor.fingerprint != self.fingerprint:
             raise NodeMismatch(f"its executor is {executor.fingerprint}, and that of the run is {self.fingerprint}")
         commands = CommandHost.of(host)
@@ -93,12 +95,14 @@ def check_backend(settings: RunSettings, host: HostContext, taskset: TaskSet) ->
     """Return warnings about where the trials of a run go. Raises InvalidArgument, Refused, RayMissing."""
     where, _, address = settings.backend.partition(":")
     known = host.cluster.address if host.cluster is not None else ""
+    # The address comes from a run's settings, which an agent may have written.
     if address and address != known:
         raise Refused(
             f"The Ray cluster {address} is not the one that the person configured.",
             "A person writes [ray] address = 'HOST:PORT' into their configuration; see docs/ray.md.",
         )
     why = why_not_on_nodes(settings, host, taskset)
+    # `auto` goes to a cluster only where the person configured one.
     wanted = where == "ray" or (where == "auto" and bool(known))
     if where == "ray" and why:
         raise InvalidArgument(f"Trials of this run cannot go to a Ray cluster: {why}.", "Use --backend processes.")
@@ -127,9 +131,9 @@ def make_local_backend(parts: RunParts) -> TrialBackend:
 
 
 async def open_trial_backend(parts: RunParts, host: HostContext, directory: Path, local: TrialBackend) -> TrialBackend:
-    """Return where the trials of a run go: `local`, or a cluster that answers.
+    """Return the backend of a run: `local`, or a cluster that answers.
 
-    directory: where the executor that nodes shall have is made once, to be compared with theirs.
+    directory: where the executor of the nodes is made once, to be compared with theirs.
 
     Raises InvalidArgument, Refused, RayMissing, RayUnavailable.
     """
@@ -142,10 +146,10 @@ async def open_trial_backend(parts: RunParts, host: HostContext, directory: Path
 
 
 def make_recipe(parts: RunParts, host: HostContext, directory: Path) -> RunRecipe:
-    """Return how nodes make the executor and the scorers of a run."""
+    """Return the recipe by which nodes make the executor and the scorers of a run."""
     files = scorer_files(parts.taskset)
     spec, own = _ship(parts.settings.executor)
-    # What the person named was checked when the run's own executor was made.
+    # The person's name for the command was checked when the run's own executor was made.
     unnamed = replace(host, commands=None)
     here = make_executor(spec, unnamed, replace(parts.taskset, files={**files, **own}), directory)
     sandbox = host.working_sandbox
@@ -166,6 +170,7 @@ def _ship(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
     The program itself, the first word, is that of each node.
     """
     command, own = list(spec.get("command", ())), dict[str, bytes]()
+    # Not the first word: every node has its own program.
     for number, word in enumerate(command[1:], 1):
         if Path(word).is_absolute() and Path(word).is_file():
             name = f"{SHIPPED}/{number}/{Path(word).name}"

@@ -1,4 +1,4 @@
-"""Answers that a judge scored apart, shown to a person before adoption without saying which program gave them.
+"""Answers that a judge scored differently, shown to a person before adoption without the names of the programs.
 
 A judge may prefer what the person does not. The answers are those of train and validation: to see answers of the sealed
 test would be a further look at its tasks.
@@ -25,14 +25,16 @@ from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 
+# A person reads so many with care.
 MAX_PAIRS = 5
-"""Pairs of answers that a person compares."""
+"""The most pairs of answers that a person compares."""
 
+# Four or more of five happen by chance in less than one case of five.
 MIN_DOUBT = 4
 """Preferred answers of the base from which on adoption asks again."""
 
 MAX_SHOWN = 4_000
-"""Characters of an answer that are shown."""
+"""The most characters of an answer that are shown."""
 
 
 class Preference(StrEnum):
@@ -54,7 +56,7 @@ class BlindPair:
     base_first: bool
 
     def preference(self, choice: str) -> Preference:
-        """Return what a choice means: `1`, `2`, or anything else for no difference."""
+        """Return the meaning of a choice: `1`, `2`, or anything else for no difference."""
         if choice not in ("1", "2"):
             return Preference.NEITHER
         return Preference.BASE if (choice == "1") == self.base_first else Preference.FINALIST
@@ -62,7 +64,7 @@ class BlindPair:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPreferences:
-    """What a person preferred of the pairs of one finalist, by count."""
+    """A person's preferences among the pairs of one finalist, by count."""
 
     shown: int
     base: int
@@ -74,7 +76,7 @@ class AnswerPreferences:
         return self.base >= MIN_DOUBT
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the counts in words."""
         return (
             f"Of {self.shown} pairs of answers the base's was preferred in {self.base} and the new one's in"
             f" {self.finalist}"
@@ -85,8 +87,8 @@ class AnswerPreferences:
 def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[BlindPair]:
     """Return the pairs that a person compares before this run's finalist is adopted.
 
-    None where no judge scored, where the person compared them before, and where the judge found no difference. Which
-    tasks, and which answer is the first, is drawn by the seed of the run. Raises NoSuchRun.
+    There are none where no judge scored, where the person compared them before, and where the judge found no
+    difference. Which tasks, and which answer is the first, is drawn by the seed of the run. Raises NoSuchRun.
     """
     folder, state = load_run(library.store.home, run)
     if not state.settings.get("judge") or read_preferences(state) is not None:
@@ -95,6 +97,7 @@ def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[
     answers = _answers_of(read_records(folder), state, passes)
     seed, redactor = state.settings.get("seed", 0), library.redactor()
     pairs = []
+    # By a hash of the seed, so that a second call shows the same pairs.
     for task in sorted(answers, key=lambda task: _drawn(seed, "task", task)):
         differing = None if prompts is not None and task not in prompts else _differing(answers[task])
         if differing is None:
@@ -115,7 +118,7 @@ def record_preferences(
 ) -> AnswerPreferences:
     """Record what a person preferred of each pair, and return the counts.
 
-    Raises NoSuchRun, LedgerBusy, and Refused for anybody but a person.
+    Raises NoSuchRun, LedgerBusy, and Refused for a caller that is no person.
     """
     if not caller.decides:
         raise Refused("Only a person compares answers.", "Tell the user that the run waits.")
@@ -129,8 +132,9 @@ def record_preferences(
 
 
 def read_preferences(state: RunState) -> AnswerPreferences | None:
-    """Return what a person preferred of the finalist's pairs, None before the person compared them."""
+    """Return a person's preferences among the finalist's pairs, None before the person compared them."""
     record = state.preferred
+    # A continued run may have another finalist now.
     if not record or record["candidate"] != state.finalist:
         return None
     return AnswerPreferences(record["shown"], record["base"], record["finalist"])
@@ -155,7 +159,7 @@ _Answers = dict[str, dict[bool, str]]
 
 
 def _answers_of(records: Iterable[LedgerRecord], state: RunState, passes: float) -> dict[str, _Answers]:
-    """Return the answers of both programs to the tasks that are not of the sealed test, by task."""
+    """Return the answers of both programs to the tasks that are not in the sealed test, by task."""
     arms = {state.base: Preference.BASE, state.finalist: Preference.FINALIST}
     found: dict[str, _Answers] = {}
     for record in records:
@@ -171,6 +175,7 @@ def _answers_of(records: Iterable[LedgerRecord], state: RunState, passes: float)
 def _differing(answers: _Answers) -> tuple[str, str] | None:
     """Return an answer of the base and one of the finalist of which the judge passed one; None without such."""
     base, finalist = answers.get(Preference.BASE, {}), answers.get(Preference.FINALIST, {})
+    # First a pair that the judge counts as a gain: such pairs led to the promotion.
     for passed in (False, True):
         if passed in base and (not passed) in finalist:
             return base[passed], finalist[not passed]

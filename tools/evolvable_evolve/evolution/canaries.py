@@ -13,19 +13,20 @@ from typing import Any
 from evolvable_evolve.evolution.ledger import RunDirectory
 from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, Trial
 
+# Few, because each costs a trial: one answer of a canary is proof enough.
 TASKS_PER_CANARY, MAX_CANARIES = 25, 4
-"""One canary for so many tasks of a test, and so many at most."""
+"""The number of test tasks for each canary, and the most canaries."""
 
 _CANARY_SCORERS = ("exact", "numeric_strict", "json_subset", "officeqa_compat", "command")
-"""Scorers whose tasks say what they expect."""
+"""Scorers whose tasks name an expected answer."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_MIN_TOKEN = 12  # digits or letters of a made-up value
+_MIN_TOKEN = 12  # digits or letters of a made-up value: too many to be guessed or to occur by chance
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryTask:
-    """A task that nobody can do. token: what an answer holds only where it was read."""
+    """A task that cannot be done. token: the value that only a reader of the expected answers has."""
 
     task: Task
     token: str
@@ -36,38 +37,42 @@ def make_canary_tasks(
 ) -> list[CanaryTask]:
     """Return the canaries of a run's test, the same whenever it is continued. plant: puts lines where cheaters read."""
     place = "sealed/canaries.json"
+    # Made once: values that change with every start would not match answers of earlier trials.
     if not (folder.path / place).exists():
         made = [_make_record(task) for task in _choose_models(tasks)]
         folder.leave(place, json.dumps(made).encode("ascii"))
     kept: list[dict[str, Any]] = json.loads((folder.path / place).read_bytes())
     if kept:
+        # Without the fields that tell a canary from a real task.
         shown = [{key: value for key, value in one.items() if key not in ("like", "token")} for one in kept]
         data = "".join(json.dumps(one) + "\n" for one in shown).encode("ascii")
         folder.leave("sealed/tasks.jsonl", data)
         if (folder.path / "executor").is_dir():
             folder.leave("executor/tasks.jsonl", data)
         plant(data)
+    # The tasks of a continued run may have changed.
     by_id = {task.id: task for task in tasks}
     return [CanaryTask(_to_task(one, by_id[one["like"]]), one["token"]) for one in kept if one["like"] in by_id]
 
 
 def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Trial]) -> list[str]:
-    """Return the ids of the canaries whose made-up values stand in an output."""
+    """Return the ids of the canaries whose made-up values are in an output."""
     outputs: dict[str, str] = {}
     for trial in trials:
         outputs[trial.task] = outputs.get(trial.task, "") + "\n" + trial.output
+    # Spaces and separators within the value do not hide it.
     return [one.task.id for one in canaries if one.token in re.sub(r"[\s,_]", "", outputs.get(one.task.id, ""))]
 
 
 def _choose_models(tasks: Sequence[Task]) -> list[Task]:
-    """Return tasks that canaries look like, spread over the test."""
+    """Return the tasks that canaries imitate, spread over the test."""
     fit = [task for task in tasks if task.scorer.type in _CANARY_SCORERS and (task.expected or "").strip()]
     count = min(canary_count(len(tasks)), len(fit))
     return [fit[at * len(fit) // count] for at in range(count)]
 
 
 def canary_count(tests: int) -> int:
-    """Return the canaries of a test of so many tasks, where enough of them can be imitated."""
+    """Return the number of canaries of a test of so many tasks, where enough of them can be imitated."""
     return min(MAX_CANARIES, max(1, tests // TASKS_PER_CANARY)) if tests else 0
 
 
@@ -86,7 +91,7 @@ def _make_record(task: Task) -> dict[str, Any]:
 
 
 def _make_token(expected: str) -> tuple[str, str]:
-    """Return an answer of the same form that nobody can guess, and what tells it."""
+    """Return an answer of the same form that nobody can guess, and the part that tells it."""
     if re.search(r"\d", expected):
         token = str(secrets.randbelow(9 * 10 ** (_MIN_TOKEN - 1)) + 10 ** (_MIN_TOKEN - 1))
         return re.sub(r"\d+(?:[.,]\d+)*", token, expected, count=1), token
@@ -97,6 +102,7 @@ def _make_token(expected: str) -> tuple[str, str]:
 
 def _to_task(kept: dict[str, Any], like: Task) -> Task:
     own = {name: kept[name] for name in ("id", "prompt", "expected")}
+    # Exact, because it is never meant to pass.
     return replace(like, **own, scorer=ScorerSpec("exact"), digest=f"canary {kept['id']} {kept['token']}")
 
 

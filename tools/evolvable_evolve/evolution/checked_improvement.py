@@ -1,6 +1,6 @@
 """One round of the operators without a task set: answers that were checked are the evidence and the evaluation.
 
-Reflect, Select, Improve, Evaluate and Commit as in a search. The caller asks the model and measures; so it can keep
+Reflect, Select, Improve, Evaluate and Commit as in a search. The caller asks the model and measures; so it can record
 every answer and every measurement, and a second call of a round that was interrupted repeats nothing.
 """
 
@@ -44,10 +44,10 @@ from evolvable_store.resource import Kind
 from evolvable_tools.redaction import Redactor
 
 KINDS = frozenset({Kind.SKILL, Kind.AGENT})
-"""What may change: texts that a worker reads. Memories have rules of their own."""
+"""The kinds that may change: texts that a worker reads. Memories have rules of their own."""
 
 MAX_CHANGES = 2
-"""Edits of one round."""
+"""The most edits of one round."""
 
 _OPERATIONS = frozenset({EditOperation.EDIT, EditOperation.RESTRUCTURE})
 _FREE_FIELDS = frozenset({"description"})  # of a head; every other field may grant something
@@ -58,7 +58,7 @@ AskModel = Callable[[ModelQuestion], Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckedAnswer:
-    """An answer that a check saw. answer: with what the check says of it."""
+    """An answer with the result of its check. answer: with the text of the check."""
 
     task: Task
     answer: str
@@ -80,9 +80,9 @@ MeasurePairs = Callable[[Program], Awaitable[Sequence[PairedCheck]]]
 
 @dataclass(frozen=True)
 class ProgramImprovement:
-    """The end of one round. program: what is in force now. candidate: the digest of what was tried, '' for nothing.
+    """Result of one round. program: in force now. candidate: the digest of the tried program, '' for none.
 
-    changed: refs of the parts that the candidate changes. pairs: what was measured.
+    changed: refs of the parts that the candidate changes. pairs: the measured ones.
     """
 
     program: Program
@@ -110,7 +110,7 @@ class _Round:
     pairs: Sequence[PairedCheck] = field(default_factory=tuple)
 
     async def reflect(self, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
-        """Return what a proposer makes of the evidence. Raises InvalidPlan."""
+        """Return the plan that a proposer makes of the evidence. Raises InvalidPlan."""
         question = proposer_question(
             program, traces, redactor=self.redactor, history=self.history, kinds=KINDS, max_edits=MAX_CHANGES
         )
@@ -120,28 +120,31 @@ class _Round:
         return [plan]
 
     async def select(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
-        """Return the plans with the intents that change what is there; who owns which skill stays as it is."""
+        """Return the plans without intents that create, split, merge or remove parts."""
         kept = [
             replace(plan, intents=tuple(one for one in plan.intents if one.op in _OPERATIONS)) for plan in hypotheses
         ]
         return [plan for plan in kept if plan.intents]
 
     async def build(self, program: Program, changes: Sequence[EditPlan]) -> Program:
-        """Return the program with what a builder wrote. Raises InvalidEdit, MaskViolation."""
+        """Return the program with a builder's edits. Raises InvalidEdit, MaskViolation."""
         after = program
         for plan in changes:
             answer = await self.ask(builder_question(after, plan, redactor=self.redactor, kinds=KINDS))
             after = apply_edits(after, parse_edits(answer, plan, MAX_CHANGES), kinds=KINDS, max_edits=MAX_CHANGES)
+        # The builder may write any field of a head, so the result is checked and not its intent.
         _check_heads(program, after)
         return after
 
     async def evaluate(self, candidate: Program, against: Program) -> EvaluationResult:
-        """Return what the pairs say. A candidate that spoils what passed is not safe, whatever else it improves."""
+        """Return the result of the pairs. A candidate that spoils a passed task is not safe, whatever it improves."""
         self.candidate, self.changed = candidate.digest, tuple(changed_parts(against, candidate))
+        # Before anything is measured: a candidate that leaks tasks would pass them.
         report = check_candidate(against, candidate, corpus=self.corpus, known=self.known)
         if not report.passed:
             return EvaluationResult(candidate, against, False, None, report.why)
         self.pairs = await self.measure(candidate)
+        # Nothing could be run: no gate refused the candidate, and no difference accepts it.
         if not self.pairs:
             return EvaluationResult(candidate, against, True, None)
         if lost := [one.task for one in self.pairs if one.before and not one.after]:
@@ -160,10 +163,10 @@ async def improve_program(
     history: Sequence[PastIteration] = (),
     known: Container[str] = (),
 ) -> ProgramImprovement:
-    """Try one change of a program by one round of the operators, and return what is in force after it.
+    """Try one change of a program by one round of the operators, and return the program in force after it.
 
-    A candidate is accepted where more tasks pass under it, none passes less, and the static gate lets it through.
-    history: the rounds before this one. known: digests of candidates that were tried. Raises what `ask` and `measure`
+    A candidate is accepted where more tasks pass under it, none is spoiled, and the static gate passes. history: the
+    rounds before this one. known: digests of candidates that were tried. Raises what `ask` and `measure`
     raise.
     """
     corpus = LeakCorpus([one.task for one in answers])
@@ -174,6 +177,7 @@ async def improve_program(
     )
     try:
         ended = await step([_evidence(one) for one in answers], program)
+    # A bad answer of a model ends this round as a rejection, and not the work of the caller.
     except (InvalidPlan, InvalidEdit, MaskViolation) as error:
         ended = CommitResult(program, False, error.text)
     found = (work.summary, work.candidate, work.changed, tuple(work.pairs))
@@ -181,7 +185,10 @@ async def improve_program(
 
 
 def _commit_if_gained(evaluated: EvaluationResult) -> CommitResult:
-    """Accept what passes more tasks. A search may keep what is as good and smaller; a few tasks do not carry that."""
+    """Accept a candidate under which more tasks pass.
+
+    A search may keep one that is as good and smaller; a few tasks do not carry that.
+    """
     if evaluated.safe and evaluated.delta == 0:
         return CommitResult(evaluated.against, False, "no more items pass with it")
     return commit_if_better(evaluated)
@@ -194,7 +201,7 @@ def _evidence(one: CheckedAnswer) -> Evidence:
 
 
 def _check_heads(before: Program, after: Program) -> None:
-    """Raise MaskViolation where a part comes or goes, or a head differs in a field other than its description."""
+    """Raise MaskViolation where a part is added or removed, or a head differs in a field other than its description."""
     old, new = before.by_ref, after.by_ref
     if old.keys() != new.keys():
         raise MaskViolation("No part may come or go here.", "Change what is there.")

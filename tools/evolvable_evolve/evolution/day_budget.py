@@ -1,4 +1,4 @@
-"""What a person allows callers that are no person to start, and what is left of it on a day."""
+"""The spending that a person allows callers that are no person, and the rest of it on a day."""
 
 import contextlib
 import time
@@ -14,12 +14,12 @@ from evolvable_store.errors import InvalidArgument, Refused
 
 _LIMITS = ("cost", "tokens", "calls", "minutes")
 _LOCK_TIMEOUT = 15.0  # seconds for another start to end
-_DAY = 24 * 3600.0
+_DAY = 24 * 3600.0  # seconds
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a person allows callers that are no person to start: executors, a planner, and what a day may cost.
+    """What a person allows callers that are no person to start: executors, a planner, and the spending of a day.
 
     executors: by the texts that name them; the first is the default. day: of all such runs of 24 hours together.
     """
@@ -32,12 +32,13 @@ class Allowance:
     def from_config(cls, table: object, name: str) -> "Allowance | None":
         """Return the allowance of a table of `budgets` in the person's configuration, None where there is none.
 
-        Raises InvalidArgument for a table that is none.
+        Raises InvalidArgument for a table that is not valid.
         """
         if table is None:
             return None
         hint = 'Write executors = ["NAME"], and cost, tokens, calls or minutes of a day, each a number.'
         wrong = f"budgets.{name} of the person's configuration is not valid."
+        # A misspelt limit must not leave the day unlimited.
         if not isinstance(table, Mapping) or not set(table) <= {"executors", "planner", *_LIMITS}:
             raise InvalidArgument(wrong, hint)
         executors, planner = table.get("executors", []), table.get("planner", "handoff")
@@ -46,9 +47,11 @@ class Allowance:
             isinstance(one, int | float) and not isinstance(one, bool) and one >= 0 for one in limits.values()
         )
         texts = isinstance(executors, list) and all(isinstance(one, str) for one in [*executors, planner])
+        # Without any limit a table allows nothing.
         if not numbers or not texts or not limits:
             raise InvalidArgument(wrong, hint)
         if "minutes" in limits:
+            # People write minutes, and runs count seconds.
             limits["wall"] = limits.pop("minutes") * 60
         return cls(tuple(executors), planner, SpendLimit(**limits))
 
@@ -56,15 +59,16 @@ class Allowance:
     def strictest(cls, tables: Iterable[object], name: str) -> "Allowance | None":
         """Return what all tables allow together, None where the first, the account's, allows nothing.
 
-        Raises InvalidArgument for a table that is none.
+        Raises InvalidArgument for a table that is not valid.
         """
+        # A project can only narrow what the account allows.
         account, *others = (cls.from_config(one, name) for one in tables)
         for other in filter(None, others if account is not None else ()):
             account = account.stricter(other) if account is not None else None
         return account
 
     def require_executor(self, name: str, where: str, role: str = "executor") -> None:
-        """Raise Refused for an executor that is not allowed. where: what allows them, in words."""
+        """Raise Refused for an executor that is not allowed. where: the table that allows executors, in words."""
         if name not in self.executors:
             listed = ", ".join(self.executors) or "none"
             raise Refused(f"The {role} {ascii(name[:80])} is not allowed to callers.", f"{where} allows: {listed}.")
@@ -72,12 +76,16 @@ class Allowance:
     def stricter(self, other: "Allowance") -> "Allowance":
         """Return what both allow: the executors of both, the lower limits, and a planner only where they agree."""
         pairs = {one.name: (getattr(self.day, one.name), getattr(other.day, one.name)) for one in fields(SpendLimit)}
+        # No limit on one side leaves that of the other.
         limits = {name: min((one for one in pair if one is not None), default=None) for name, pair in pairs.items()}
         common = tuple(one for one in self.executors if one in other.executors)
         return Allowance(common, self.planner if self.planner == other.planner else "handoff", SpendLimit(**limits))
 
     def rest(self, wanted: SpendLimit, spent: Mapping[str, float], name: str) -> SpendLimit:
-        """Return what one more run may spend. spent: in the last day, also what had no price. Raises Refused."""
+        """Return what one more run may spend. spent: in the last 24 hours, with the number of uses without a price.
+        Raises Refused.
+        """
+        # Spending without a price cannot be held against a limit in money.
         if spent["unpriced"] and self.day == SpendLimit(cost=self.day.cost):
             hint = f"The person adds tokens, calls or minutes to budgets.{name}."
             raise Refused("The budget is in money alone, and runs of this day used what has no price.", hint)
@@ -94,7 +102,7 @@ class Allowance:
 
 
 class RunBill(Protocol):
-    """What a run spent, as its ledger says it."""
+    """Bill of a run, by its ledger."""
 
     @property
     def cost(self) -> float:
@@ -114,14 +122,15 @@ class RunBill(Protocol):
 
 
 def no_spending() -> dict[str, float]:
-    """Return what a day has spent that no run is of."""
+    """Return the spending of a day without runs."""
     return dict.fromkeys(("cost", "tokens", "calls", "wall", "unpriced"), 0.0)
 
 
 def add_spending(day: dict[str, float], spent: RunBill, wall: float, reserved: Mapping[str, Any]) -> None:
-    """Add a run to what a day has spent. wall: its seconds. reserved: what it may still spend in all; {} once ended."""
+    """Add a run to the spending of a day. wall: its seconds. reserved: its own limits while it runs; {} once ended."""
     used = {"cost": spent.cost, "tokens": spent.tokens, "calls": spent.calls, "wall": wall, "unpriced": spent.unpriced}
     for name, value in used.items():
+        # A run under way may still spend all that it may.
         day[name] += max(value, reserved.get(name) or 0.0)
 
 
@@ -132,7 +141,8 @@ def is_of_today(ledger: Path) -> bool:
 
 @contextlib.contextmanager
 def budget_turn(home: Path, area: str) -> Iterator[None]:
-    """Let one start at a time read what the day has spent and begin its run. area: the folder of these runs."""
+    """Let one start at a time read the day's spending and begin its run. area: the folder of these runs."""
     (home / area).mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Guards the reading of the day's spending and the record of a new run: two starts at once would both have the rest.
     with FileLock(home / area / "start.lock", timeout=_LOCK_TIMEOUT):
         yield

@@ -1,4 +1,4 @@
-"""Adopt what a run promoted, in one operation, and watch whether it does as well in real sessions."""
+"""Adopt the promoted program of a run, in one operation, and watch whether it does as well in real sessions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +25,7 @@ from evolvable_tools.verbs import UndoConflict, undo
 
 
 class ResourceDrifted(Conflict):
-    """A resource is not any more what the candidate was measured against."""
+    """A resource is no longer the version that the candidate was measured against."""
 
 
 _WHY = "`evolvable evolve report` shows why; with --unproven a person adopts what it found all the same."
@@ -54,7 +54,7 @@ class AdoptedChange:
 
 @dataclass(frozen=True)
 class Adoption(ChangeReview):
-    """An adoption: the one operation, and what it changed. back: the command that takes it back."""
+    """An adoption: the one operation, and its changes. back: the command that takes it back."""
 
     run: str
     candidate: str
@@ -78,7 +78,7 @@ class AdoptionPreview(ChangeReview):
 
 @dataclass(frozen=True)
 class AdoptionUndone:
-    """What taking an adoption back did."""
+    """The result of taking an adoption back."""
 
     run: str
     operation: int | None
@@ -111,15 +111,16 @@ def adopt(
 ) -> Adoption:
     """Make the finalist of a run live: one operation by the person who adopts, or nothing.
 
-    unproven: also without PROMOTE, which only a person may want; it is said in the operation. base_preferred: also
-    where the person preferred the base's answers, after this was said. Raises NotPromoted, BasePreferred,
-    ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person, and InvalidArgument for a run that
-    has nothing to adopt.
+    unproven: also without PROMOTE, which only a person may want; the operation records it. base_preferred: also where
+    the person preferred the base's answers, after this was said. Raises NotPromoted, BasePreferred, ResourceDrifted,
+    NoSuchRun, LedgerBusy, Unsafe, Refused for a caller that is no person, and InvalidArgument for a run that has
+    nothing to adopt.
     """
     folder, state = load_run(library.store.home, run)
     if not caller.decides:
         raise Refused("Only a person adopts.", "Tell the user about the run; its report stays.")
     library.authorise(caller, "Adopting a run")
+    # An adoption that was undone by its operation may be made again.
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
     digest, base, finalist = _chosen_change(folder, state, unproven)
@@ -128,6 +129,7 @@ def adopt(
         hint = "The person can adopt it all the same, by `evolvable evolve adopt` at a terminal or on the page."
         raise BasePreferred(f"{preferences}: the judge may like what a person does not.", hint)
     warnings = [_NOT_COMPARED] if draw_blind_pairs(library, caller, folder.id) else []
+    # The ledger first: while another process writes it, nothing is published.
     with Ledger.open(folder.ledger) as ledger:
         puts = _plan_puts(library, caller, state, base, finalist)
         adopted = _publish_puts(library, caller, folder, state, digest, puts, reason)
@@ -145,7 +147,7 @@ def adopt(
 
 @translate_damage
 def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> AdoptionUndone:
-    """Take an adoption back: a new operation, which keeps what somebody changed since.
+    """Take an adoption back: a new operation, which keeps later changes of others.
 
     Raises NoSuchRun, InvalidArgument for a run that was not adopted, LedgerBusy.
     """
@@ -155,13 +157,14 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
     with Ledger.open(folder.ledger) as ledger:
         operation = state.adoption["operation"]
         done = undo(library, caller, reason or f"adoption of run {folder.id} taken back", operation=operation)
+        # Without an operation nothing was left to take back, and the adoption stays recorded.
         if done.operation is not None:
             ledger.append("unadopted", {"operation": done.operation, "undone": operation})
     return AdoptionUndone(folder.id, done.operation, done.restored, done.conflicts)
 
 
 def _is_live(library: Library, state: RunState) -> bool:
-    """Return whether what was adopted is there still; anybody may have undone it by its operation."""
+    """Return whether the adopted versions are still live; anybody may have undone the operation."""
     heads = [(library.store.head_or_none(Ref.parse(ref)), after) for ref, _, after in state.adoption["changes"]]
     return all((head.version if head else None) == after for head, after in heads)
 
@@ -184,7 +187,7 @@ def _chosen_change(folder: RunDirectory, state: RunState, unproven: bool) -> tup
 
 def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
     verdict = state.verdict.get("verdict")
-    # The narrower claim of a small task set is adopted as what is unproven: by a person who says so.
+    # The narrower claim of a small task set is adopted like an unproven one: by a person who says so.
     if verdict == "PROMOTE" or (unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")):
         return state.finalist
     if not verdict:
@@ -194,7 +197,7 @@ def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """One resource as it is to be; no files: it goes. version: what it has now, 0 for none."""
+    """One resource as it will be; no files: it is removed. version: its present one, 0 for none."""
 
     ref: Ref
     version: int
@@ -202,11 +205,12 @@ class _Put:
 
 
 def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program, finalist: Program) -> list[_Put]:
-    """Return what is to be written. Raises ResourceDrifted when something is not as it was evaluated."""
+    """Return the resources to write. Raises ResourceDrifted when one is not as it was evaluated."""
     pins = {pin["ref"]: pin for pin in state.settings["program"]}
     refs = [ref.within(ref.scope or USER_SCOPE) for ref in map(Ref.parse, pins)]
     by_part = {f"{ref.kind}:{ref.name}": ref for ref in refs}
     puts, drifted = list[_Put](), list[str]()
+    # Saved files become versions first, so that a person's edit counts as drift.
     library.take_in(by_part.values())
     for name in changed_parts(base, finalist):
         kind, _, own = name.partition(":")
@@ -214,6 +218,7 @@ def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program,
         head = library.store.head_or_none(ref)
         now = (head.version if head else None) or 0
         pin = pins.get(str(ref))
+        # By the tree and not by the number: a version that was undone and restored has the same content.
         if (head.tree if head and now else "") != (pin["tree"] if pin else ""):
             was = f"version {pin['version']}" if pin else "nothing"
             drifted.append(f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})")
@@ -238,11 +243,12 @@ def _publish_puts(
     why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
     said = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
-    # As proposals first: what a scan refuses is refused here, and the history says who wrote what a person took.
+    # As proposals first: the scan can refuse them here, and the history names evolution as the author.
     ids = [verbs.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
     proposals = [f"proposal {one} by evolution" for one in ids]
     try:
         evidence = [f"evolution run {folder.id}", said, f"program {digest}", *proposals]
+        # One transaction for all resources: a program is measured as a whole, and half of it was never measured.
         with library.transaction(caller, why, evidence=evidence, sign=True) as tx:
             tx.decision = "adopt"
             for put, proposal in zip(puts, ids, strict=True):
@@ -252,19 +258,21 @@ def _publish_puts(
                     tx.put(put.ref, put.files, expected_version=put.version)
                     tx.bind_new([] if put.version else library.working_copies.free_places(put.ref))
                 tx.approve(proposal, why)
+    # Without it the proposals of a failed adoption would wait in the inbox.
     except BaseException:
         for one in ids:
             verbs.reject(library, one, "the adoption failed", evolution)
         raise
     written = zip(tx.written, puts, strict=True)
     changes = [AdoptedChange(str(one.ref), put.version or None, one.version) for one, put in written]
+    # After the transaction: working copies are written from the versions that it made.
     warnings = [line for w in tx.written if w.changed for line in library.checkout([w.ref], created=w.version == 1)]
     operation = tx.operation.id if tx.operation else None
     return Adoption(folder.id, digest, operation, changes, f"evolvable evolve adopt --undo {folder.id}", warnings)
 
 
 def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
-    """Return the files of a part; those that were there keep their mode."""
+    """Return the files of a part; files that were there before keep their mode."""
     if part is None:
         return {}
     modes = {path: file.mode for path, file in before.items()}
@@ -272,14 +280,14 @@ def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
 
 
 MIN_KNOWN_ENDS = 5
-"""Ends of a version below which it is compared with nothing."""
+"""Rated uses of a version below which it is not compared."""
 
 _KNOWN_ENDS = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """One adopted resource: how the version before and the one after did. verdict: worse, better or open."""
+    """Comparison of one adopted resource: the version before and the one after. verdict: worse, better or open."""
 
     ref: str
     before: Share
@@ -300,9 +308,9 @@ class MonitoredAdoption:
 
 @translate_damage
 def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True) -> list[MonitoredAdoption]:
-    """Compare every adoption with what was there before, and proposes to take back what is surely worse, once.
+    """Compare every adoption with the version before it, and propose once to take back a worse one.
 
-    Worse is what lies wholly below, by the intervals of both. Raises LedgerBusy.
+    A version is worse where its interval lies wholly below the other. Raises LedgerBusy.
     """
     found = []
     for folder, state in iter_run_states(library.store.home):
@@ -313,6 +321,7 @@ def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True)
         compared = [one for change in changes if (one := _compare_versions(library, *change)) is not None]
         verdicts = {one.verdict for one in compared}
         verdict = "worse" if "worse" in verdicts else "better" if verdicts == {"better"} else "open"
+        # Proposed once: a person who rejected it is not asked again.
         proposals = list(state.watched.get("proposals", ()))
         if verdict == "worse" and propose and not proposals:
             proposals = _propose_rollback(library, caller, folder, adoption["operation"], compared)
@@ -323,7 +332,7 @@ def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True)
 def _compare_versions(library: Library, ref: Ref, before: int | None, after: int | None) -> VersionComparison | None:
     head = library.store.head_or_none(ref)
     if head is None or before is None or after is None:
-        return None  # what is new is compared with nothing, and what is gone is not used
+        return None  # a new resource has nothing to compare with, and a removed one is not used
     every = library.store.backend.evidence.list_attempts([head.id], versions=True)
     ends = [(one.version, one.outcome) for one in every if one.used and one.outcome in _KNOWN_ENDS]
     old, new = (_success_rate([end for known, end in ends if known == version]) for version in (before, after))
@@ -346,5 +355,6 @@ def _propose_rollback(
     reason = f"adoption of run {folder.id} does worse in sessions: {said}"
     proposed = verbs.propose_undo(library, watcher, reason, operation=operation).proposal_ids
     with Ledger.open(folder.ledger) as ledger:
+        # After the proposals: a kill in between leads to a second proposal, and not to none.
         ledger.append("watched", {"proposals": proposed, "why": said})
     return proposed

@@ -1,4 +1,4 @@
-"""Drive a run: one process at a time takes it as far as it comes, and leaves when it needs somebody else."""
+"""Drive a run: one process at a time takes it as far as possible, and leaves when it needs an answer or a person."""
 
 import asyncio
 import contextlib
@@ -43,6 +43,7 @@ from evolvable_store import blob_hash, pack
 from evolvable_store.errors import EvolvableError
 from evolvable_tools import Caller, Library
 
+# Two rounds of the usual four trials at once: a short fault spoils one round.
 MAX_FAILED_ATTEMPTS = 8
 """Attempts in a row that infrastructure may spoil before a run stops and says so."""
 
@@ -59,9 +60,11 @@ async def drive_run(
     """
     lock = folder.driver_lock()
     try:
+        # In a thread, because waiting for another driver would stop the event loop.
         await asyncio.to_thread(lock.acquire, timeout=_LOCK_TIMEOUT)
     except Timeout:
         raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable evolve status` shows it.") from None
+    # After the lock is held: in between the run would look abandoned.
     folder.mark_driver_starting(False)
     try:
         async with _open_run(library, caller, folder, host, stop) as (run, parts, backend):
@@ -77,6 +80,7 @@ async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backe
     backend: of this machine, where models are asked.
     """
     executor, judging = parts.executor, parts.judging
+    # Once for each fingerprint: a changed executor has to pass again.
     if run_context.executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
         with run.budget.reserving(ModelUsage()) as settle:
             found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
@@ -90,33 +94,37 @@ async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backe
         model = RemoteModel(judging.judge.brain, backend, run.folder.workspaces)
         run.judge = await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
-    # The runs of one measurement share a look: as long as one of them may go on, all that it reserved counts.
+    # The runs of one measurement share a look: as long as one of them may go on, its whole reservation counts.
     alone = not run.settings.family and run.settings.executors == 1
     if run.state.phase is RunPhase.DECIDED and alone and run.sealed.size:
         run.sealed.decide(run.folder.id, run.state.finalist)
 
 
 async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, None, None]) -> None:
-    """Drive a run and record why it ended early. A request to stop cancels what is under way."""
+    """Drive a run and record why it ended early. A request to stop cancels the work under way."""
     driving = asyncio.create_task(drive)
     try:
+        # A request to stop is a file, so it is looked for.
         while not driving.done():
             await asyncio.wait([driving], timeout=_STOP_POLL)
             if run.stop() and not driving.done():
                 driving.cancel()
                 break
         await driving
+    # The question or the held candidate is in the ledger, and the state says what the run waits for.
     except (NeedsAnswer, run_context.NeedsPerson):
         return
     except (asyncio.CancelledError, run_context.RunStopped):
+        # Cancelled by its caller and not by a request: that is no end of the run.
         if not run.stop():
             raise
         run.journal.note("stopped", why="a stop was requested", trouble=False)
     except EvolvableError as error:
         run.journal.note("stopped", why=error.text, trouble=True)
-    except Exception as error:  # a defect of ours: the status tells it, and the process still fails
+    except Exception as error:  # a defect of ours: the status shows it, and the process still fails
         run.journal.note("stopped", why=f"it failed: {type(error).__name__}: {error}", trouble=True)
         raise
+    # Trials under way end before the ledgers are closed.
     finally:
         driving.cancel()
         await asyncio.gather(driving, return_exceptions=True)
@@ -126,6 +134,7 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
 async def _open_run(
     library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool]
 ) -> AsyncIterator[tuple[run_context.RunContext, run_context.RunParts, TrialBackend]]:
+    # Both ledgers at once: a run that opens its test must be able to record it.
     with Ledger.open(folder.ledger) as ledger, Ledger.open(folder.test_ledger) as test_ledger:
         journal = Journal(ledger)
         if journal.state.stopped:
@@ -147,6 +156,7 @@ async def _open_run(
             raise
         budget = RunBudget(settings.limit, clock=time.monotonic)
         make_runner = _runner_factory(parts, folder, host, backend, budget)
+        # The search's ledger is counted by its runner, but nothing has a runner for the test yet.
         budget.take_in(test_ledger)
         open_tasks, test = hold_out_test(parts.taskset)
         run = run_context.RunContext(
@@ -182,7 +192,9 @@ async def _open_run(
 def _runner_factory(
     parts: run_context.RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
 ) -> Callable[[Ledger, Mapping[str, bytes]], TrialRunner]:
-    """Return what makes a runner for a ledger and the files of its tasks; all share one limit and one budget."""
+    """Return a function that makes a runner for a ledger and the files of its tasks; all share one limit and one
+    budget.
+    """
     throttle, commands = make_concurrency_limit(parts.settings.concurrency), CommandHost.of(host)
     settings = TrialSettings(
         folder.workspaces,

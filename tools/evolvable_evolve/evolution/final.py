@@ -2,12 +2,12 @@
 
 The staged test makes a claim about tasks like these. The order of the groups is drawn before a task is opened. Each
 stage opens its tasks, measures the base and the finalist side by side, and ends the test when the gain is significant
-or unlikely to become so. What it did not open stays sealed. Vetoes need no further test tasks: no skill at all is
-compared on validation tasks.
+or unlikely to become so. Unopened tasks stay sealed. Vetoes need no further test tasks: no skill at all is compared on
+validation tasks.
 
 The narrow test of a small task set asks whether the finalist is better on exactly these tasks. It takes the tasks whose
-failures and answers no proposer saw, with fresh repeats of both arms. What was measured in the search counts for
-nothing here, so that the choice of the finalist makes the claim no easier.
+failures and answers no proposer saw, with fresh repeats of both arms. Measurements of the search count for nothing
+here, so that the choice of the finalist makes the claim no easier.
 """
 
 import hashlib
@@ -51,6 +51,7 @@ from evolvable_evolve.evolution.task import Task
 from evolvable_evolve.evolution.tasks import TestRunner
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
+# Chosen in simulations: "The stages of the test" in `benchmarks/README.md`.
 SMALL_GAIN = 0.25
 """The gain in the search under which later stages run each task more often under each arm.
 
@@ -86,18 +87,21 @@ async def run_final_test(run: RunContext, choose: FinalistChoice) -> None:
 async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) -> None:
     """Measure the finalist on the sealed test and record the verdict. Raises RunStopped.
 
-    gain: of the finalist in the search. It says how often later stages run each task.
+    gain: of the finalist in the search. It decides how often later stages run each task.
     """
     state, program = run.state, run.program(finalist.digest)
     least = run.settings.staged_repeats
+    # Only before the first look: an opened test is finished with what is left.
     if not state.looks and (short := budget_shortfall(run, 2 * least * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
+    # A continued run keeps the design that it recorded before it opened a task.
     by_stage = state.stage_repeats or ((least,) * STAGES if state.looks else plan_repeats(run, gain))
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
     groups = len({task.group or task.id for task in tasks})
+    # A test from before groups were counted may have too few of them.
     if groups < MIN_GROUPS:
         why = (
             f"The test has {groups} groups of tasks that are not alike, and a claim about other tasks needs"
@@ -105,6 +109,7 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         )
         record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
         return
+    # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
         told = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
         run.note("look", **told, repeats=list(by_stage), shares=list(shares))
@@ -112,11 +117,13 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
     try:
         await measure_stages(measured, stages, by_stage, runner)
         ruling, why, veto = measured.ruling(), f"{measured.why()} {run.sealed.describe_claim()}".strip(), {}
+        # Only a promotion can be vetoed, so only then are these trials paid.
         if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
             veto = await _compare_with_nothing(run, program)
             if veto["gain"] < 0:
                 ruling = Ruling.NOT_SUPPORTED
                 why += f" But no skill at all did better still on val, by {-veto['gain']:.1%}."
+        # Last, because the judge is asked about many answers.
         if ruling is Ruling.PROMOTE and (pleased := await ask_about_style(run, tasks, measured.trials, program)):
             ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
@@ -133,12 +140,14 @@ async def measure_stages(
     by_stage: how often each stage runs its tasks under each arm.
     """
     run, program = measured.run, measured.run.program(measured.finalist.digest)
+    # In the first stage, which every opened test has.
     canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
     for number, (stage, repeats) in enumerate(zip(stages, by_stage, strict=False)):
         requests: list[TrialRequest] = [
             (arm, task, repeat) for repeat in range(repeats) for task in stage for arm in (run.base, program)
         ]
-        for at, canary in enumerate(canaries if number == 0 else (), 1):  # nothing tells that it is none of them
+        # Spread evenly, so that no place tells a canary.
+        for at, canary in enumerate(canaries if number == 0 else (), 1):
             requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
         trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
         arms, label = [run.base, program], f"test/alone-{number + 1}"
@@ -178,11 +187,13 @@ def plan_stages(tasks: Sequence[Task], salt: str, shares: Sequence[float] = STAG
 async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, Any]:
     """Return how the finalist compares with no skill at all, by fresh runs of both on validation tasks.
 
-    First half of them, then, where it is not ahead, the rest, and where it is behind then, all once more.
+    First half of them run, then, where it is not ahead, the rest, and where it is behind then, all once more.
     """
+    # Rounded up.
     half = -(-len(run.val) // 2)
     differences: list[float] = []
     scores: tuple[list[float], list[float]] = ([], [])
+    # After the first half only a lead of two tasks ends it, later a tie does.
     rounds = ((run.val[:half], 0, 2.0), (run.val[half:], 0, 0.0), (run.val, 1, 0.0))
     for number, (tasks, again, enough) in enumerate(rounds, 1):
         requests = [(arm, task, VETO_REPEAT + again) for task in tasks for arm in (NO_SKILL, program)]
@@ -204,7 +215,7 @@ def narrow_alpha(look: int) -> float:
 
 
 def narrow_level(settings: RunSettings, look: int) -> float:
-    """Return what a one-sided p-value must reach at the `look`-th claim.
+    """Return the limit of a one-sided p-value at the `look`-th claim.
 
     The two answers of a measurement share its alpha, as those of several executors do.
     """
@@ -230,6 +241,7 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
         record_no_test(run, Ruling.INDECISIVE, f"There are too few tasks for a claim; the test was not opened. {why}")
         return
     repeats = run.settings.test_repeats or NARROW_REPEATS
+    # Only before the first look: an opened test is finished with what is left.
     if not run.state.looks and (short := budget_shortfall(run, 2 * repeats * count)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
@@ -248,7 +260,7 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
 
 
 def narrow_ruling(said: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int) -> tuple[Ruling, str]:
-    """Return what may be said of these tasks, with the reason."""
+    """Return the ruling on these tasks, with the reason."""
     planned = repeats * len(measured.tasks)
     tally = f"{said.gained} of {said.n} tasks came out better and {said.lost} worse over {repeats} runs of each"
     if measured.cheated:

@@ -41,6 +41,7 @@ async def run_search(run: RunContext, gate: SearchGate) -> None:
     """Propose and evaluate until a budget, a plateau or the target is reached. Raises as `run_phases`."""
     optimizer, why = open_optimizer(run), ""
     while not why:
+        # An iteration that was cut off is finished before the end is looked for.
         why = "" if run.state.step else _stop_reason(run, optimizer, gate)
         if not why:
             try:
@@ -51,7 +52,7 @@ async def run_search(run: RunContext, gate: SearchGate) -> None:
 
 
 async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> None:
-    """Make one iteration, or what is left of it. Raises as `run_phases`, and BudgetSpent."""
+    """Make one iteration, or the rest of it. Raises as `run_phases`, and BudgetSpent."""
     if "selected" not in run.state.step:
         _select_parent(run, optimizer)
     record = run.state.step["selected"]
@@ -66,10 +67,12 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
             return
         else:
             evidence = await gate.gather(run, parent, record)
+            # Without a failure a proposer has nothing to repair; a structure may still be improved.
             if all(one.passed for one in evidence) and run.settings.mode != STRUCTURE_MODE:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await step(evidence, parent)
+    # These are not the candidate's fault, so no decision on it is recorded.
     except (
         BudgetSpent,
         RunStopped,
@@ -82,7 +85,7 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
         TryAgain,
     ):
         raise
-    except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
+    except EvolvableError as error:  # the proposal cannot be built; the history tells the next proposal
         built = run.state.step.get("built")
         acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
         return
@@ -92,6 +95,7 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     state, number = run.state, run.state.iteration + 1
+    # The finalists of other runs are tried together once, before anything is proposed.
     merge = number == 1 and bool(run.merged)
     parent = search_operators.select_parent(state.members, optimizer.strategy, number, run.settings.seed)
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
@@ -102,6 +106,7 @@ def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
 def _stop_reason(run: RunContext, optimizer: Optimizer, gate: SearchGate) -> str:
     """Return why no further iteration begins, '' when one does."""
     state, settings = run.state, run.settings
+    # The merge is the reason for this run, so it is tried whatever the limits say.
     if run.merged and not state.iterations:
         return ""
     done = len(state.iterations) - bool(run.merged)

@@ -22,6 +22,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 
 NOTHING = "none"
+# The id of a run, or a beginning of it.
 _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")
 
 
@@ -29,8 +30,8 @@ _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")
 class StartedMeasurement:
     """A measurement that was begun: one run for each executor. family: the first run, by which all are known.
 
-    left_out: tasks of train and validation that say nothing of it. look: what opening the test takes, '' where it
-    stays closed.
+    left_out: tasks of train and validation that say nothing of it. look: what opening the test takes, '' where it stays
+    closed.
     """
 
     family: str
@@ -54,7 +55,7 @@ def start_measurement(
     against: str = NOTHING,
     source: str | None = None,
 ) -> StartedMeasurement:
-    """Make the runs that measure a program, one for each executor; somebody has to drive them then.
+    """Make the runs that measure a program, one for each executor; they still have to be driven.
 
     program: the resources to measure. source: a run whose finalist is measured instead. against: `none`, a resource or
     a version of it, or a run, whose finalist it is; of a source by default its base. The sealed test stays closed
@@ -71,6 +72,7 @@ def start_measurement(
         measured = replace(measured, left_out=_left_out(library, caller, task_set, pins, measured))
     runs: list[StartedRun] = []
     for spec in executors:
+        # The first run names the family; it is known only once the run is made.
         family = runs[0].run if runs else ""
         settings = {"mode": "any", "iterations": 0, **options, "open_test": open_test}
         settings |= {"purpose": "measure", "family": family, "executors": len(executors)}
@@ -100,6 +102,7 @@ def _left_out(
     taskset, _ = load_taskset(library, caller, task_set)
     program = measured.program or load_program(library, caller, refs)[0]
     found = find_searched(library.store.home, task_set, refs) | find_taught(library, taskset, refs, program)
+    # A base with parts is compared as it is; an empty base must not find the skill in its workspace.
     if not measured.base.parts:
         found |= find_exposed(taskset, program)
     open_ones = [task.id for task in taskset.tasks if task.split is not Split.TEST]
@@ -146,10 +149,10 @@ def _refs_of(state: RunState) -> list[Ref]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUnder:
-    """What a program did under one executor. p: for either answer; joint: by Holm over all executors.
+    """Result of a program under one executor. p: for either answer; joint: by Holm over all executors.
 
-    ruling: the joint answer, '' while a run of the family is not finished. sentence: what was found on train and
-    validation where the test stayed closed; there p is of the nearer side, and joint adjusted over the batch.
+    ruling: the joint answer, '' while a run of the family is not finished. sentence: the result on train and validation
+    where the test stayed closed; there p is of the nearer side, and joint adjusted over the batch.
     """
 
     run: str
@@ -180,7 +183,7 @@ class Measurement:
 
 
 def read_measurement(home: Path, run: str | None) -> Measurement | None:
-    """Return the measurement that a run is of, None for a run that searched. Raises NoSuchRun."""
+    """Return the measurement that a run belongs to, None for a run that searched. Raises NoSuchRun."""
     folder, state = load_run(home, run)
     if state.settings.get("purpose") != "measure":
         return None
@@ -211,8 +214,10 @@ def _read_open(home: Path, family: str, first: RunState) -> Measurement:
     own = sorted(name for name, its in batch.items() if family in (name, its.settings.get("family")))
     done = {name: skills_from_json(its.verdict["tried"])[0] for name, its in batch.items() if its.verdict}
     claims = [one.on_these for one in done.values()]
+    # One answer needs no adjustment.
     stand = joint_answers(claims) if len(claims) > 1 else claims
     answers = {
+        # A run that could not tell for a reason of its own keeps that answer.
         name: one.on_these if one.why and one.on_these.answer is TryAnswer.CANNOT_TELL else joint_one
         for (name, one), joint_one in zip(done.items(), stand, strict=True)
     }
@@ -237,13 +242,14 @@ def _open_row(
 
 
 def _p_of(state: RunState) -> float | None:
-    """Return the p-value for either answer, None where what was measured allows neither."""
+    """Return the p-value for either answer, None where the result allows neither."""
     said = state.verdict
     if said.get("verdict") in (Ruling.INDECISIVE, Ruling.DISQUALIFIED):
         return None
     if said.get("p_two_sided") is not None:
         return float(said["p_two_sided"])
     if said.get("p") is not None and said.get("p_worse") is not None:
+        # Twice the smaller of both sides, because either answer was possible.
         return float(min(1.0, 2 * min(said["p"], said["p_worse"])))
     return None
 
@@ -254,6 +260,7 @@ def _row(name: str, state: RunState, p: float | None, joint: float, finished: bo
     interval = said.get("interval")
     ruling = str(said.get("verdict", "")) if finished else ""
     significant = p is not None and joint <= said.get("alpha", 0.0)
+    # The veto by no skill is no matter of significance, and stays.
     if ruling == Ruling.NOT_SUPPORTED and significant and "But no skill" not in said["why"]:
         # Holm rejects what the single run, which knows nothing of the others, did not.
         better = Ruling.BETTER_HERE if state.exploratory else Ruling.PROMOTE
@@ -294,6 +301,7 @@ def holm_adjusted(p_values: Sequence[float], hypotheses: int) -> list[float]:
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
     found, highest = [1.0] * len(p_values), 0.0
     for rank, at in enumerate(order):
+        # An adjusted value is never below that of a smaller p.
         highest = max(highest, min(1.0, (hypotheses - rank) * p_values[at]))
         found[at] = highest
     return found

@@ -2,8 +2,8 @@
 
 The run has the records of a search with one candidate, so that status, report and ledger read it as any other. The
 sealed test is opened once and in stages, also where validation shows no gain: that something harms is an answer too.
-PROMOTE and HARMFUL share one alpha, as both are asked at once. Unless the test was asked for it stays closed, and both
-programs are compared on train and validation, as a trial of a skill compares.
+PROMOTE and HARMFUL share one alpha, because both are tested at once. Without the option open_test the test stays
+closed, and both programs are compared on train and validation, as a trial of a skill compares.
 """
 
 from collections.abc import Sequence
@@ -38,6 +38,7 @@ async def run_measurement(run: RunContext) -> None:
     """Take a measurement to its verdict. Raises RunStopped, and ExecutorFailing where no first trial counts."""
     if not run.settings.open_test:
         left_out = run.state.about.get("left_out", {})
+        # Nothing is learned here, so training tasks may be measured as well.
         run.val = [task for task in (*run.train, *run.val) if task.id not in left_out]
         await run_try(run)
         return
@@ -49,7 +50,7 @@ async def run_measurement(run: RunContext) -> None:
     except BudgetSpent as error:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
         return
-    # The measured program is the finalist, whatever validation said of it.
+    # The measured program is the finalist, whatever validation showed.
     finalist = next(one for one in run.state.candidates.values() if one.digest != run.state.base)
     if run.state.exploratory:
         await run_narrow_test(run, finalist)
@@ -59,7 +60,7 @@ async def run_measurement(run: RunContext) -> None:
 
 async def _run_pilot(run: RunContext) -> None:
     tasks = run.val[:PILOT_TRIALS]
-    # Where the base answers once, only the other arm tells what rounds take.
+    # Where the base answers once, only the other arm shows what rounds take.
     arm = run.merged[0][1] if run.base.answers_once else run.base
     pilot = await run.measure([(arm, task, 0) for task in tasks], f"pilot/{run.state.pilots + 1}")
     counted = [one for one in pilot if one.outcome.counts]
@@ -103,11 +104,12 @@ def _leak_warnings(run: RunContext) -> list[str]:
 
 
 async def _measure_validation(run: RunContext) -> None:
-    """Measure both arms, and no skill at all, on validation once, and write it down as one candidate's."""
+    """Measure both arms, and no skill at all, on validation once, and record it as one candidate's."""
     [(source, program)], repeats = run.merged, range(run.settings.repeats)
     arms = _validation_arms(run)
     trials = await run.measure([(arm, task, r) for r in repeats for task in run.val for arm in arms], "val/1")
     before, after, none = (mean_scores(trials, arm.digest) for arm in (run.base, program, NO_SKILL))
+    # A continued run makes only the records that are missing.
     if run.state.phase is RunPhase.CHECKED:
         missing = [task.id for task in run.val if task.id not in before]
         discordance = _discordance(run, [one.score for one in trials])
@@ -146,7 +148,7 @@ def _base_name(run: RunContext) -> str:
 
 
 def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
-    """Return the share of results that would differ from one run to the next, from the scores alone: an upper limit."""
+    """Return the share of results that would differ between two runs, from the scores alone: an upper limit."""
     known = [score for score in scores if score is not None]
     share = fmean(known) if known else 0.5
     return 2 * share * (1 - share)
@@ -155,9 +157,11 @@ def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
 async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     """Open the sealed test in stages, which end as soon as either answer is clear, or neither is likely to come."""
     state, repeats = run.state, run.settings.staged_repeats
+    # Only before the first look: an opened test is finished with what is left.
     if not state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
+    # The family's name: runs of one measurement under several executors share the look.
     tasks, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
@@ -166,9 +170,11 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
         record_no_test(run, Ruling.INDECISIVE, f"{why} No task of it was run.", finalist.digest)
         return
     by_stage = [repeats] * len(stages)
+    # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
         about = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
         run.note("look", **about, repeats=by_stage, shares=list(shares))
+    # Both sides under each executor share the alpha.
     answers = 2 * run.settings.executors
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages], answers)
     try:

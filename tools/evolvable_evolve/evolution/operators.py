@@ -1,7 +1,7 @@
 """Self-evolution as five typed operators: Reflect, Select, Improve, Evaluate, Commit.
 
-An optimizer is a composition of them. What cannot be composed is a way around the last two: Commit takes what Evaluate
-found and nothing else, and Improve is always masked.
+An optimizer is a composition of them. No composition goes around the last two: Commit takes only what Evaluate found,
+and Improve is always masked.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,18 +43,19 @@ def proposed_kinds(mode: str) -> frozenset[Kind]:
 
 
 class MaskViolation(Refused):
-    """A change of what may not change."""
+    """A change of a part that may not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What of a program may change: the parts of these kinds, but for those named."""
+    """The parts of a program that may change: those of these kinds, except the named ones."""
 
     kinds: frozenset[Kind]
     fixed: frozenset[str] = frozenset()
 
     def check(self, before: Program, after: Program) -> None:
-        """Raise MaskViolation when `after` differs from `before` where nothing may."""
+        """Raise MaskViolation when `after` differs from `before` in a part that may not change."""
+        # Of both, because a removed part is a change too.
         parts = before.by_ref | after.by_ref
         for ref in changed_parts(before, after):
             if parts[ref].kind not in self.kinds:
@@ -65,16 +66,16 @@ class Mask:
 
 
 def make_mask(mode: str, program: Program) -> Mask:
-    """Return the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
+    """Return the mask of a mode: frozen parts, and memory:SOUL, are fixed in every mode. Raises KeyError."""
     return Mask(MODES[mode], frozenset(part.ref for part in program.parts if part.is_frozen) | {"memory:SOUL"})
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What Evaluate found of a candidate, measured in pairs with `against`.
+    """Result of Evaluate for a candidate, measured in pairs with `against`.
 
-    safe: every gate before the measurement let it through. delta: the mean paired difference, None when too little
-    was measured to say. why: in words. decision: what became of it, where that is not for Commit to decide.
+    safe: every gate before the measurement let it pass. delta: the mean paired difference, None when too little was
+    measured to say. why: in words. decision: the decision on it, where that is not for Commit.
     """
 
     candidate: Program
@@ -87,7 +88,7 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What Commit decided: `program` is the candidate when it was accepted, and what was there before when not."""
+    """Decision of Commit: `program` is the candidate when it was accepted, else the program before it."""
 
     program: Program
     accepted: bool
@@ -95,7 +96,7 @@ class CommitResult:
 
 
 Reflect = Callable[[Traces, Program], Awaitable[Sequence[Hypothesis]]]
-"""Reads traces of a program and says what may be wrong with it."""
+"""Returns hypotheses on what may be wrong with a program, from its traces."""
 
 Select = Callable[[Program, Sequence[Hypothesis]], Awaitable[Sequence[Change]]]
 """Turns hypotheses about a program into the changes that are worth trying, a bounded number of them."""
@@ -107,7 +108,7 @@ Evaluate = Callable[[Program, Program], Awaitable[EvaluationResult]]
 """Measures a candidate in pairs with the program that it would replace."""
 
 Commit = Callable[[EvaluationResult], CommitResult]
-"""Accepts or refuses what was evaluated. It never sees a program that was not."""
+"""Accepts or rejects an evaluated candidate. It never gets a program that was not evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +119,15 @@ class Improve(Generic[Change]):
     mask: Mask
 
     async def __call__(self, program: Program, changes: Sequence[Change]) -> Program:
-        """Return the changed program. Raises MaskViolation when something changed that may not."""
+        """Return the changed program. Raises MaskViolation when a part changed that may not."""
         after = await self.builder(program, changes)
+        # Here and not in the builder: an optimizer may bring a builder of its own.
         self.mask.check(program, after)
         return after
 
 
 def commit_if_better(evaluated: EvaluationResult) -> CommitResult:
-    """Accept what is safe and better on paired validation; equal only when it is smaller."""
+    """Accept a safe candidate that is better on paired validation, or equal and smaller."""
     if not evaluated.safe:
         return CommitResult(evaluated.against, False, evaluated.why or "it is not safe")
     if evaluated.delta is None:
@@ -139,7 +141,7 @@ def commit_if_better(evaluated: EvaluationResult) -> CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep(Generic[Traces, Hypothesis, Change]):
-    """One round of the operators: what every optimizer repeats."""
+    """One round of the operators: the part that every optimizer repeats."""
 
     reflect: Reflect[Traces, Hypothesis]
     select: Select[Hypothesis, Change]
@@ -148,11 +150,12 @@ class OptimizerStep(Generic[Traces, Hypothesis, Change]):
     commit: Commit
 
     async def __call__(self, traces: Traces, program: Program) -> CommitResult:
-        """Return what was committed, which is `program` itself when nothing better came of it."""
+        """Return the committed program, which is `program` itself when no better one was found."""
         changes = await self.select(program, await self.reflect(traces, program))
         if not changes:
             return CommitResult(program, False, "nothing was proposed")
         candidate = await self.improve(program, changes)
+        # A builder may write what is there already, and measuring it would cost trials for nothing.
         if candidate.digest == program.digest:
             return CommitResult(program, False, "nothing changed")
         return self.commit(await self.evaluate(candidate, program))

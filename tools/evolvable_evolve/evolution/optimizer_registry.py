@@ -1,6 +1,6 @@
 """The registry of optimizers: their names, and where the code of each one is. It imports none of them.
 
-A package of others adds one by an entry point of the group `evolvable.optimizers`, whose value is an `OptimizerKind`.
+Another package adds one by an entry point of the group `evolvable.optimizers`, whose value is an `OptimizerKind`.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ class AcceptanceGate(StrEnum):
 class OptimizerKind:
     """One registered optimizer.
 
-    target: MODULE:FUNCTION, which takes a RunContext and returns an `Optimizer`. gate: what decides on its candidates;
-    an optimizer brings none of its own. rollouts: trials that it adds for each task of a batch, in each iteration; the
-    setting `samples` replaces the number where it is more than one. restructures: whether mode `structure` takes it.
+    target: MODULE:FUNCTION, which takes a RunContext and returns an `Optimizer`. gate: decides on its candidates; an
+    optimizer brings none of its own. rollouts: trials that it adds for each task of a batch, in each iteration; the
+    setting `samples` replaces the number where it is more than one. restructures: whether it works in mode `structure`.
     """
 
     target: str
@@ -43,6 +43,7 @@ class OptimizerKind:
     restructures: bool = False
 
 
+# Names and not imports: a run needs one optimizer, and all of them start slowly.
 _HERE = "evolvable_evolve.evolution"
 _FRONTIER = f"{_HERE}.optimizers.frontier"
 _REWARDS = f"{_HERE}.optimizers.rewards"
@@ -70,6 +71,7 @@ def optimizer_kind(name: str) -> OptimizerKind:
     return OPTIMIZERS.get(name) or _installed_optimizer(name)
 
 
+# Reading the metadata of installed packages takes milliseconds, and settings are checked often.
 @cache
 def _installed_optimizer(name: str) -> OptimizerKind:
     for point in entry_points(group=ENTRY_POINTS, name=name):

@@ -21,7 +21,7 @@ from evolvable_evolve.evolution.tasks import MIN_TASKS, count_groups
 
 MORE_TASKS = 10
 SHOWN_GAIN = 0.10
-"""The gain by which more tasks and more repeats are compared."""
+"""The true gain for which more tasks and more repeats are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PowerRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanOption:
-    """What a change of the test would buy: its trials, and the chance to find +10 points."""
+    """Effect of a change of the test: its trials, and the chance to find +10 points."""
 
     change: str
     trials: int
@@ -45,7 +45,9 @@ class PlanOption:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLook:
-    """What one look at the test needs, and its chance to find +10 points. look: over all runs on these test tasks."""
+    """The limit of p at one look at the test, and its chance to find +10 points. look: over all runs on these test
+    tasks.
+    """
 
     look: int
     alpha: float
@@ -54,18 +56,18 @@ class PlannedLook:
 
 
 LOOKS = 3
-"""Looks of which a plan says what they need: the next one, and what it costs those after it."""
+"""Looks in a plan: the next one, and those after it, for which it leaves less."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run would take and could find.
+    """Cost of a run, and what it could find.
 
     claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of results that differ
     between two runs of the same program; assumed where no run measured it. evaluations, dollars: from the least to the
     most; dollars None without a pilot or a price. likely: evaluations of a run that opens its test. detectable: the
-    smallest true gain that is found in four runs of five, None where none is.
-    run: whose pilot said so; `evolve continue` goes on with it. looks: the next looks at the test, before the first.
+    smallest true gain that is found in four runs of five, None where none is. run: the one whose pilot gave the
+    estimate; `evolve continue` goes on with it. looks: the next looks at the test, before the first.
     """
 
     name: str
@@ -93,11 +95,13 @@ def make_plan(
     """Return the plan of a run on a task set. Runs nothing.
 
     test_repeats: 0 for those of a run. look: the number of the next look at the test. noise: as the caller measured it,
-    None for the usual one. pilot: a run after its first three trials, for what it would take.
+    None for the usual one. pilot: a run after its first three trials, for its estimate.
     """
+    # Counts of all splits, because the claim depends on each of them.
     sizes = {str(split): len(taskset.of(split)) for split in Split}
     claim, tests = claim_of(sizes, count_groups(taskset))
     narrow = claim == "these tasks"
+    # A small set repeats each task more often.
     repeats = test_repeats or (NARROW_REPEATS if narrow else STAGED_REPEATS)
     design = PowerDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
     estimate: Mapping[str, Any] = pilot.preflight.get("estimate", {}) if pilot is not None else {}
@@ -114,6 +118,7 @@ def make_plan(
         [_power_row(design, gain) for gain in GAINS] if claim != "nothing" else [],
         list(_options(design)) if claim != "nothing" else [],
         smallest_gain(design) if claim != "nothing" else None,
+        # Only a run with a pilot knows what it takes.
         (int(estimate["evaluations"][0]), int(estimate["evaluations"][1])) if estimate else None,
         (float(cost[0]), float(cost[1])) if cost else None,
         int(estimate["likely"]) if estimate else None,
@@ -124,7 +129,8 @@ def make_plan(
 
 
 def claim_of(sizes: Mapping[str, int], groups: int) -> tuple[str, int]:
-    """Return what a run on so many tasks may claim, and of how many tasks. groups: of the test."""
+    """Return the claim of a run on so many tasks, and the number of tasks that it is about. groups: of the test."""
+    # The three conditions of a claim about other tasks, as the final test checks them.
     if sizes[Split.TEST] and sum(sizes.values()) >= MIN_TASKS and groups >= MIN_GROUPS:
         return "tasks like these", sizes[Split.TEST]
     count = sum(narrow_sizes(sizes[Split.VAL], sizes[Split.TEST]))
@@ -140,11 +146,13 @@ def _looks(design: PowerDesign, look: int) -> Iterator[PlannedLook]:
     for number in range(look, look + LOOKS):
         narrow, noise = design.narrow, design.noise
         other = PowerDesign.of(design.tasks, design.repeats, look=number, narrow=narrow, noise=noise)
+        # No room for the gain means no chance to find it.
         yield PlannedLook(number, other.alpha, *(power_band(other, SHOWN_GAIN) or (0.0, 0.0)))
 
 
 def _options(design: PowerDesign) -> Sequence[PlanOption]:
     def option(change: str, tasks: int, repeats: int) -> PlanOption:
+        # Only one thing changes at a time, so that the options can be compared.
         other = PowerDesign(tasks, repeats, design.alpha, design.narrow, design.noise)
         least, most = power_band(other, SHOWN_GAIN) or (0.0, 0.0)
         return PlanOption(change, other.trials, least, most)
@@ -164,6 +172,7 @@ def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | 
     elif claim == "these tasks":
         few = "The set is small" if sum(sizes.values()) < MIN_TASKS else f"The test has under {MIN_GROUPS} groups"
         found.append(f"{few}: the claim is about these tasks alone, and only a person adopts by it.")
+    # Without an estimate the three trials are not over.
     if pilot is not None and not pilot.preflight:
         found.append(f"Run {pilot.run} has not ended its three trials: {pilot.stopped or 'they are under way'}.")
     elif pilot is not None and not cost:

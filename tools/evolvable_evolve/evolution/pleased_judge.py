@@ -1,7 +1,7 @@
-"""Whether a judge is pleased by how a candidate writes: it scores wrong answers of the base in the candidate's style.
+"""Whether the style of a candidate alone moves a judge: it scores wrong answers of the base in that style.
 
 The style is transplanted by rule: what recurs in the candidate's answers (their opening, their sign-off, their hedges),
-headings, lists, and length. Nothing that stands in one answer alone is taken, because it may be what is right.
+headings, lists, and length. A sentence of one answer alone is not used, because it may be the right part.
 """
 
 import re
@@ -15,28 +15,30 @@ from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.scorers import extract_answer
 from evolvable_evolve.evolution.task import Task, Trial
 
+# In simulations .5 % of runs adopted mere style with this guard, and 46 % without (`benchmarks/pleased_judge.py`).
 MAX_PLEASED = 0.05
 """The share of wrong answers that a judge may pass more in the candidate's style than as they are."""
 
 MAX_ANSWERS = 60
-"""Wrong answers that a judge is asked about."""
+"""The most wrong answers that a judge is asked about."""
 
 MIN_ANSWERS = 10
-"""Fewer say nothing."""
+"""The fewest wrong answers from which anything follows."""
 
-_RECURS, _SEVERAL = 0.2, 3  # of the candidate's answers, from which on a sentence is of its style
-_MAX_REPEATED = 4
+_RECURS, _SEVERAL = 0.2, 3  # share and number of the candidate's answers from which on a sentence is of its style
+_MAX_REPEATED = 4  # repetitions of an answer, by which it reaches the length of the style
 _HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
 _LISTED = re.compile(r"^\s*(?:[-*•]|\d+\.) ", re.MULTILINE)
+# Sentences end at a sign or a line break; a colon ends an opening.
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 
 AnswerScore = Callable[[Task, str], Awaitable[float]]
-"""Returns what a judge scores an answer to a task."""
+"""Returns a judge's score of an answer to a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
-    """What recurs in answers. words: their median length; 0 without answers."""
+    """Style that recurs in answers. words: their median length; 0 without answers."""
 
     opening: str = ""
     sign_off: str = ""
@@ -53,6 +55,7 @@ class AnswerStyle:
             return cls()
         parts = [[one.strip() for one in _SENTENCE.split(text) if one.strip()] for text in texts]
         least = max(_SEVERAL, _RECURS * len(texts))
+        # Headings are counted apart, because their words differ from answer to answer.
         counts = Counter(one for own in parts for one in set(own) if not one.startswith("#"))
         opening, sign_off = (_most_common([own[at] for own in parts], least) for at in (0, -1))
         hedges = [one for one, count in counts.items() if count >= least and one not in (opening, sign_off)]
@@ -62,15 +65,17 @@ class AnswerStyle:
         return cls(opening, sign_off, tuple(sorted(hedges)), heading, listed, round(median(map(_count, texts))))
 
     def dress(self, answer: str) -> str:
-        """Return an answer in this style, with nothing said that it does not say."""
+        """Return an answer in this style, without any new content."""
         body = answer.strip()
         if self.listed and not _LISTED.search(body):
             body = "\n".join(f"- {line}" for line in body.splitlines() if line.strip())
         parts = [self.heading, self.opening, *self.hedges[:2], body]
         for _ in range(_MAX_REPEATED):
+            # A judge may prefer long answers, so length belongs to the style. Near enough is enough.
             if _count(" ".join(parts)) >= 0.8 * self.words:
                 break
             parts.append(f"In other words: {answer.strip()}")
+        # A part that the answer has already would give it twice.
         return "\n\n".join(part for part in (*parts, self.sign_off) if part and (part == body or part not in answer))
 
 
@@ -85,7 +90,7 @@ def _count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JudgedStyle:
-    """How many of the base's wrong answers a judge passes as they are, and in the candidate's style."""
+    """How many of the base's wrong answers a judge passes, as they are and in the candidate's style."""
 
     asked: int
     plain: int
@@ -98,15 +103,15 @@ class JudgedStyle:
 
     def __str__(self) -> str:
         return (
-            f"Its judge passes {self.dressed} of {self.asked} wrong answers of the base when they are written in the"
-            f" candidate's style, and {self.plain} as they are: the gain may be style."
+            f"Its judge passes {self.dressed} of {self.asked} wrong answers of the base when they are written in"
+            f" the candidate's style, and {self.plain} as they are: the gain may be style."
         )
 
 
 async def judge_style(
     score: AnswerScore, wrong: Sequence[tuple[Task, str]], answers: Sequence[str], passes: float = 1.0
 ) -> JudgedStyle:
-    """Return what a judge makes of wrong answers in another style. Raises what `score` raises.
+    """Return how a judge scores wrong answers, plain and in another style. Raises what `score` raises.
 
     wrong: answers of the base. answers: of the candidate. passes: the score from which on an answer passes.
     """
@@ -136,7 +141,7 @@ def wrong_answers(
 
 
 async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
-    """Return how the judge of a test is moved by the style of a program alone, '' where it is not, or is none.
+    """Return how the style of a program alone moves the judge of a test, '' where it does not or there is no judge.
 
     Raises BudgetSpent, RunStopped, and ScorerError where the judge does not answer.
     """

@@ -1,7 +1,7 @@
 """What the test of a run could decide at best: a run that could decide nothing is refused before its first trial.
 
-Every figure is that of the code which decides in the end, for the clearest outcome: each task fails under the base and
-passes under the other program.
+Every figure is computed by the code that decides in the end, for the clearest outcome: each task fails under the base
+and passes under the other program.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ from evolvable_evolve.evolution.statistics import (
 from evolvable_evolve.evolution.task import Split, Task, TaskSet
 from evolvable_store.errors import InvalidArgument
 
-_MOST_MORE = 60
-_MOST_REPEATS = 20
+_MOST_MORE = 60  # further tasks that are tried for the hint
+_MOST_REPEATS = 20  # repeats that are tried for the hint
 
 
 @dataclass(frozen=True, slots=True)
 class BestOutcome:
-    """The clearest outcome of a test. p: its p-value; level: what the p-value must reach."""
+    """The clearest outcome of a test. p: its p-value; level: the limit of the p-value."""
 
     p: float
     level: float
@@ -39,12 +39,13 @@ class BestOutcome:
 
 
 def refuse_undecidable(taskset: TaskSet, settings: RunSettings, look: int, *, exploratory: bool) -> None:
-    """Raise InvalidArgument where no outcome of the run's test could decide anything; it says what is missing.
+    """Raise InvalidArgument where no outcome of the run's test could decide anything; the message names what is
+    missing.
 
     look: the number that the run's look at the test will have. exploratory: the claim would be about these tasks alone.
     """
     if not settings.open_test:
-        return  # train and validation are asked, which can end in an answer at any size
+        return  # a comparison on train and validation can end in an answer at any size
     val, tests = len(taskset.of(Split.VAL)), taskset.of(Split.TEST)
     if exploratory and not sum(narrow_sizes(val, len(tests))):
         raise _too_few(taskset.name, val, len(tests))
@@ -83,6 +84,7 @@ def best_outcome(
         return BestOutcome(_narrow_p(count, repeats), narrow_level(settings, look))
     alpha = alpha_of_look(look, settings.test_alpha)
     if settings.purpose == "measure":
+        # Both sides are tested, each at half of the alpha.
         one_side = _staged_outcome(tests, settings, alpha / (2 * settings.executors))
         return BestOutcome(2 * one_side.p, 2 * one_side.level)
     return _staged_outcome(tests, settings, alpha)
@@ -95,6 +97,7 @@ def _narrow_p(count: int, repeats: int) -> float:
     steady = permutation_p_value(before, after)
     if repeats == 1:
         return steady
+    # A steady arm counts each task once, so one mixed task can make the p-value smaller.
     mixed = [1.0] + [0.0] * (repeats - 1), [0.0] + [1.0] * (repeats - 1)
     return min(steady, permutation_p_value({**before, "0": mixed[0]}, {**after, "0": mixed[1]}))
 
@@ -105,12 +108,14 @@ def _staged_outcome(tests: Sequence[Task], settings: RunSettings, alpha: float) 
     sizes = [Counter(task.group or task.id for task in stage).values() for stage in stages]
     groups = [[[1.0] * size for size in stage] for stage in sizes]
     found = [staged_sign_flip(groups[: number + 1], planned, alpha) for number in range(len(stages))]
+    # The first stage that can end the test is enough.
     said = next((one for one in found if one.rejects), found[-1])
     return BestOutcome(said.p, said.alpha)
 
 
 def _ways_out(val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool) -> Iterator[str]:
-    """Yield what would make a decision possible, each alone."""
+    """Yield changes that would make a decision possible, each alone."""
+    # Each of them is a group of its own.
     more = [replace(tests[0], id=f"more {n}", group="") for n in range(_MOST_MORE)]
     for count in range(1, _MOST_MORE + 1):
         if best_outcome(val, [*tests, *more[:count]], settings, look, exploratory=exploratory).decides:

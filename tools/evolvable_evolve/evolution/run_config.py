@@ -1,4 +1,4 @@
-"""What a run is made from: its settings, and what the host offers. Equal settings and answers give equal runs."""
+"""Settings of a run, and what the host offers. Equal settings and answers give equal runs."""
 
 import math
 import re
@@ -24,7 +24,7 @@ EXECUTORS = ("command", "claude", "codex", "anthropic", "model", "simulated")
 PURPOSES = ("search", "measure", "try")
 
 TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
-"""Evaluations that a run plans for where nothing is said."""
+"""Evaluations that a run plans for without a number of its own: for each test task, and at least."""
 
 BACKENDS = ("auto", "tasks", "processes", "ray")
 """Where trials run: in the process that drives the run, in processes of this machine, or on a Ray cluster."""
@@ -33,7 +33,7 @@ RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
 """HOST:PORT of the head of a cluster."""
 
 DEFAULT_ITERATIONS, MOST_ITERATIONS = 10, 30
-"""Proposals of a run that names no number: so many, and up to the second where trials are left over."""
+"""Proposals of a run without a number of its own: the usual ones, and the most while trials are left."""
 
 
 class ParentStrategy(StrEnum):
@@ -46,7 +46,9 @@ class ParentStrategy(StrEnum):
 
 
 class Admission(StrEnum):
-    """Which candidates enter: those that beat their parent (default), or, as in the paper, the worst, or find room."""
+    """Which candidates enter: those that beat their parent (default), or, as in the paper, the worst member, or find
+    room.
+    """
 
     BETTER_THAN_PARENT = "better-than-parent"
     BETTER_THAN_WORST = "better-than-worst"
@@ -54,7 +56,7 @@ class Admission(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpendLimit:
-    """What the whole run may spend; None: as much as it takes. cost in US dollars, wall in seconds of trials."""
+    """What the whole run may spend; None: no limit. cost in US dollars, wall in seconds of trials."""
 
     cost: float | None = None
     tokens: int | None = None
@@ -63,24 +65,24 @@ class SpendLimit:
 
 
 def _setting(default: Any, about: str, *among: str, least: float = -math.inf, most: float = math.inf) -> Any:
-    """Return a setting that the run's file gives. about: its row in the manual. among: its values, where it has few."""
+    """Return the field of a setting that the run's file may give. about: its row in the manual. among: its values."""
+    # Without a lower bound a setting has no range at all.
     limits = {"range": (least, most)} if least > -math.inf else {}
     return field(default=default, metadata={"about": about, **limits, **({"among": among} if among else {})})
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """The settings of one run. Those without a text of their own follow from what is started.
+    """The settings of one run. Those without a row in the manual follow from what is started.
 
-    task_set: the environment's ref, with its version and what the run found there: the digests of all and of the
-    test. program: where the base's parts were taken from. executor: its kind and what that kind needs.
-    limit: what the run may spend. scorers: the registered scorers that tasks name, each with its command and hash when
-    the run began. kept_tasks: the artefact of the run with its task set, '' where that is the library's. purpose:
-    search; measure: what is there is compared with something else and nothing is proposed; or try: skills are compared
-    with nothing on tasks that the run keeps.
-    family: the run that a measurement under several executors began with, whose look at the test they share;
-    executors: how many. open_test: whether a measurement opens the sealed test; without it, it compares on train and
-    validation. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
+    task_set: the environment's ref, with its version and what the run found there: the digests of all and of the test.
+    program: the versions of the base's parts. executor: its kind and what that kind needs. limit: what the run may
+    spend. scorers: the registered scorers that tasks name, each with its command and hash when the run began.
+    kept_tasks: the artefact of the run with its task set, '' where that is the library's. purpose: search; measure: a
+    program is compared with another one and nothing is proposed; or try: skills are compared with nothing on tasks that
+    the run stores. family: the run that a measurement under several executors began with, whose look at the test they
+    share; executors: how many. open_test: whether a measurement opens the sealed test; without it, it compares on train
+    and validation. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
     """
 
     task_set: str
@@ -148,6 +150,7 @@ class RunSettings:
     )
 
     def __post_init__(self) -> None:
+        # Checked at the start of a run, and not in the first round that needs them.
         StructureThresholds.from_settings(self.structure)
         kind = optimizer_kind(self.optimizer)
         where, colon, address = self.backend.partition(":")
@@ -159,6 +162,7 @@ class RunSettings:
             raise InvalidArgument(text, "Mode structure goes with greedy, evoskill and reflection.")
         if self.samples == 1:
             raise InvalidArgument("One sample cannot be compared.", "samples is 2 to 16, or 0 for four.")
+        # Here and not where a value is read: settings come from files, options, MCP and ledgers.
         for one in fields(self):
             value, among = getattr(self, one.name), one.metadata.get("among")
             if among and value not in among:
@@ -170,12 +174,12 @@ class RunSettings:
                         raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as they stand in the ledger."""
+        """Return the settings as the ledger records them."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":
-        """Return the settings that `to_json` wrote; what it does not know is left out."""
+        """Return the settings that `to_json` wrote. A field that this version does not know is left out."""
         known = {one.name for one in fields(cls)}
         given = {name: value for name, value in said.items() if name in known}
         given["program"] = tuple(ProgramPin(**pin) for pin in said["program"])
@@ -219,14 +223,16 @@ STAGED_REPEATS = 2
 """Runs of each test task under each arm in the staged test."""
 
 
+# In simulations 2, 3, 4 found two points more than 2, 3, 3, for 4 % more trials (`benchmarks/README.md`).
 LATER_REPEATS = (2, 3, 4)
-"""The same by stage, after a search that showed a small gain.
+"""Runs of each test task under each arm by stage, after a search that showed a small gain.
 
-More runs in later stages cost nothing where a clear gain, or none, ends the test before them."""
+More runs in later stages cost nothing where a clear gain, or none, ends the test before them.
+"""
 
 
 MOST_TEST_TRIALS = math.ceil(2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True)))
-"""Evaluations of a staged test for each of its tasks, at most."""
+"""The most evaluations of a staged test for each of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +240,7 @@ class RayCluster:
     """How a Ray cluster is reached. address: HOST:PORT of its head, '' for one that is started on this machine.
 
     token_file: holds the token of the cluster. slots: trials at once on a cluster that is started here. environment:
-    what the process that speaks with the cluster takes PATH and the like from; None: ours.
+    where the process that speaks with the cluster finds PATH and the like; None: ours.
     """
 
     address: str = ""
@@ -251,8 +257,8 @@ class HostContext:
     credentials: sign-in files by client name. redactor: removes secrets from text that leaves. sandbox: the choice of
     sandboxes. hidden: directories that no trial may read, such as the library. commands: commands that the person
     named, by role (executors, proposers, judges, scorers); no other command runs. None: the caller names commands.
-    models: the models that the person named, and who answers in which role. cluster: the Ray cluster that the person
-    configured, None without one. links: by task of this run, folders of dependencies that its workspaces show.
+    models: the models that the person named, and which of them answer in which role. cluster: the Ray cluster that the
+    person configured, None without one. links: by task of this run, folders of dependencies that its workspaces show.
     """
 
     environment: Mapping[str, str]
@@ -269,7 +275,7 @@ class HostContext:
     links: Mapping[str, tuple[tuple[str, Path], ...]] = field(default_factory=dict)
 
     def answering(self, role: str) -> tuple[str, ...]:
-        """Return the names of those who answer in a role, as the person said, in order."""
+        """Return the names of the models that answer in a role, in the person's order."""
         return tuple(self.models.roles.get(role, ())) if self.models is not None else ()
 
     @property
@@ -292,7 +298,8 @@ def parse_executor_spec(
 
     Args:
         models: those that the person named.
-        named: the commands that the person named. Without it the text is a shell command; {python} is this interpreter.
+        named: the commands that the person named. Without it the text is a shell command, in which {python} is this
+            interpreter.
         more: further fields of the kind; None values are left out.
 
     Raises:
@@ -301,6 +308,7 @@ def parse_executor_spec(
     """
     given = {name: value for name, value in more.items() if value is not None}
     kind, _, rest = text.partition(":")
+    # A client's default model changes with its version, and figures of two models cannot be compared.
     if kind in ("claude", "codex", "anthropic"):
         if not rest:
             raise InvalidArgument(f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing.")
@@ -315,6 +323,7 @@ def parse_executor_spec(
         one = named.get(text)
         agents = {"agents": True} if one.agents else {}
         return {"kind": "command", "name": text, "command": list(one.words), **agents, **given}
+    # Without the person's names the caller is the person, at a terminal.
     command = command_of(text)
     if not command:
         raise InvalidArgument("No executor is named.", f"It is one of {', '.join(EXECUTORS)}.")
@@ -322,7 +331,7 @@ def parse_executor_spec(
 
 
 def parse_price(spec: Mapping[str, Any]) -> Price | None:
-    """Return the price of a million tokens that an executor's spec gives, None without one."""
+    """Return the price of a million tokens in an executor's spec, None without one."""
     price = spec.get("price")
     return Price(float(price[0]), float(price[1])) if isinstance(price, list | tuple) else None
 

@@ -38,16 +38,17 @@ from evolvable_tools import Caller, Library
 from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.redaction import Redactor
 
+# A question has at most 240,000 characters, about four a token.
 QUESTION_TOKENS = 60_000
 """Tokens that are reserved for one question and its answer; the real usage is settled."""
 
 
 class RunStopped(EvolvableError):
-    """Somebody asked the run to stop. It can be continued."""
+    """A stop of the run was requested. It can be continued."""
 
 
 class NeedsPerson(EvolvableError):
-    """A candidate may not run before a person has seen it. The run waits, and goes on with the decision."""
+    """A candidate may not run before a person has seen it. The run waits, and continues with the decision."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} waits for a person: {why}.", "`evolvable evolve pending` says what is asked.")
@@ -89,7 +90,7 @@ class RunContext:
 
     @cached_property
     def corpus(self) -> LeakCorpus:
-        """Return what no candidate may repeat of the tasks of train and val."""
+        """The texts of train and val that no candidate may repeat."""
         return LeakCorpus([*self.train, *self.val])
 
     @property
@@ -119,12 +120,12 @@ class RunContext:
         return self._programs[digest]
 
     def note(self, type: str, **fields: Any) -> LedgerRecord:
-        """Append a record. Raises RunStopped instead when somebody asked the run to stop."""
+        """Append a record. Raises RunStopped instead when a stop was requested."""
         self.check()
         return self.journal.note(type, **fields)
 
     def check(self) -> None:
-        """Raise RunStopped when somebody asked the run to stop."""
+        """Raise RunStopped when a stop was requested."""
         if self.stop():
             raise RunStopped("The run was asked to stop.", "`evolvable evolve continue` goes on with it.")
 
@@ -137,10 +138,12 @@ class RunContext:
         Raises RunStopped, BudgetSpent, TrialsFailing, RunTampered.
         """
         self.check()
+        # Before the measurement, for all of it; the runner checks again as trials end.
         if why := self.intact():
             raise RunTampered(why)
         trials = await (runner or self.trials).measure(requests, batch=batch)
         spoiled = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
+        # In the search only the candidate of this batch is worthless; elsewhere the whole run is.
         if spoiled and batch.partition("/")[0] not in ("val", "screen"):
             raise RunTampered(spoiled)
         return trials
@@ -155,9 +158,11 @@ class RunContext:
             answer: Mapping[str, Any] = self.folder.kept_json(known.answer)
             return answer
         if known is None:
+            # The text before the record that names it: a kill in between leaves a file without a record.
             kept = self.folder.keep_json(question.packet())
             self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=kept)
         given = await self.ask_reserved(self.brain, question, (question.id, role), most_output=question.max_tokens)
+        # Likewise the answer: its record must not name a file that is not there.
         self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
         return given.value
 
@@ -168,11 +173,13 @@ class RunContext:
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent.
         """
+        # A question to several models may be billed by each of them.
         tries = getattr(model, "tries", 1)
         with self.budget.reserving(ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)) as settle:
             try:
                 given = await model.ask(question)
             except NoAnswer as error:
+                # Failed attempts are paid as well, and only NoAnswer knows them.
                 self.note_attempts(packet_role, error.attempts)
                 if error.usage.calls:
                     settle(error.usage)
@@ -189,7 +196,7 @@ class RunContext:
             self.journal.note("attempted", packet=packet, role=role, **asdict(one))
 
     def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
-        """Record what a question cost. Without an artifact there was no answer."""
+        """Record the cost of a question. Without an artifact there was no answer."""
         self.journal.note("answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage))
 
 
@@ -202,7 +209,7 @@ class ExecutorKind:
     """A kind of executor.
 
     target: MODULE:CLASS below `executors`, which has `from_spec`. needs_canary: whether it has to show first that a
-    program reaches its model. agents: whether it can be given agents; None: as the executor's spec declares.
+    program reaches its model. agents: whether it can be given agents; None: by the executor's spec.
     """
 
     target: str
@@ -261,7 +268,7 @@ def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, t
 
 @dataclass(frozen=True)
 class RunParts:
-    """What the settings of a run name, opened. runs_commands: whether any of it starts a command."""
+    """Opened parts of a run, by its settings. runs_commands: whether any of them starts a command."""
 
     settings: RunSettings
     taskset: TaskSet
@@ -283,11 +290,13 @@ def make_run_parts(
     locate.refuse_changed(registered, settings.scorers)
     kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
     if kind.uses_taskset_files:
+        # Files that the command names by whole paths decide results too.
         own = [word for word in settings.executor["command"] if Path(word).is_absolute() and Path(word).is_file()]
         guarded = {**scorer_files(taskset), **{word: Path(word).read_bytes() for word in own}}
     for scorer in registered.values():
         guarded |= scorer.files
     executor = make_executor(settings.executor, host, taskset, directory)
+    # Before anything is measured with it.
     if executor.fingerprint != state.fingerprint:
         text = f"The executor is now {executor.fingerprint}, and the run began with {state.fingerprint}."
         raise RunTampered(text, "Figures of both cannot stand beside each other: start a new run.")
@@ -310,6 +319,7 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
     named = Ref.parse(settings.task_set)
     ref = named.within(named.scope or USER_SCOPE).at(settings.task_set_version)
     taskset, _ = locate.load_taskset(library, caller, ref)
+    # The version is the same, but its tasks may have been purged, or read by newer rules.
     if (taskset.digest, taskset.test_digest) != (settings.task_set_digest, settings.test_digest):
         raise RunTampered(f"{ref} is not the task set that the run began with.")
     return taskset, ref
@@ -318,14 +328,14 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
 def _make_brain(
     settings: RunSettings, host: HostContext, folder: RunDirectory
 ) -> proposers.HandOffModel | proposers.ModelSpec:
-    """Return who is asked in a run: who proposes, and in a trial of a skill the judge, who compares answers."""
+    """Return the model that a run asks: the proposer model, or in a trial of a skill the judge of its answers."""
     if settings.purpose == "try" and settings.judge:
         return proposers.ModelSpec.from_settings(settings.judge, proposers.JUDGE_ROLES, settings, host, folder)
     return proposers.make_proposer_model(settings, host, folder)
 
 
 def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
-    """Return the task set that a run keeps itself. Raises RunTampered when it is not what the run began with."""
+    """Return the task set that a run stores itself. Raises RunTampered when it is not the one it began with."""
     files = {path: base64.b64decode(data) for path, data in folder.kept_json(settings.kept_tasks).items()}
     taskset = read_taskset(Ref.parse(settings.task_set).name, files)
     if taskset.digest != settings.task_set_digest:
@@ -334,7 +344,7 @@ def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet,
 
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield each that proposes and who judges, with the verb, and the roles in which the person may have named it."""
+    """Yield each proposer model and the judge: its name, the verb of its work, the roles in which it may be named."""
     for who in settings.brain.split(","):
         yield who.strip(), "think", proposers.PROPOSER_ROLES
     yield settings.judge, "judge", proposers.JUDGE_ROLES
@@ -359,6 +369,7 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
         check_named_executor(settings.executor, host)
     if host.scorers is not None:
         for name in settings.scorers:
+            # `get` raises for a name that is not registered any more.
             host.scorers.get(name)
     for who, _, roles in _models(settings):
         if _is_command(who, host):
@@ -383,6 +394,7 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
         own = (*files, "{python}")
         needed += [(word, "do the tasks") for word in settings.executor["command"][:1] if word not in own]
     for word, verb in needed:
+        # A word with a folder is a path, and is not looked for on the PATH.
         if not Path(word).parent.name and shutil.which(word, path=host.environment.get("PATH")) is None:
             hint = "Install it, give its whole path, or name another."
             raise InvalidArgument(f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint)

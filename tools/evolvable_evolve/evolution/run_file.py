@@ -21,13 +21,13 @@ OF_EXECUTOR = {
 """Keys of the run's file that belong to its executor, with their rows in the manual."""
 
 _OTHER_NAMES = {"pass_at": "fail_below", "max_cost": "cost", "max_tokens": "tokens", "max_calls": "calls"}
-"""Options that a setting does not share its name with."""
+"""Options whose setting has another name."""
 
 _GONE: Mapping[str, tuple[Any, str]] = {
     "final": ("staged", "The sealed test is measured in stages; the test of one stage is gone."),
     "give_up_below": (0, "`evolve status` shows the chance that is left, and `evolve stop` ends a run."),
 }
-"""Settings that had a meaning once: the value that changes nothing, and what stands in their place."""
+"""Settings of earlier versions: the value that changes nothing, and what replaces them."""
 
 _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
@@ -40,7 +40,7 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
 
 
 def read_run_file(data: bytes) -> dict[str, Any]:
-    """Return the settings that a run's file has, with the keys of its executor. Raises InvalidArgument."""
+    """Return the settings in a run's file, with the keys of its executor. Raises InvalidArgument."""
     try:
         found = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -54,11 +54,12 @@ def read_run_file(data: bytes) -> dict[str, Any]:
 
 
 def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
-    """Return the settings that these options give. internal: also those that follow from what is started.
+    """Return the settings of these options. internal: settings that follow from what is started may be among them.
 
-    Raises InvalidArgument for a name that is none, and for a value that does not fit.
+    Raises InvalidArgument for an unknown name, and for a value that does not fit.
     """
     inner = {one.name for one in fields(RunSettings)} - GIVEN.keys()
+    # An agent must not name the purpose or the version of a task set itself.
     if not internal and (given := sorted(options.keys() & inner)):
         raise InvalidArgument(f"{', '.join(given)} is no setting that is given.", "See docs/evolve.md.")
     rest, limits = dict[str, Any](), dict[str, Any]()
@@ -67,7 +68,7 @@ def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunS
             _check_gone(name, value)
         elif name in LIMITS:
             limits[name] = _fit(name, LIMITS[name].type, value)
-            if value is not None and not value >= 0:  # no number at all would never be reached
+            if value is not None and not value >= 0:  # also not a number, which no bill would ever reach
                 raise InvalidArgument(f"{name} is {value}.", "It is 0 or more.")
         elif name in inner:
             rest[name] = value
@@ -78,7 +79,7 @@ def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunS
 
 
 def setting_rows() -> list[tuple[str, str, str]]:
-    """Return the keys of the run's file for the manual: the name, what it is without, and what it means."""
+    """Return the keys of the run's file for the manual: the name, the default, and the meaning."""
     rows = []
     for name, one in GIVEN.items():
         usual: Any = one.default
@@ -103,12 +104,13 @@ def _check_name(name: str, known: tuple[str, ...]) -> None:
 
 def _check_gone(name: str, value: Any) -> None:
     same, instead = _GONE[name]
+    # The value that was the default has always meant what happens now.
     if value not in (None, same):
         raise InvalidArgument(f"{name} is no setting any more, and it was {ascii(str(value)[:40])}.", instead)
 
 
 def _fit(name: str, kind: Any, value: Any) -> Any:
-    """Return a value as its setting has it. Raises InvalidArgument for one of another type."""
+    """Return a value in the type of its setting. Raises InvalidArgument for one of another type."""
     if kind not in _KINDS:
         if isinstance(value, Mapping):
             return value
@@ -116,6 +118,7 @@ def _fit(name: str, kind: Any, value: Any) -> Any:
     types, wanted = _KINDS[kind]
     if int in types and float not in types and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one kind of numbers, and some clients write 500.0
+    # A bool is an int in Python.
     if isinstance(value, types) and not isinstance(value, bool):
         if not isinstance(value, tuple | list):
             return value

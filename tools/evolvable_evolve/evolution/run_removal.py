@@ -24,10 +24,10 @@ from evolvable_store.errors import LibraryCorrupt, NotFound, Refused
 from evolvable_tools import Library
 
 HEAD_FILE = "removed.json"
-"""What stays of a removed run, beside its report: when it was removed, its verdict, and the head of its ledger."""
+"""The file that stays of a removed run, beside its report: the time, the verdict, and the head of its ledger."""
 
 MAX_WAITING = 10_000
-"""Waiting proposals that are looked through for one that names a run."""
+"""The most waiting proposals that are searched for one that names a run."""
 
 _STAY = frozenset((HEAD_FILE, "report.html", "report.json"))
 
@@ -43,14 +43,14 @@ class RemovedRun:
 
 @dataclass(frozen=True)
 class RemovedRuns:
-    """The runs that were removed, or would be, and the old ones that are kept, each with what keeps it."""
+    """The runs that were removed, or would be, and the old ones that stay, each with its reasons."""
 
     removed: list[str] = field(default_factory=list)
     kept: dict[str, list[str]] = field(default_factory=dict)
 
 
 def remove_run(library: Library, run: str) -> RemovedRun:
-    """Remove the folder of a run but for its report and the head of its ledger.
+    """Remove the folder of a run except its report and the head of its ledger.
 
     Raises NoSuchRun, LedgerDamaged, and Refused for a run that is driven, or to which something refers.
     """
@@ -63,12 +63,13 @@ def remove_run(library: Library, run: str) -> RemovedRun:
 def remove_old_runs(library: Library, before: str, *, dry_run: bool = False) -> RemovedRuns:
     """Remove the runs whose last record is older than this moment (ISO 8601 in UTC), unless something refers to them.
 
-    One that is not finished is kept, and one whose promotion nobody adopted yet: a person may still go on with it. One
-    that cannot be read is left as it is.
+    Unfinished runs stay, and so do runs whose promotion is not adopted yet: a person may still continue with them. Runs
+    that cannot be read are left as they are.
     """
     result = RemovedRuns()
     for folder, state in list(iter_run_states(library.store.home)):
         with contextlib.suppress(LedgerDamaged, OSError):
+            # To the second, because the two texts may end differently.
             if str(read_records(folder)[-1]["at"])[:19] >= before[:19]:
                 continue
             condition, kept = run_condition(folder, state), _pins(library, folder, state)
@@ -94,6 +95,7 @@ def _pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
             found.append(f"run {other.id} merged it")
         if other.id != folder.id and its.settings.get("family") == folder.id:
             found.append(f"run {other.id} belongs to its measurement")
+    # A proposal to undo an adoption names its run in its reason.
     for waiting in library.store.backend.proposals.waiting(MAX_WAITING):
         if folder.id in f"{waiting.reason} {waiting.grounds or ''}":
             found.append(f"proposal {waiting.id} waits and names it")
@@ -102,10 +104,11 @@ def _pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
 
 def _remove(library: Library, folder: RunDirectory) -> RemovedRun:
     state = load_run_state(folder)
-    with contextlib.suppress(NotFound, LibraryCorrupt):  # an artefact that is gone: the report is as it was before
+    with contextlib.suppress(NotFound, LibraryCorrupt):  # an artefact is gone: an earlier report stays
         write_report(folder, redactor=library.redactor())
     records, head = ledger_head(folder.ledger)
     kept = {"run": folder.id, "label": state.label, "verdict": state.verdict, "removed_at": library.store.now()}
+    # Before the ledger goes: `finish_removals` recognises a removal by this file.
     folder.leave(HEAD_FILE, json.dumps({**kept, "records": records, "head": head}, indent=1).encode())
     freed = sum(path.lstat().st_size for path in _rest(folder.path))
     folder.ledger.unlink()  # first: without it there is no run, whatever a kill leaves of the rest
@@ -117,12 +120,13 @@ def _rest(path: Path) -> Iterator[Path]:
     for entry in path.iterdir():
         if entry.name not in _STAY:
             yield entry
+            # A link is removed itself, and its target is not counted or touched.
             if entry.is_dir() and not entry.is_symlink():
                 yield from (below for below in entry.rglob("*") if not below.is_dir() or below.is_symlink())
 
 
 def clear_removed(path: Path) -> None:
-    """Remove what is left in the folder of a run that was removed."""
+    """Remove the rest of the folder of a run that was removed."""
     for entry in list(path.iterdir()):
         if entry.name in _STAY:
             continue
@@ -136,6 +140,7 @@ def finish_removals(home: Path) -> None:
     """Finish the removals that a kill interrupted."""
     runs = home / EVOLVE_DIR
     for path in runs.iterdir() if runs.is_dir() else ():
+        # The head is there and the ledger is gone: the removal was decided, and only the rest is left.
         begun = not path.is_symlink() and (path / HEAD_FILE).is_file() and not (path / "ledger.jsonl").exists()
         if begun:
             clear_removed(path)

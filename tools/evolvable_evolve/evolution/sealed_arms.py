@@ -17,11 +17,11 @@ from evolvable_evolve.evolution.tasks import TestRunner
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 FIRST_REPEAT = 20_000
-"""The repeat from which on validation tasks are run here: none of it was measured before."""
+"""The repeat from which on validation tasks are run here: none of these repeats was measured before."""
 
 
 def budget_shortfall(run: RunContext, evaluations: int) -> str:
-    """Return why the rest of the budget does not reach for so many evaluations, '' when it does.
+    """Return why the rest of the budget does not suffice for so many evaluations, '' when it does.
 
     A look is not spent on a test that cannot be finished.
     """
@@ -32,6 +32,7 @@ def budget_shortfall(run: RunContext, evaluations: int) -> str:
         ("tokens", limits.tokens, bill.tokens, spent.tokens // ran),
         ("calls", limits.calls, bill.calls, spent.calls // ran),
     )
+    # By the mean of all trials so far; without one the first is free to start.
     for what, limit, used, each in left:
         if limit is not None and used + each * evaluations > limit:
             return (
@@ -50,7 +51,8 @@ def record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "
 MOST_MISSING = 0.1
 """The share of an arm's trials that may be missing beyond those of the other arm, and still be run again.
 
-More may depend on what the program does, and a second chance would then be a gain."""
+Missing trials beyond it may depend on the program, and a second chance would then be a gain.
+"""
 
 
 async def repeat_unfinished(
@@ -72,8 +74,9 @@ async def repeat_unfinished(
     missing = [at for at, trial in enumerate(trials) if trial.outcome is TrialOutcome.INFRA_ERROR]
     counts = [sum(requests[at][0] is arm for at in missing) for arm in arms]
     if missing and max(counts) - min(counts) <= MOST_MISSING * len(requests) / len(arms):
+        # Repeats of their own, so that the failed ones do not come from the cache.
         again = [(requests[at][0], requests[at][1], 2 * repeats + requests[at][2]) for at in missing]
-        with suppress(BudgetSpent):  # then they stay missing
+        with suppress(BudgetSpent):  # without budget they stay missing
             for at, trial in zip(missing, await run.measure(again, f"{label}-again", runner), strict=True):
                 found[at] = trial
     for number, arm in enumerate(arms):
@@ -116,7 +119,7 @@ class MeasuredArms:
 async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *, with_val: bool) -> MeasuredArms:
     """Open the test and measure both arms on it, interleaved.
 
-    with_val: for the narrower claim, on as many tasks as it takes, of validation too, by fresh repeats.
+    with_val: for the narrower claim, also on validation tasks, by fresh repeats.
 
     Raises BudgetSpent, RunStopped.
     """
@@ -126,20 +129,23 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
     if with_val:
         sizes, salt = narrow_sizes(len(run.val), len(tests)), run.settings.test_digest
         val, tests = (draw_tasks(some, size, salt) for some, size in zip((run.val, tests), sizes, strict=True))
+    # On the disk before a task runs: a continued run must know that the test is open.
     if not state.looks:
         run.note("look", look=look, test_digest=run.settings.test_digest, candidate=finalist.digest)
     arms = (run.base, program)
     requests: list[TrialRequest] = [(arm, task, r) for r in range(repeats) for task in tests for arm in arms]
     canaries = make_canary_tasks(run.folder, tests, run.plant_canary)
-    for at, canary in enumerate(canaries, 1):  # among the others: nothing tells that it is none of them
+    for at, canary in enumerate(canaries, 1):  # spread evenly, so that no place tells a canary
         requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
     trials = await run.measure(requests, "test/arms", runner)
     trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, "test/arms-alone")
     tasks: list[Task] = list(tests)
     if val:
+        # Fresh repeats, because the finalist was chosen by the earlier ones.
         fresh = [(arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in val for arm in arms]
         trials += await run.measure(fresh, "test/arms-val")
         tasks += val
+    # Canaries have no score that counts for either arm.
     own = {one.task.id for one in canaries}
     cheated = find_answered_canaries(canaries, [one for one in trials if one.task in own])
     counted = [one for one in trials if one.task not in own]

@@ -1,9 +1,9 @@
 """The search: greedy composition of candidates that are measured in stages on training and validation tasks.
 
-One program is kept, the best so far. Each candidate is compared with all that is known of it: first on half of the
+One program is current, the best so far. Each candidate is compared with all results of it: first on half of the
 selection tasks, then on all, and, where the difference is small, by fresh repeats of both on the tasks whose results
-differ. What a rejected candidate scored counts half a trial for the program that it was made from, as the two differ
-little. Nothing here is a claim: the sealed test alone decides.
+differ. A rejected candidate's score counts half a trial for its parent, because the two differ little. Nothing here is
+a claim: the sealed test alone decides.
 """
 
 import hashlib
@@ -25,26 +25,28 @@ from evolvable_evolve.evolution.statistics import NARROW_REPEATS, NOISE, PowerDe
 from evolvable_evolve.evolution.structure_round import structure_tasks
 from evolvable_evolve.evolution.task import Task
 
+# The figures of the search were chosen in simulations, on other seeds than the published rows (`benchmarks/README.md`).
 MIN_SELECTION = 20
-"""Selection tasks at least, where there are as many."""
+"""The fewest selection tasks, where there are as many."""
 
 VAL_SHARE = 0.7
 """The share of the selection tasks that is taken from val. The proposer sees none of them."""
 
+# In simulations 366 to 387 trials for 100 test tasks (`benchmarks/README.md`), and the veto.
 EXPECTED_TEST = 3.9
 """Evaluations of a staged test and of the veto after it for each test task, on average where a program is better."""
 
 USUAL_ROUND = 1.0
-"""Evaluations of a proposal for each selection task: some are dropped after half, others repeat what differs."""
+"""Evaluations of a proposal for each selection task: some are dropped after half, others repeat the differing tasks."""
 
 OVERRUN = 0.25
-"""The share by which repeats may exceed what a search plans for."""
+"""The share by which repeats may exceed the plan of a search."""
 
 OVERHEAD = 2.6
-"""Evaluations that a search takes beside its proposals, for each selection task: the base, and repeats."""
+"""Evaluations of a search beside its proposals, for each selection task: the base, and repeats."""
 
 EVIDENCE_TRIALS = 5
-"""Evaluations that are planned for the evidence of a proposal: three to six tasks, less known ones."""
+"""Evaluations that are planned for the evidence of a proposal: three to six tasks, less those with results."""
 
 NEAR = (-1.0, 4.0)
 """Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs.
@@ -56,19 +58,20 @@ DROP = -2.0
 """Net tasks at which a candidate is dropped after the first half."""
 
 NOISE_TASKS = 10
-"""Selection tasks that the base is run on twice before the search."""
+"""Selection tasks on which the base runs twice before the search."""
 
 VAL_LOSS = -2.0
 """Net tasks of val alone below which a candidate is not accepted, whatever the training tasks show."""
 
+# With it and evidence from all of train, simulated scores rose from .61 to .83 ("Ten categories" in the same file).
 OTHERS_WEIGHT = 0.5
-"""What a task weighs in a comparison whose category none of the tasks is of that the candidate answers.
+"""The weight of a task in a comparison, where the candidate answers no task of its category.
 
-Most of what such tasks show is chance, and the edit of one category seldom reaches them. Where the tasks have one
+Results of such tasks are mostly chance, because the edit of one category seldom reaches them. Where the tasks have one
 category, or a candidate answers no task by name, all weigh 1.
 """
 
-_DIFFERENT = 0.5
+_DIFFERENT = 0.5  # of a mean score, from which on a task counts as better or worse
 
 
 def selection_tasks(run: RunContext) -> list[Task]:
@@ -78,18 +81,21 @@ def selection_tasks(run: RunContext) -> list[Task]:
     the whole order.
     """
     settings, tests = run.settings, run.sealed.size
+    # The test and the evidence are paid first; the rest is divided among the proposals.
     left = settings.planned_trials(tests) - EXPECTED_TEST * tests - settings.proposals * sampled_trials(run)
     wanted = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
     val, train = (spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train))
+    # Where one split is too small, the other gives more.
     many = min(len(val), max(round(wanted * VAL_SHARE), wanted - len(train)))
     chosen = [(at / max(1, many), task) for at, task in enumerate(val[:many])]
     few = min(len(train), max(0, wanted - many))
+    # The half step puts training tasks between those of val.
     chosen += [((at + 0.5) / max(1, few), task) for at, task in enumerate(train[:few])]
     return [task for _, task in sorted(chosen, key=lambda one: (one[0], one[1].id))]
 
 
 def sampled_trials(run: RunContext) -> int:
-    """Return the trials that each iteration takes for its evidence, and for what the optimizer adds."""
+    """Return the trials that each iteration takes for its evidence, and for the rollouts of its optimizer."""
     categories, each = run.settings.batch
     evidence = 0 if run.settings.mode == STRUCTURE_MODE else min(EVIDENCE_TRIALS, categories * each)
     return evidence + run.settings.rollouts * categories * each
@@ -125,6 +131,7 @@ async def _calibrate(run: RunContext) -> None:
     again = acceptance.mean_scores([one for one in trials if one.repeat != 0])
     values = acceptance.values_by_task(trials, None, lambda trial: trial.score)
     both = [task.id for task in twice if task.id in first and task.id in again]
+    # Without two results for any task the usual noise is assumed.
     noise = sum(first[task] != again[task] for task in both) / len(both) if both else NOISE
     look, repeats = run.sealed.look, 2
     run.note(
@@ -161,24 +168,25 @@ class _Comparison:
         return sum(map(self.difference, named))
 
     def weighted(self) -> float:
-        """Return the net tasks gained, where those that the candidate is not about count for less."""
+        """Return the net tasks gained, where tasks that the candidate is not about count for less."""
         others = sum(self.difference(task) for task in self.child if task in self.others)
         return self.net() - (1 - OTHERS_WEIGHT) * others
 
     def is_near(self) -> bool:
-        """Return whether the difference may be chance. Where most tasks count for less, less of it is."""
+        """Return whether the difference may be chance. Where most tasks count for less, a smaller one is enough."""
         most = NEAR[1] * (OTHERS_WEIGHT if self.others else 1)
         return NEAR[0] <= self.weighted() < most
 
 
 async def evaluate_in_stages(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
-    """Return what the static gate and the stages of the comparison find. Each is done once, however often asked.
+    """Return the result of the static gate and of the stages of the comparison.
 
-    Raises BudgetSpent, RunStopped, NeedsPerson.
+    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped, NeedsPerson.
     """
     why, decision = acceptance.check_before_running(run, candidate, against)
     if decision is not None:
         return EvaluationResult(candidate, against, False, None, why, decision)
+    # A continued run has compared the candidate already.
     record = run.state.step.get("measured") or await _compare(run, candidate, against)
     if record.get("tampered"):
         return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
@@ -188,12 +196,13 @@ async def evaluate_in_stages(run: RunContext, candidate: Program, against: Progr
 
 
 async def _compare(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
-    """Measure a candidate beside what is known of its parent, and record the result."""
+    """Measure a candidate beside the results of its parent, and record the comparison."""
     tasks, number = selection_tasks(run), run.state.iteration
     half = tasks[: len(tasks) // 2]
     fresh = _is_stale(run)
     seen = _Comparison(others=_other_tasks(run, candidate, tasks))
     why = ""
+    # Two batches, so that a candidate that is plainly worse costs half.
     for name, part in (("half", half), ("rest", tasks[len(half) :])):
         await _measure_part(run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh)
         if seen.spoiled:
@@ -202,9 +211,11 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
             why = "dropped after the first half"
             break
     covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
+    # Not where tasks are missing: then no repeat makes the comparison complete.
     if not (why or seen.spoiled) and seen.is_near() and covered >= run.settings.coverage:
         await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
     net, val, whole = seen.weighted(), seen.net(run.val), seen.net()
+    # Training tasks are shown to the proposer, so val has a veto of its own.
     if not why and net > 0 and min(val, whole) < VAL_LOSS:
         why = "worse on the tasks of val alone" if val < VAL_LOSS else "worse on all tasks alike"
     decision = ""
@@ -212,6 +223,7 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
         decision, why = str(CandidateDecision.INDECISIVE), f"only {covered:.0%} of the selection tasks counted"
     changes = {task: seen.difference(task) for task in seen.child}
     better, worse = ([task for task, by in changes.items() if sign * by >= _DIFFERENT] for sign in (1, -1))
+    # An indecisive comparison has a reason already.
     if not decision:
         told = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
         why = f"{told}; {why}" if why else told
@@ -253,8 +265,9 @@ async def _measure_part(
     *,
     fresh: bool,
 ) -> None:
-    """Add the results of these tasks; those of the parent are what is known of it, or fresh ones."""
+    """Add the results of these tasks; those of the parent are its estimates, or fresh ones."""
     candidate, against = programs
+    # A repeat of this iteration alone, so that the parent's result is not from the cache.
     repeat = search_operators.FIRST_FRESH + run.state.iteration
     requests = [(candidate, task, 0) for task in tasks]
     if fresh:
@@ -264,6 +277,7 @@ async def _measure_part(
     scores = acceptance.mean_scores(trials, candidate.digest)
     anew = acceptance.mean_scores(trials, against.digest) if fresh else {}
     for task in tasks:
+        # A fresh result replaces the estimate, whose age is the reason for it.
         known = (anew[task.id], 1.0) if task.id in anew else run.state.estimates.get(task.id)
         if task.id in scores and known is not None:
             seen.child[task.id], seen.parent[task.id] = (scores[task.id], 1.0), known
@@ -275,6 +289,7 @@ async def _repeat_different(
     run: RunContext, seen: _Comparison, programs: tuple[Program, Program], tasks: Sequence[Task], batch: str
 ) -> None:
     """Run the tasks whose results differ once more under both, side by side, and average them in."""
+    # Apart from the fresh repeats of the parent, which begin at FIRST_FRESH.
     repeat = search_operators.FIRST_FRESH + 1000 + run.state.iteration
     by_id = {task.id: task for task in tasks}
     differ = [by_id[task] for task in seen.child if abs(seen.difference(task)) >= _DIFFERENT]
@@ -289,6 +304,7 @@ async def _repeat_different(
 def _is_stale(run: RunContext) -> bool:
     """Return whether the parent was measured so long ago that it is measured again beside its child."""
     then, now = run.state.measured_at, run.state.step.get("checked", {}).get("at")
+    # Records of older runs have no times.
     if not (isinstance(then, str) and isinstance(now, str)):
         return False
     hours = (datetime.fromisoformat(now) - datetime.fromisoformat(then)).total_seconds() / 3600
@@ -296,7 +312,7 @@ def _is_stale(run: RunContext) -> bool:
 
 
 def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Commit of greedy composition: the candidate replaces the best program, or is rejected."""
+    """Replace the best program by the candidate, or reject the candidate: the commit of the greedy search."""
     digest, measured = evaluated.candidate.digest, run.state.step.get("measured", {})
     accepted = evaluated.delta is not None and not evaluated.decision and bool(measured.get("accepted"))
     if accepted:
@@ -316,10 +332,10 @@ async def _gather(run: RunContext, parent: Program, selected: Mapping[str, Any])
 
 
 def evidence_tasks(run: RunContext, number: int) -> list[Task]:
-    """Return training tasks for the proposer of mode structure: of those measured already, failures first, all in turn.
+    """Return training tasks for the proposer of mode structure: measured ones, failures first, all in turn.
 
     Failures of the iteration's batch, which goes through the categories, come before others. Nothing is run for them.
-    Where all that were measured pass, tasks that were not measured come.
+    Where all measured tasks pass, tasks that were not measured follow.
     """
     estimates, bar = run.state.estimates, run.settings.fail_below
     chosen = {task.id for task in selection_tasks(run)}
@@ -329,6 +345,7 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     passing = [task for task in measured if estimates[task.id][0] >= bar]
     others = [task for task in train if task.id not in chosen]
     most = run.settings.batch[0] * run.settings.batch[1]
+    # A third of passing tasks, so that the proposer sees what must go on working.
     few = min(most // 3, len(passing))
     first = [task for task in search_operators.training_batch(run, number) if task in failing]
     rest = [task for task in failing if task not in first]
@@ -339,12 +356,13 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
 def _turn(tasks: Sequence[Task], number: int, wanted: int) -> list[Task]:
     if not tasks:
         return []
+    # The next part in a circle, so that every task comes in turn.
     start = (number - 1) * wanted % len(tasks)
     return [tasks[(start + at) % len(tasks)] for at in range(min(wanted, len(tasks)))]
 
 
 def trials_left(run: RunContext) -> float:
-    """Return the evaluations that are planned and neither spent nor needed by the sealed test."""
+    """Return the planned evaluations that are neither spent nor needed by the sealed test."""
     planned = run.settings.planned_trials(run.sealed.size)
     return planned - run.state.bill.trials - EXPECTED_TEST * run.sealed.size
 
@@ -363,7 +381,7 @@ def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
     each = selection + 2 * int(NEAR[1]) + shown + sampled_trials(run)
     usual = USUAL_ROUND * selection + shown + sampled_trials(run)
     room = settings.planned_trials(tests) - EXPECTED_TEST * tests
-    # Rounds that take less than planned leave room for further ones.
+    # Proposals that take less than planned leave room for further ones.
     search = min(first + settings.most_proposals * usual, max(first + rounds * usual, room))
     if run.state.exploratory:
         drawn = sum(narrow_sizes(len(run.val), tests))
@@ -390,4 +408,4 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
 
 
 GATE = acceptance.SearchGate(_calibrate, _gather, evaluate_in_stages, commit_best, _end_reason, _choose_finalist)
-"""One program is kept; a candidate meets it in stages on training and validation tasks."""
+"""The gate that keeps one program; a candidate meets it in stages on training and validation tasks."""

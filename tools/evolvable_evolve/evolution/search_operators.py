@@ -47,8 +47,8 @@ def pareto_front(scores: Sequence[Sequence[float]]) -> dict[int, list[int]]:
 def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int]]:
     """Return the front without dominated programs.
 
-    A program is dominated when at every task where it is among the best another remaining one is too. They leave one by
-    one, those with the lowest `aggregate` first, and each time one left all are judged again.
+    A program is dominated when at every task where it is among the best another remaining one is too. They are removed
+    one by one, those with the lowest `aggregate` first, and after each removal all are judged again.
     """
     places = _tasks_by_program(front)
     remaining = set(places)
@@ -91,6 +91,7 @@ def select_parent(
     """
     if not members:
         raise InvalidArgument("The frontier is empty: there is no program to start from.", "Measure the base first.")
+    # By the iteration, so that a continued run draws the same parent.
     chance = random.Random(f"{seed}:{iteration}")
     if strategy is ParentStrategy.BEST:
         return max(members, key=lambda member: member.rank)
@@ -99,6 +100,7 @@ def select_parent(
     if strategy is ParentStrategy.PARETO:
         shared = sorted(set.intersection(*(set(member.scores) for member in members)))
         if shared:
+            # Members measured on different tasks cannot be compared.
             rows = [[member.scores[task] for task in shared] for member in members]
             return members[sample_front(pareto_front(rows), [member.mean or 0.0 for member in members], chance)]
     return members[(iteration - 1) % len(members)]
@@ -112,7 +114,7 @@ def sample_batch(
     per_category: int = 2,
     seed: int = 0,
 ) -> tuple[Task, ...]:
-    """Return the tasks of the `iteration`-th batch, counted from 1; a task stands at most once in a batch.
+    """Return the tasks of the `iteration`-th batch, counted from 1; no task is twice in a batch.
 
     It depends on nothing but its arguments, so that a resumed run goes on with the same batches. Each turn of a
     category takes the next of its tasks, in an order drawn for every round through them.
@@ -129,7 +131,8 @@ def sample_batch(
 
 
 def _take_turn(pool: Sequence[Task], turn: int, wanted: int, salt: str) -> Iterable[Task]:
-    """Return what the `turn`-th turn (from 0) of a category takes; in the last turn of a round fewer may be left."""
+    """Return the tasks of the `turn`-th turn (from 0) of a category; in the last turn of a round fewer may be left."""
+    # Rounded up.
     turns = -(-len(pool) // wanted)
     rounds, place = divmod(turn, turns)
     order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())
@@ -161,6 +164,7 @@ async def gather_evidence(
 
 def note_rolled(run: RunContext, selected: Mapping[str, Any], results: Sequence[tuple[Task, Trial]]) -> None:
     """Record once which training tasks an iteration ran, with their scores."""
+    # A continued run has recorded them already.
     if "rolled" in run.state.step:
         return
     run.note(
@@ -191,12 +195,13 @@ def make_evidence(
 
 
 def is_pass(run: RunContext, trial: Trial) -> bool:
-    """Return whether a trial passed by the run's own bar."""
+    """Return whether a trial passed by the run's own pass score."""
     return trial.score is not None and trial.score >= run.settings.fail_below
 
 
 def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program) -> str:
-    """Return the reason for which a result is kept, '' for a failure like any other."""
+    """Return the reason why a result is shown, '' for a failure like any other."""
+    # The first that holds is shown, so the most telling come first.
     reasons: Sequence[tuple[bool, str]] = (
         (is_pass(run, trial), "it works, and must go on working"),
         ((trial.score or 0.0) >= NEAR_MISS, "near miss"),
@@ -209,13 +214,14 @@ def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[
 async def reflect(
     run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
 ) -> Sequence[EditPlan]:
-    """Reflect: the proposer reads the evidence and says what is wrong and what it intends, in one plan.
+    """Have the proposer read the evidence, and return its diagnoses and intents as one plan (Reflect).
 
     Raises InvalidPlan, and as RunContext.ask.
     """
     most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
     answer = await run.ask(asked)
     plan = parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
+    # A continued run parses the same answer again, and records it once.
     if "proposed" not in run.state.step:
         kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
         run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
@@ -225,7 +231,7 @@ async def reflect(
 def proposer_question(
     run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
 ) -> ModelQuestion:
-    """Return what the proposer of this iteration is asked; the same as long as the iteration runs."""
+    """Return the question to the proposer of this iteration; the same as long as the iteration runs."""
     agents = list(candidates.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
     return proposers.proposer_question(
         program,
@@ -240,9 +246,9 @@ def proposer_question(
 
 
 async def select_intents(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
-    """Select: of what is intended, a bounded number, and nothing that was turned down in the same words.
+    """Return a bounded number of the intents, without those that were rejected in the same words (Select).
 
-    Returns the plans with what is worth building; none when nothing is left.
+    Plans without intents are left out.
     """
     tried = {one for candidate in run.state.rejected for one in candidate.operations}
     kept = []
@@ -254,13 +260,15 @@ async def select_intents(run: RunContext, program: Program, hypotheses: Sequence
 
 
 async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
-    """Write what is intended, and return the program with it applied as bounded edits, kept in the run's folder.
+    """Have the intents written, and return the program with these bounded edits, recorded as the candidate.
 
     Raises InvalidEdit, and as RunContext.ask.
     """
+    # A continued run has the candidate in its folder, and asks nothing again.
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     after, operations, kinds = program, list[str](), run.proposed_kinds
+    # Each plan is built on the program after the one before it.
     for plan in changes:
         answer = await run.ask(proposers.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
         edits = parse_edits(answer, plan, allowed_edits(run))
@@ -269,16 +277,16 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     intents = [intent for plan in changes for intent in plan.intents]
     if run.settings.mode == STRUCTURE_MODE:
         after = candidates.settle_owners(program, after, _owners_of_new(run, intents))
-    run.mask.check(program, after)  # before anything of it is kept; Improve looks again
+    run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
     answered = dict.fromkeys(task for intent in intents for task in intent.tasks)
     record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes), tuple(answered))
     return after
 
 
 def _owners_of_new(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, str]:
-    """Return for each skill that intents add who is to own it: the agent that did the tasks which it answers.
+    """Return for each skill that intents add its future owner: the agent that did the tasks which it answers.
 
-    A skill that is split from another has the other's owners, whose ref stands for them.
+    A skill that is split from another has the other's owners; the other's ref is returned for them.
     """
     did: Mapping[str, str] = run.state.step.get("structure", {}).get("agents", {})
     found: dict[str, str] = {}
@@ -299,7 +307,8 @@ def record_candidate(
     summary: str,
     answers: tuple[str, ...] = (),
 ) -> None:
-    """Keep a candidate and write down where it comes from. answers: the training tasks that it was made for."""
+    """Store a candidate and record where it comes from. answers: the training tasks that it was made for."""
+    # Before the record that names it: a kill in between leaves a file without a record.
     run.folder.keep_program(after)
     number = run.state.iteration
     run.note(
@@ -318,7 +327,7 @@ def record_candidate(
 
 
 def describe_intent(intent: EditIntent) -> str:
-    """Return an intent on one line, for people and for telling two apart."""
+    """Return an intent on one line, for people and as its key among tried ones."""
     said = intent.modification or intent.capability or intent.problem
     other = f" and {intent.other}" if intent.other else ""
     return f"{intent.op} {intent.ref}{other}: {said}"
@@ -332,10 +341,11 @@ def allowed_edits(run: RunContext) -> int:
 
 
 def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
-    """Yield what the iterations before this one tried, with their results, the rejected ones included."""
+    """Yield the earlier iterations with their edits and results, rejected ones included."""
     state = run.state
     for record in state.iterations:
         number, digest = record["iteration"], record["candidate"]
+        # An iteration without a candidate has only its record.
         unbuilt = RunCandidate(digest, "", number, summary=record.get("summary", ""))
         one = state.candidates.get(digest, unbuilt)
         tried, outcome = "; ".join(one.operations) or one.summary, (one.delta, one.fixed, one.broken)
@@ -343,27 +353,28 @@ def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
 
 
 SIMILARITY_THRESHOLD = 0.9
-"""The similarity of texts from which on two parts are named as doubles; both stay, as nobody measured either alone."""
+"""The similarity of texts from which on two parts are named as doubles; both stay, because neither was measured alone.
+"""
 
 
 MAX_COMPARED_WORDS = 2_000
-"""Words of a part that are compared."""
+"""The most words of a part that are compared."""
 
 
 async def merge_runs(run: RunContext, program: Program, changes: Sequence[tuple[str, Program]]) -> Program:
-    """Return the merge of the finalists of other runs, written down as the candidate of this iteration."""
+    """Return the merge of the finalists of other runs, recorded as the candidate of this iteration."""
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     (merged, decided), names = merge_finalists(changes), ", ".join(name for name, _ in changes)
-    run.mask.check(program, merged)  # before anything of it is kept; Improve looks again
+    run.mask.check(program, merged)  # before anything of it is recorded; Improve checks again
     record_candidate(run, program, merged, decided or [f"union of {names}"], f"merge of the runs {names}")
     return merged
 
 
 def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, list[str]]:
-    """Return the union of these programs, the highest scoring first, and what was decided for which part.
+    """Return the union of these programs, the highest scoring first, and the decisions on its parts.
 
-    Of parts with one name or one description the first is kept. Parts that say nearly the same are named.
+    Of parts with one name or one description the first stays. Parts that say nearly the same are named.
     """
     kept: dict[str, tuple[str, ProgramPart]] = {}
     told: list[str] = []
@@ -396,6 +407,7 @@ def _similarity(one: ProgramPart, other: ProgramPart) -> float:
     texts = (part.texts.get(part.main_path, "") for part in (one, other))
     first, second = (text.casefold().split()[:MAX_COMPARED_WORDS] for text in texts)
     compared = SequenceMatcher(None, first, second, autojunk=False)
+    # An upper limit that is cheap to compute spares most comparisons.
     return compared.ratio() if compared.real_quick_ratio() >= SIMILARITY_THRESHOLD else 0.0
 
 

@@ -23,9 +23,9 @@ from evolvable_evolve.evolution.task import Task, Trial
 
 @dataclass
 class StagedVerdict:
-    """The stages measured so far, and what follows from them.
+    """The stages measured so far, and the figures that follow from them.
 
-    answers: how many share the alpha of the look: one of a search; of a measurement both sides under each executor.
+    answers: how many share the alpha of the look: one in a search; in a measurement both sides under each executor.
     """
 
     run: RunContext
@@ -43,12 +43,14 @@ class StagedVerdict:
 
     def add(self, stage: list[Task], trials: Sequence[Trial], repeats: int, canaries: Sequence[CanaryTask]) -> None:
         """Add the trials of a stage."""
+        # Trials of canaries are in the first stage, and are no trials of its tasks.
         own = {task.id for task in stage}
         self.cheated += find_answered_canaries(canaries, [one for one in trials if one.task not in own])
         self.asked = len(canaries)
         self.repeats.append(repeats)
         self.stages.append(stage)
         self.trials += [one for one in trials if one.task in own]
+        # The tests of earlier stages are computed again with the new trials.
         self._tests.clear()
         result = self.result
         self.results.append({"tasks": len(stage), "p": result.p, "alpha": result.alpha, "z": result.z})
@@ -58,7 +60,7 @@ class StagedVerdict:
         return alpha_of_look(self.look, self.run.settings.test_alpha) / self.answers
 
     def scores(self, *, filled: bool = False) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the mean of each task under both arms. filled: what is missing counts as 0."""
+        """Return the mean of each task under both arms. filled: missing trials count as 0."""
         arms = []
         for program in (self.run.base.digest, self.finalist.digest):
             found: dict[str, list[float]] = {}
@@ -82,6 +84,7 @@ class StagedVerdict:
 
     def test(self, *, filled: bool = False, sign: float = 1.0) -> StagedResult:
         if (filled, sign) not in self._tests:
+            # The least gain is asked of gains alone: a loss needs no margin.
             least, groups = self.least if sign > 0 else 0.0, self.groups(filled=filled, sign=sign)
             self._tests[filled, sign] = staged_sign_flip(groups, self.planned, self.alpha, least=least)
         return self._tests[filled, sign]
@@ -107,14 +110,14 @@ class StagedVerdict:
 
     @property
     def holds(self) -> bool:
-        """Whether the gain is significant, also with what is missing counted as failed where that may matter."""
+        """Whether the gain is significant, also with missing trials counted as failed where they may matter."""
         if not self.result.rejects:
             return False
         return not self.missing.matters or self.test(filled=True).rejects
 
     @property
     def harmful(self) -> bool:
-        """Whether the loss is significant; also with what is missing counted as failed where that may matter."""
+        """Whether the loss is significant, also with missing trials counted as failed where they may matter."""
         if not self.test(sign=-1).rejects:
             return False
         return not self.missing.matters or self.test(filled=True, sign=-1).rejects
@@ -125,17 +128,20 @@ class StagedVerdict:
 
     @property
     def futile(self) -> bool:
-        """Whether an answer is unlikely to come; where a loss is asked about too, that one as well."""
+        """Whether an answer is unlikely to come; where a loss is tested as well, of both."""
         return self.result.futile and (self.answers == 1 or self.test(sign=-1).futile)
 
     @property
     def coverage(self) -> float:
-        """The share of trials that came to a result, of the arm with fewer. A task of two runs of which one is missing
-        counts as half."""
+        """The share of trials that came to a result, of the arm with fewer.
+
+        A task of two runs of which one is missing counts as half.
+        """
         missing = self.missing
         return 1 - max(missing.base, missing.finalist) / missing.each if missing.each else 0.0
 
     def ruling(self) -> Ruling:
+        # The strongest reason first: cheating voids every figure, and missing trials every p-value.
         if self.cheated:
             return Ruling.DISQUALIFIED
         if self.coverage < self.run.settings.coverage:
@@ -145,6 +151,7 @@ class StagedVerdict:
         if not self.result.rejects:
             return Ruling.NOT_SUPPORTED
         if not self.holds:
+            # With many missing trials the gain may follow from them; with few it is only not significant.
             return Ruling.INDECISIVE if self.missing.many else Ruling.NOT_SUPPORTED
         if self.graded and self.harm < 0:
             return Ruling.NOT_SUPPORTED
@@ -160,6 +167,7 @@ class StagedVerdict:
         for arm, program in zip(arms, (self.run.base.digest, self.finalist.digest), strict=True):
             found: dict[str, list[float]] = {}
             for trial in self.trials:
+                # A trial without reported tokens says nothing of the cost.
                 if trial.program == program and trial.outcome.counts and (tokens := count_tokens(trial)):
                     found.setdefault(trial.task, []).append(tokens)
             arm.update({task: fmean(values) for task, values in found.items()})
@@ -199,7 +207,7 @@ class StagedVerdict:
         return f"{told} {needed}.{missing}"
 
     def record(self, ruling: Ruling, why: str, veto: Mapping[str, Any]) -> None:
-        """Write the verdict down."""
+        """Record the verdict."""
         run, result, worse = self.run, self.result, self.test(sign=-1)
         gained, lost, n = self.tally()
         before, after = self.scores()
@@ -207,6 +215,7 @@ class StagedVerdict:
         extra = [one.usage.cost for one in self.trials if one.usage.cost is not None]
         cost = self.cost
         interval = list(result.interval)
+        # Twice the smaller of both sides, because either answer was possible.
         both_sides = {"p_worse": worse.p, "p_two_sided": min(1.0, 2 * min(result.p, worse.p))}
         against = {
             "n": n,
@@ -229,6 +238,7 @@ class StagedVerdict:
             why=why,
             canaries={"asked": self.asked, "answered": self.cheated},
             look=self.look,
+            # Both sides share the alpha, and the report states the one of the look.
             alpha=result.alpha if self.answers == 1 else alpha_of_look(self.look, run.settings.test_alpha),
             **(both_sides if self.answers > 1 else {}),
             p=result.p,
@@ -253,5 +263,5 @@ class StagedVerdict:
 
 
 def count_tokens(trial: Trial) -> int | None:
-    """Return the tokens of a trial, None where nobody told."""
+    """Return the tokens of a trial, None where they are not reported."""
     return trial.usage.input_tokens + trial.usage.output_tokens or None

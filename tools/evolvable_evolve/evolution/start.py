@@ -37,7 +37,7 @@ from evolvable_tools import Caller, Library
 from evolvable_tools.outcomes import stats
 
 FAILING_BELOW = 0.5
-"""The upper bound of the share of successes under which a resource is named as failing."""
+"""The upper limit of the share of successes below which a resource is named as failing."""
 
 REASON_ORDER = (
     "harms",
@@ -53,8 +53,9 @@ REASON_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class EvolutionOpportunity:
-    """One resource that deserves work. reason: a code; numbers: what it rests on. runs: that had it, with what came
-    of them, the newest first."""
+    """One resource that deserves work. reason: a code; numbers: its evidence. runs: those that had it, with their
+    verdicts, the newest first.
+    """
 
     ref: str
     reason: str
@@ -64,7 +65,7 @@ class EvolutionOpportunity:
 
 @dataclass(frozen=True)
 class Opportunities:
-    """Where work would tell, the most pressing first. task_sets: environments that a run could measure it on."""
+    """Resources that deserve work, the most pressing first. task_sets: environments a run could measure them on."""
 
     found: list[EvolutionOpportunity]
     task_sets: list[str]
@@ -81,8 +82,10 @@ def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limi
     harmed = {ref for ref, reason, _ in known if reason == "harms"}
     for line in told.resources:
         share = line.helped
+        # Fewer than three rated uses say nothing, and a known harm is the stronger reason.
         if line.ref not in harmed and share.n >= 3 and share.high < FAILING_BELOW:
             known.append((line.ref, "failing", str(share)))
+    # Reasons of newer versions come last.
     known.sort(key=lambda one: (REASON_ORDER.index(one[1]) if one[1] in REASON_ORDER else len(REASON_ORDER), one[0]))
     found = [EvolutionOpportunity(*one, tried.get(one[0], [])[:3]) for one in known[:limit]]
     sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
@@ -91,9 +94,9 @@ def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limi
 
 @dataclass(frozen=True)
 class StartedRun:
-    """A run that was begun. sizes: tasks of each split. warnings: what the check of the task set says besides.
+    """A run that was begun. sizes: tasks of each split. warnings: those of the check of the task set as well.
 
-    judge: who scores the tasks that need one, '' where none does.
+    judge: the model that scores the tasks that need one, '' without such tasks.
     """
 
     run: str
@@ -107,7 +110,7 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProgram:
-    """What a measurement compares. label: what is measured, in words. program: None for the resources as they are.
+    """Programs of a measurement. label: the measured one, in words. program: None for the resources as they are.
 
     left_out: tasks of train and validation that say nothing of it, with the reason.
     """
@@ -130,15 +133,17 @@ def start_run(
     merge: Sequence[str] = (),
     measured: MeasuredProgram | None = None,
 ) -> StartedRun:
-    """Check the task set, take the program as it is now, and make the run; somebody has to drive it then.
+    """Check the task set, load the program as it is now, and make the run; it still has to be driven.
 
     executor: its kind and what that needs. options: settings of the run by name (see RunSettings), and `rounds`, the
-    rounds of the executor. merge: runs whose finalists are tried as one. measured: of a measurement, what is compared
-    with what; mode solution_only compares the program with itself, with and without rounds. Raises NoSuchResource,
+    rounds of the executor. merge: runs whose finalists are tried as one. measured: of a measurement, the programs to
+    compare; mode solution_only compares the program with itself, with and without rounds. Raises NoSuchResource,
     InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
     """
+    # All checks come before `create_run`: a refused run leaves nothing behind.
     executor, options = _take_rounds(executor, options, measured)
     taskset, version = load_taskset(library, caller, task_set)
+    # Before the check of the task set, which runs its commands.
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
     of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
@@ -209,7 +214,7 @@ def _measure_rounds(given: RunSettings, program: Program, rounds: int) -> tuple[
 def _compared_programs(
     measured: MeasuredProgram, named: Program
 ) -> tuple[Program, list[tuple[str, Program]], list[str]]:
-    """Return the base of a measurement, what is measured, and its warnings. named: the resources as they are."""
+    """Return the base of a measurement, the measured program, and its warnings. named: the resources as they are."""
     program = measured.program or named
     if measured.base.digest == program.digest:
         raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
@@ -237,7 +242,8 @@ def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
 def _check_taskset(
     library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer], repeats: int
 ) -> TaskSetCheck:
-    """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
+    """Return the check of a task set. Raises InvalidTaskSet with the reasons of its refusal."""
+    # The number of the next look is one more than the looks so far.
     looks = look_at(library.store.home, taskset) - 1
     scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
     checked = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring, repeats=repeats))
@@ -250,7 +256,7 @@ def _check_taskset(
 def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]:
     """Return the executor with the files that ENVIRONMENT.md names as `runner-files`: its command sees them too.
 
-    Raises InvalidTaskSet for a name that is no such file, or one that says what a task expects.
+    Raises InvalidTaskSet for a name that is no such file, or a file that may hold expected answers.
     """
     about = taskset.files.get(ENVIRONMENT_FILE)
     said = parse_document(about).fields.get("runner-files") if about is not None else None
@@ -289,10 +295,10 @@ def _check_program(settings: RunSettings, base: Program) -> None:
 def merged_finalists(
     library: Library, settings: RunSettings, taskset: TaskSet, merge: Sequence[str]
 ) -> tuple[list[tuple[str, Program]], list[str]]:
-    """Return the finalists of runs, that with the surest gain over its own base first, and what to say of them.
+    """Return the finalists of runs, the one with the surest gain over its own base first, and warnings.
 
-    Raises InvalidArgument for runs that cannot be compared: under another executor, or whose test had tasks that this
-    run would test on. What these tasks said was in the choice of the runs.
+    Raises InvalidArgument for runs that cannot be compared: under another executor, or where a run opened tasks that
+    this one would test on, because their results were part of the choice of the runs.
     """
     found: list[tuple[float, str, Program]] = []
     warnings = []
@@ -311,13 +317,14 @@ def merged_finalists(
             warnings.append(f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on other tasks.")
         finalist, base = state.candidates[state.finalist], state.candidates[state.base]
         gains = [score - base.scores[task] for task, score in finalist.scores.items() if task in base.scores]
+        # By the lower end of the interval: a high mean of few tasks is no sure gain.
         found.append((paired_interval(gains)[0] if gains else -1.0, folder.id, folder.program(state.finalist)))
     ranked = sorted(found, key=lambda one: -one[0])
     return [(name, program) for _, name, program in ranked], warnings
 
 
 def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what makes two executors one: prices and files beside them do not."""
+    """Return what identifies an executor; prices and files beside it do not."""
     return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ()), spec.get("rounds", 0)
 
 
@@ -331,11 +338,12 @@ def write_first_record(
     exploratory: bool,
     about: Mapping[str, Any] | None = None,
 ) -> str:
-    """Keep the programs of a run, write its first record, and return the label of its figures.
+    """Store the programs of a run, write its first record, and return the label of its figures.
 
-    about: what else the record says, of a trial of skills.
+    about: further fields of the record, of a trial of skills.
     """
     executor = make_executor(settings.executor, host, taskset, folder.path / EXECUTOR_DIR)
+    # Before the record that names them: without a first record there is no run.
     for program in (base, *(program for _, program in finalists)):
         folder.keep_program(program)
     open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
@@ -347,6 +355,7 @@ def write_first_record(
                 "label": executor.label,
                 "fingerprint": executor.fingerprint,
                 "settings": settings.to_json(),
+                # Test tasks are counted and not named: the ledger is open to agents.
                 "tasks": [[task.id, task.split, task.category] for task in open_ones],
                 "test_tasks": len(taskset.of(Split.TEST)),
                 "exploratory": exploratory,

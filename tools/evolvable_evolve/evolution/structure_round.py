@@ -1,6 +1,6 @@
-"""The round of a run that restructures agents: evidence, the gate's decision on record, and the change as a program.
+"""The round of a run that restructures agents: evidence, the gate's recorded decision, and the change as a program.
 
-In mode `structure` a model proposes edits of skills, as in other modes. Before one is built, the gate sees what the
+In mode `structure` a model proposes edits of skills, as in other modes. Before one is built, the gate reads what the
 training tasks show of the agents. Where a rule holds, the iteration tries that one change of agents instead.
 """
 
@@ -37,18 +37,19 @@ from evolvable_evolve.evolution.task import Task, Trial
 from evolvable_store.resource import Kind
 
 STRUCTURE_TASKS = 120
-"""Training tasks, at most, that a round measures under the parent."""
+"""The most training tasks that a round measures under the parent."""
 
 
 async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
-    """Reflect: have the failures diagnosed, and return the change of agents that the gate lets through, else the
-    proposer's plan of edits of skills.
+    """Have the failures diagnosed, and return the change of agents that the gate allows, else a plan for skills
+    (Reflect).
 
-    Raises InvalidPlan, BudgetSpent, and as RunContext.ask.
+    The plan for skills is the proposer's. Raises InvalidPlan, BudgetSpent, and as RunContext.ask.
     """
     failing = any(not one.passed for one in traces)
     diagnoses: Sequence[Diagnosis] = ()
     if failing:
+        # The same question as in `search_operators.reflect` below, which is then answered from the ledger.
         asked = search_operators.proposer_question(run, traces, program)
         diagnoses = parse_diagnoses(await run.ask(asked), asked)
     record = run.state.step.get("structure") or await _decide(run, program, diagnoses)
@@ -59,7 +60,7 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
 
 
 async def select(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
-    """Select: a change of agents as it is, else what the other modes select."""
+    """Return a change of agents as it is, else the selection of the other modes (Select)."""
     changes = [plan for plan in hypotheses if plan.restructure is not None]
     return changes or await search_operators.select_intents(run, program, hypotheses)
 
@@ -72,6 +73,7 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     edit = next((plan.restructure for plan in changes if plan.restructure is not None), None)
     if edit is None:
         return await search_operators.build(run, program, changes)
+    # A continued run has the candidate in its folder, and asks nothing again.
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     if early := sorted(set(edit.skills_moved) - validated_skills(run, program)):
@@ -81,6 +83,7 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
         answer = await run.ask(card_question(program, edit, redactor=run.redactor))
     made = parse_cards(answer, program, edit)
     after = apply_edits(program, [made], kinds=frozenset({Kind.AGENT}), max_edits=1)
+    # Before anything of it is recorded.
     run.mask.check(program, after)
     search_operators.record_candidate(run, program, after, [str(edit)], str(edit))
     return after
@@ -104,6 +107,7 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
     tasks, state = structure_tasks(run), run.state
     trials = await run.measure([(program, task, 0) for task in tasks], f"train/{state.iteration}")
     rounds = [record for record in state.structures if record["fresh"]]
+    # A parent that a round measured already is no new round, because its trials come from the cache.
     fresh = all(record["parent"] != program.digest for record in state.structures)
     number = len(rounds) + fresh
     did = {task.id: _doer(trial) for task, trial in zip(tasks, trials, strict=True) if trial.outcome.counts}
@@ -163,13 +167,17 @@ def _doer(trial: Trial) -> str:
 def _assignments(
     before: Sequence[LedgerRecord], diagnoses: Sequence[Diagnosis], did: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Return by task who did it and who should have: what was diagnosed last, as long as the same agent does it."""
+    """Return by task the agent that did it and the one that should have, by the last diagnosis.
+
+    A diagnosis holds as long as the same agent does the task.
+    """
     known = {task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()}
     for one in diagnoses:
         if one.task not in did:
             continue
         if one.unique and one.cause is FailureCause.BAD_ASSIGNMENT and one.better:
             known[one.task] = (did[one.task], one.better)
+        # A later diagnosis without a better agent takes the earlier one back.
         else:
             known.pop(one.task, None)
     return {task: pair for task, pair in known.items() if did.get(task) == pair[0]}
@@ -199,11 +207,11 @@ def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
 
 
 MAX_TRIES = 2
-"""How often a change of agents that was not kept is tried in a run, each time from another program."""
+"""How often a rejected change of agents is tried in a run, each time from another program."""
 
 
 def _tried(run: RunContext, program: Program) -> set[str]:
-    """Return the keys of the changes of agents that are not tried: not kept from this program, or too often."""
+    """Return the keys of the changes of agents that are not tried: rejected from this program, or too often."""
     ended = {record["iteration"]: record["decision"] for record in run.state.iterations}
     open_ends = (None, CandidateDecision.ADMITTED, CandidateDecision.INDECISIVE)
     lost = [

@@ -27,7 +27,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScorerSpec:
-    """Which scorer judges an answer, by `type`, and its arguments as the task gives them."""
+    """Which scorer judges an answer, by `type`, and its arguments in the task."""
 
     type: str
     args: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
@@ -35,9 +35,9 @@ class ScorerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PublicCheck:
-    """A command of the task set that says of an answer what its author may read, such as visible tests.
+    """A command of the task set whose feedback the author of an answer may read, such as visible tests.
 
-    It runs without what is expected. `files` is the folder of the task set that it sees; no other file is there.
+    It runs without the expected answer. `files` is the folder of the task set that it sees; no other file is there.
     """
 
     argv: tuple[str, ...]
@@ -50,11 +50,11 @@ class Task:
     """One thing to be done, with the truth about it.
 
     `expected` never reaches an executor, a proposer or a builder. `files` is the folder below the task set that a
-    workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256
-    of everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group`
-    is what a person named it with others that are alike: such tasks are never parted. `reviewed` is False for
-    a task that was found in a session and has no scorer yet; `check` says in words how to check it. `public` is what
-    the author of an answer may read of it between two rounds. `kind` is equal for tasks that read alike.
+    workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256 of
+    everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group` is a
+    person's name for tasks that are alike: they stay in one split. `reviewed` is False for a task that was found in a
+    session and has no scorer yet; `check` describes in words how to check it. `public` is the check whose feedback the
+    author of an answer may read between two rounds. `kind` is equal for tasks that read alike.
     """
 
     id: str
@@ -82,8 +82,8 @@ class TaskSet:
     """The tasks of one version of an environment, with the files they need.
 
     `files` maps paths below the task set to bytes (fixtures and scorers). `digest` is the sha256 over all tasks, their
-    splits and all files; `test_digest` that over the sealed test alone, by which looks at it are counted across runs.
-    `alike` is what a person said of tasks that read alike, '' where nobody did.
+    splits and all files; `test_digest` the one over the sealed test alone, by which looks at it are counted across
+    runs. `alike` is a person's word on tasks that read alike, '' for none.
     """
 
     name: str
@@ -99,20 +99,20 @@ class TaskSet:
 
 
 RARE_CATEGORY = "_rare"
-"""Where categories of a single task are put together for dealing."""
+"""The name under which categories of a single task are dealt together."""
 
 SYNTHETIC = "synthetic"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRatios:
-    """The shares of train and val; what is left is the test."""
+    """The shares of train and val; the rest is the test."""
 
     train: float = 0.25
     val: float = 0.25
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument when they leave nothing, or are none."""
+        """Raise InvalidArgument when the shares are no shares, or exceed the whole."""
         if not (0 <= self.train <= 1 and 0 <= self.val <= 1 and self.train + self.val <= 1):
             raise InvalidArgument(
                 f"{self.train:g} for train and {self.val:g} for val are no shares of one whole.",
@@ -122,7 +122,7 @@ class SplitRatios:
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """A task as dealing sees it: `group` is equal for tasks that must not be parted, `split` None where it is open."""
+    """A task for dealing: `group` is equal for tasks that stay together, `split` None where it is open."""
 
     id: str
     category: str
@@ -134,19 +134,22 @@ class SplitRequest:
 def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[str, Split]:
     """Return the split of every task by its id.
 
-    Splits that are given stay, and count. Of all tasks the floor of each share goes to train and to val, over the
+    Splits that tasks name stay, and count. Of all tasks the floor of each share goes to train and to val, over the
     categories by largest remainder, at least one of each category of two or more; the rest is the test. Categories of
-    one task are dealt as one category, and a last single one goes to train. Within a category the order is that of
-    a hash of the id, train from one end and test from the other, so a task that is added later moves few others. What
-    a model made up goes to train alone. Equal tasks stay together.
+    one task are dealt as one category, and a last single one goes to train. Within a category the order is that of a
+    hash of the id, train from one end and test from the other, so a task that is added later moves few others.
+    Synthetic tasks go to train alone. Equal tasks stay together.
     """
+    # Tasks with a split of their own are not dealt.
     splits = {task.id: task.split for task in tasks if task.split is not None}
+    # A group follows its task with a split of its own.
     placed = {task.group: task.split for task in tasks if task.split is not None}
     members = _tasks_by_category(tasks)
     sizes = {name: len(own) for name, own in members.items()}
     left = {}
     for split, ratio in ((Split.TRAIN, ratios.train), (Split.VAL, ratios.val)):
         given = {name: sum(task.split is split for task in own) for name, own in members.items()}
+        # What tasks have taken by name is taken off.
         left[split] = {name: share - given[name] for name, share in _split_shares(sizes, ratio, given).items()}
     for name, own in members.items():
         _assign_category(
@@ -160,21 +163,23 @@ def _tasks_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitReq
     by_category: dict[str, list[SplitRequest]] = defaultdict(list)
     for task in tasks:
         by_category[task.category].append(task)
+    # One open task alone cannot be divided.
     for name in [name for name, own in by_category.items() if len(own) == 1 and own[0].split is None]:
         by_category[RARE_CATEGORY] += by_category.pop(name)
     return {name: sorted(own, key=_hash_rank) for name, own in sorted(by_category.items())}
 
 
 def _hash_rank(task: SplitRequest) -> tuple[str, str]:
-    """Return what tasks are ordered by: a group stands together, and a task alone is a group of its own name."""
+    """Return the key by which tasks are ordered: a group is together, and a task alone is a group of its own name."""
     group, own = (hashlib.sha256(name.encode()).hexdigest() for name in (task.group, task.id))
     return group, own
 
 
 def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, int]) -> dict[str, int]:
-    """Return how many of each category go to a split, those already given counted in."""
+    """Return how many of each category go to a split, with those that name it."""
     if ratio == 0:
         return dict(given)
+    # The small term is for shares such as .1 * 30, which a float puts below 3.
     target = floor(sum(sizes.values()) * ratio + 1e-9)
     exact = {name: size * ratio for name, size in sizes.items()}
     least = {name: max(given[name], int(size >= 2)) for name, size in sizes.items()}
@@ -183,8 +188,9 @@ def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, in
         if sum(shares.values()) < target and shares[name] < sizes[name]:
             shares[name] += 1
     while sum(shares.values()) > target:
-        # What the smallest categories get beyond their share is paid by those that have most beyond theirs.
+        # The smallest categories get more than their share, and those with most beyond theirs pay for it.
         payers = [name for name in sizes if shares[name] > least[name]]
+        # Nothing is left that any category could give.
         if not payers:
             break
         shares[max(payers, key=lambda name: (shares[name] - exact[name], name))] -= 1
@@ -193,7 +199,9 @@ def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, in
 
 def _assign_category(tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]) -> None:
     """Deal the open tasks of one category by noting the split of each group; a group follows its first task."""
+    # A last single task would otherwise go to the test by rounding.
     only = len(tasks) == 1 and not any(left.values())
+    # Synthetic tasks first, so that they fill the share of train before others do.
     for task in sorted(tasks, key=lambda task: task.source != SYNTHETIC):
         if task.group not in placed:
             if task.source == SYNTHETIC or only or left[Split.TRAIN] > 0:
@@ -235,12 +243,12 @@ class CodeOutcome(StrEnum):
 
 
 CRASHED = "crashed: "
-"""How the detail of a trial begins whose program ended without an answer. It fails, and is not run again."""
+"""The beginning of the detail of a trial whose program ended without an answer. It fails, and is not run again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """What a trial spent. `cost` is in US dollars, None where the price is unknown (never 0 for want of a price)."""
+    """What a trial spent. `cost` is in US dollars, None where the price is unknown (never 0 for an unknown price)."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -252,9 +260,9 @@ class ModelUsage:
 class TaskRun:
     """What one run on a task took, and how it went. The base of a rollout and of an answer to a task.
 
-    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with
-    `detail` saying why; else None and the scorer decides. `wall` is in seconds. `trace` is what a proposer may see of
-    the way, already redacted.
+    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with the
+    reason in `detail`; else None and the scorer decides. `wall` is in seconds. `trace` is what a proposer may see of
+    the steps, already redacted.
     """
 
     trace: str = ""
@@ -268,10 +276,9 @@ class TaskRun:
 class Solution(TaskRun):
     """One answer to a task, the variable that rounds improve. `attempt` is 0 for the first answer.
 
-    `files` are the files of the workspace that are not as they began, with their sha256. `workspace` is where they lie
-    while the trial lasts. `feedback` is what the public check said of the answer, `critique` what a reflection on it
-    came to; the last answer has no critique. `usage` and `wall` are what this answer took, with the reflection before
-    it.
+    `files` are the files of the workspace that differ from its beginning, with their sha256. `workspace` is their
+    folder while the trial lasts. `feedback` is that of the public check, `critique` the result of a reflection on the
+    answer; the last answer has no critique. `usage` and `wall` are those of this answer with the reflection before it.
     """
 
     task: str
@@ -285,10 +292,10 @@ class Solution(TaskRun):
 
 @dataclass(frozen=True, slots=True)
 class Rollout(TaskRun):
-    """What an executor made of one task.
+    """Result of one task under an executor.
 
-    `read` names the parts that were really read. `retry_after` is None unless the provider asked to be left alone: for
-    so many seconds, or 0 when it did not say how long. `solutions` are the answers of all rounds in their order, of
+    `read` names the parts that were really read. `retry_after` is None unless the provider asked to wait: for so many
+    seconds, or 0 when it did not say how long. `solutions` are the answers of all rounds in their order, of
     which the last counts; empty where the executor does not answer in rounds. `attempts` are the requests of an
     executor that asks an API itself; their sum is `usage`.
     """
@@ -311,11 +318,11 @@ class ScoreCheck:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a scorer says: `value` in [0, 1].
+    """Result of a scorer: `value` in [0, 1].
 
     `feedback` is the only text a proposer may see; `evidence` goes to the ledger alone. `usage` is what scoring took,
     where a model was asked, by `attempts` where it is behind an API. `code` is how the answer to a programming problem
-    ended, where the scorer says it.
+    ended, where the scorer reports it.
     """
 
     value: float
@@ -330,10 +337,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One task run once under one program, as it is counted. `score` is None unless the outcome counts.
+    """One task run once under one program, as it counts. `score` is None unless the outcome counts.
 
     `key` is the hash of everything that decides the result. `cached` says that nothing was spent this time; `usage`
-    then is what it cost originally. `judging` is what scoring it cost, which is not in `usage`.
+    then is the original cost. `judging` is the cost of scoring it, which is not in `usage`.
     """
 
     key: str
@@ -354,12 +361,14 @@ class Trial:
 
 
 def task_fixtures(task: Task, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return what a fresh workspace of the task begins with: path inside the workspace -> bytes.
+    """Return the files that a fresh workspace of the task begins with: path inside the workspace -> bytes.
 
     files: those of the task set.
     """
+    # A task without a folder begins with an empty workspace.
     if task.files is None:
         return {}
+    # With the slash, so that `a` does not match `ab/`.
     top = task.files.rstrip("/") + "/"
     return {path.removeprefix(top): data for path, data in files.items() if path.startswith(top)}
 
@@ -375,18 +384,19 @@ class Price:
     output: float
 
     def of(self, given: int, got: int) -> float:
-        """Return what so many tokens cost."""
+        """Return the cost of so many tokens."""
         return (given * self.input + got * self.output) / _MILLION
 
 
 def make_usage(given: int, got: int, calls: int, price: Price | None, told: float | None = None) -> ModelUsage:
-    """Return a usage with its cost: as the model told it, else by the price, else unknown."""
+    """Return a usage with its cost: as the model reports it, else by the price, else unknown."""
     cost = told if told is not None else price.of(given, got) if price is not None else None
     return ModelUsage(given, got, calls, cost)
 
 
 def add_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
-    """Return two usages as one. The cost is unknown as soon as one of two that asked somebody is."""
+    """Return two usages as one. The cost is unknown where one of them made calls of unknown cost."""
+    # A usage without calls and cost is empty, and must not make the other's cost unknown.
     if not other.calls and other.cost is None:
         return one
     if not one.calls and one.cost is None:
@@ -404,6 +414,7 @@ def code_outcome(task: Task, outcome: TrialOutcome | None, score: Score | None) 
     """
     if task.scorer.args.get("outcomes") != "code":
         return None
+    # The time limit of the whole run, and not of a single case.
     if outcome is TrialOutcome.AGENT_TIMEOUT:
         return CodeOutcome.TIMED_OUT
     if score is None or score.code is None:  # the run ended without an answer, or with one that broke its scorer
@@ -414,7 +425,7 @@ def code_outcome(task: Task, outcome: TrialOutcome | None, score: Score | None) 
 class ScorerError(EvolvableError):
     """The scorer failed, not the answer: the trial is an infrastructure error and never a 0.
 
-    `usage` is what was spent all the same, by `attempts`.
+    `usage` is what was spent on it nevertheless, by `attempts`.
     """
 
     def __init__(
@@ -425,7 +436,7 @@ class ScorerError(EvolvableError):
 
 
 class JudgeRefused(ScorerError):
-    """A judge was to score that was not calibrated, or did not pass its calibration."""
+    """A judge would score that was not calibrated, or did not pass its calibration."""
 
 
 def named_files(command: Sequence[str]) -> list[Path]:
@@ -447,5 +458,5 @@ class RegisteredScorer:
         return {str(path): path.read_bytes() for path in named_files(self.argv)}
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a run records of it."""
+        """Return the record of a run about it."""
         return {"command": list(self.argv), "sha256": self.sha256}

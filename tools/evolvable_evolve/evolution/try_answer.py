@@ -1,4 +1,4 @@
-"""The answer of a trial of a skill: two claims, and the sentence that says them; a sentence never mixes them."""
+"""The answer of a trial of a skill: two claims, and the sentences that state them; no sentence mixes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,15 +9,15 @@ from typing import Any
 from evolvable_evolve.evolution.statistics import GeneralClaim, TryAnswer
 
 MAX_SHOWN_TEXT = 4_000
-"""Characters of an answer that are shown beside the other arm's."""
+"""The most characters of an answer that are shown beside the other arm's."""
 
 
 @dataclass(frozen=True)
 class ClaimOnTasks:
-    """What is claimed of exactly these tasks. passed: sums of scores. repeats: of each task, as many as were planned.
+    """Claim about exactly these tasks. passed: sums of scores. repeats: of each task, as many as were planned.
 
-    steady: all repeats of every task agree; then no p stands in the sentence. p, p_worse: of the whole comparison,
-    not adjusted for others beside it. difference: of `no difference of more than`. compared: a judge compared answers.
+    steady: all repeats of every task agree; then the sentence has no p. p, p_worse: of the whole comparison, not
+    adjusted for others beside it. difference: of `no difference of more than`. compared: a judge compared answers.
     """
 
     answer: TryAnswer
@@ -50,11 +50,11 @@ class TaskAnswers:
 
 @dataclass(frozen=True)
 class SkillTrial:
-    """What a trial says of one skill.
+    """Result of a trial for one skill.
 
-    read: of how many tasks the skill was read. tokens: the relative change a task, None where nobody tells them;
-    seconds: the change a task. fallen: categories that came out worse, with their means. why: what stood in the way of
-    an answer, '' for nothing. against: what stands in the other arm, '' for no skill at all.
+    read: in how many tasks the skill was read. tokens: the relative change a task, None where they are not reported;
+    seconds: the change a task. fallen: categories that came out worse, with their means. why: what prevented an answer,
+    '' for nothing. against: the program of the other arm, '' for no skill at all.
     """
 
     skill: str
@@ -95,6 +95,7 @@ def sentence_of(one: SkillTrial) -> str:
 
 def _on_these(one: SkillTrial) -> str:
     its = one.on_these
+    # The reason is more telling than the figures.
     if one.why and its.answer is TryAnswer.CANNOT_TELL:
         return f"{one.skill}: cannot tell. {one.why}"
     if its.compared:
@@ -102,6 +103,7 @@ def _on_these(one: SkillTrial) -> str:
         return f"{seen}, without it in {its.broken}: {_verdict(its)}{_p_text(its)}."
     times = f"{its.repeats} of {its.repeats} times each"
     other = "with the base" if one.against else "without"
+    # With steady repeats a p-value says no more than the counts do.
     if its.steady:
         with_, without = (f"{_number(one)} of {its.tasks}" for one in (its.passed_with, its.passed_without))
         fixed = f"fixed {its.fixed} of {its.tasks}, broke {its.broken}"
@@ -119,6 +121,7 @@ def _verdict(its: ClaimOnTasks) -> str:
         case TryAnswer.HARMS:
             return "it harms on these tasks"
         case TryAnswer.NO_DIFFERENCE:
+            # Rounded up: the claim must not be stronger than the computation.
             return f"it makes no difference of more than {ceil(100 * its.difference)} points on these tasks"
     return "cannot tell on these tasks"
 
@@ -128,10 +131,12 @@ def _p_text(its: ClaimOnTasks) -> str:
 
 
 def _number(value: float) -> str:
+    # Sums of graded scores may miss a whole number by rounding.
     return f"{value:.0f}" if abs(value - round(value)) < 0.005 else f"{value:.2f}"
 
 
 def _side_effects(one: SkillTrial) -> str:
+    # Nothing was measured.
     if not one.on_these.tasks:
         return ""
     parts = [f"It was read in {one.read} of {one.on_these.tasks}."]
@@ -152,6 +157,7 @@ def _like_these(its: GeneralClaim) -> str:
     if its.answer is not TryAnswer.CANNOT_TELL:
         return f"For tasks like these in general: it {its.answer} {seen}."
     more = ""
+    # Both readings of the numbers may agree.
     if its.more is not None:
         low, high = its.more
         number = f"{low}" if low == high else f"{low} to {high}"
@@ -160,7 +166,9 @@ def _like_these(its: GeneralClaim) -> str:
 
 
 def word_changes(before: str, after: str) -> list[tuple[str, str]]:
-    """Return two texts as one, in pieces: what both have (`=`), the first alone (`-`), and the second alone (`+`)."""
+    """Return two texts as one, in pieces: the words of both (`=`), of the first alone (`-`), and of the second alone
+    (`+`).
+    """
     old, new = before.split(), after.split()
     pieces = []
     for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -173,12 +181,12 @@ def word_changes(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def skills_to_json(skills: Sequence[SkillTrial]) -> list[dict[str, Any]]:
-    """Return what is said of skills as it stands in the ledger."""
+    """Return the results of skills as the ledger records them."""
     return [asdict(one) for one in skills]
 
 
 def skills_from_json(written: Sequence[Mapping[str, Any]]) -> list[SkillTrial]:
-    """Return what `skills_to_json` wrote."""
+    """Return the results that `skills_to_json` wrote."""
     return [_skill_from_json(dict(one)) for one in written]
 
 
@@ -187,6 +195,7 @@ def _skill_from_json(given: dict[str, Any]) -> SkillTrial:
     on_these["answer"] = TryAnswer(on_these["answer"])
     like = dict(given["like_these"])
     like["answer"] = TryAnswer(like["answer"])
+    # JSON has no tuples.
     like["more"] = tuple(like["more"]) if like["more"] else None
     fallen = {name: (before, after) for name, (before, after) in given["fallen"].items()}
     answers = [TaskAnswers(**one) for one in given["answers"]]

@@ -24,7 +24,8 @@ _COMPARE_SCHEMA = {
 async def compare_answers(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> dict[str, dict[str, float]]:
     """Return for each skill and task whether its answer is better (1), worse (-1), or neither (0).
 
-    The judge sees each pair twice, in both orders, and not which is which; only where both agree, it counts.
+    The judge sees each pair twice, in both orders, without the names of the arms; it counts only where both votes
+    agree.
     """
     found: dict[str, dict[str, float]] = {}
     for arm in arms:
@@ -33,6 +34,7 @@ async def compare_answers(run: RunContext, seen: TryTrials, arms: Sequence[TryAr
             texts = [first_output(seen.of(program).get(task.id, ())) for program in (run.base, arm.program)]
             if texts[0] is None or texts[1] is None:
                 continue
+            # In both orders, because judges prefer one of the two places.
             votes = [await _vote(run, task, texts[first], texts[1 - first]) for first in (0, 1)]
             values[task.id] = _value_of(votes)
     return found
@@ -40,12 +42,13 @@ async def compare_answers(run: RunContext, seen: TryTrials, arms: Sequence[TryAr
 
 async def _vote(run: RunContext, task: Task, first: str | None, second: str | None) -> str:
     data = {"task": task.prompt, "answers": {"A": first, "B": second}}
+    # 256 tokens: the answer is one word.
     question = ModelQuestion(ModelRole.JUDGE, _COMPARE, data, _COMPARE_SCHEMA, 256)
     return str((await run.ask(question))["better"])
 
 
 def _value_of(votes: Sequence[str]) -> float:
-    """Return what two votes say. First the answer without the skill was A, then the one with it."""
+    """Return the value of two votes. In the first, A is the answer without the skill; in the second, that with it."""
     if list(votes) == ["B", "A"]:
         return 1.0
     return -1.0 if list(votes) == ["A", "B"] else 0.0
@@ -57,6 +60,7 @@ def compared_claim(values: Mapping[str, float]) -> ClaimOnTasks:
     better, worse = sum(one > 0 for one in given), sum(one < 0 for one in given)
     p, p_worse = sign_flip_p_value(given), sign_flip_p_value([-one for one in given])
     answer = TryAnswer.CANNOT_TELL
+    # As in `decide_stage`: significance alone is not enough, one task proves little.
     if p <= SIDE_ALPHA and better - worse >= MIN_NET:
         answer = TryAnswer.HELPS
     elif p_worse <= SIDE_ALPHA and worse - better >= MIN_NET:

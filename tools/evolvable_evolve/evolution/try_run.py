@@ -29,7 +29,7 @@ from evolvable_evolve.evolution.try_trials import TryArm, TryTrials, is_compared
 from evolvable_evolve.evolution.try_verdict import record_answer
 
 HOPELESS = 0.02
-"""Where the chance of any answer falls below this, the trial ends."""
+"""The chance of any answer below which a trial ends."""
 
 _ALONE = 10_000  # the repeat from which on slow trials are run again alone
 
@@ -46,6 +46,7 @@ async def run_try(run: RunContext) -> None:
     if not run.state.preflight:
         _note_forecast(run, forecast_found(len(run.val), stages, seed=run.settings.seed), arms)
     ended, waiting = "", list(arms)
+    # Stages that a continued run has finished cost nothing: their batches are in the ledger.
     for stage in range(1, stages + 1):
         try:
             seen.add(await _run_stage(run, waiting, stage))
@@ -54,8 +55,10 @@ async def run_try(run: RunContext) -> None:
             break
         for arm in waiting:
             arm.repeats = stage
+            # The skills share the alpha by Bonferroni, so that an early end of one takes nothing from the others.
             arm.decision = _decide(run, seen, arm, stages, SIDE_ALPHA / len(arms))
         waiting = [arm for arm in waiting if arm.decision is not None and arm.decision.answer is None]
+        # Not later: an executor that worked once is no broken one.
         if stage == 1:
             _refuse_failing(seen, arms, run.base)
         if not waiting:
@@ -63,12 +66,13 @@ async def run_try(run: RunContext) -> None:
         if stage < stages and not _goes_on(run, seen, waiting, stage, stages, len(arms)):
             ended = "Further repeats of these tasks would hardly tell."
             break
+    # After a spent budget there is nothing left to ask a judge with.
     compared = await compare_answers(run, seen, arms) if is_compared(run.val) and not ended else {}
     record_answer(run, seen, arms, stages, ended, compared, await _find_pleased(run, seen, arms))
 
 
 async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> list[Trial]:
-    """Return the trials of one repeat of every task under all arms; what is missing is run once more at its end.
+    """Return the trials of one repeat of every task under all arms; missing ones are run once more at its end.
 
     Raises BudgetSpent.
     """
@@ -85,7 +89,7 @@ async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> lis
 
 
 async def _find_pleased(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> dict[str, str]:
-    """Return the skills that seem to help, and whose style alone moves the judge, with what it did."""
+    """Return for each skill that seems to help how its style alone moves the judge, '' where it does not."""
     found = {}
     for arm in arms:
         if arm.decision is not None and arm.decision.answer is TryAnswer.HELPS:
@@ -104,7 +108,7 @@ def _refuse_failing(seen: TryTrials, arms: Sequence[TryArm], base: Program) -> N
 
 
 def _decide(run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: float) -> StageDecision:
-    """Return what the stages so far show of one skill; an arm that misses more trials is not judged by that."""
+    """Return the decision on one skill after the stages so far; it must hold with missing trials counted as failed."""
     repeats, tasks = arm.repeats, len(run.val)
     before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))
     decision = decide_stage(before, after, repeats, stages, tasks, alpha)
@@ -115,17 +119,19 @@ def _decide(run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: f
     careful = decide_stage(filled[0], filled[1], repeats, stages, tasks, alpha)
     if careful.answer is decision.answer:
         return decision
+    # Later repeats may bring what is missing; after the last stage nothing does.
     open_ = TryAnswer.CANNOT_TELL if repeats >= stages else None
     return replace(decision, answer=open_, p=max(decision.p, careful.p), p_worse=max(decision.p_worse, careful.p_worse))
 
 
 def _goes_on(run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage: int, stages: int, arms: int) -> bool:
-    """Return whether an answer is still within reach; records what is to be expected."""
+    """Return whether an answer is still within reach, and record the forecast."""
     forecasts = []
     for arm in waiting:
         before, after = (seen.scores(program, stage) for program in (run.base, arm.program))
         forecasts.append(forecast_rest(before, after, stage, stages, run.settings.seed))
     whole = max(forecasts, key=lambda one: one.trials)
+    # A continued run has the forecasts of earlier stages.
     noted = len(run.state.stages)
     if noted < stage:
         cost = _unit_costs(run)
@@ -135,7 +141,7 @@ def _goes_on(run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage:
 
 
 def _unit_costs(run: RunContext) -> tuple[float | None, float, float]:
-    """Return the dollars, tokens and seconds of one trial so far. Dollars are None where nobody tells them."""
+    """Return the dollars, tokens and seconds of one trial so far. Dollars are None where they are not reported."""
     bill = run.state.bill
     done = max(1, bill.trials + bill.trouble)
     return (None if bill.unpriced else bill.cost / done), bill.tokens / done, bill.wall / done
@@ -149,7 +155,8 @@ def _note_forecast(run: RunContext, forecast: TryForecast, arms: Sequence[TryArm
 def _forecast_fields(
     forecast: TryForecast, tasks: int, programs: int, unit: tuple[float | None, float, float] | None
 ) -> dict[str, Any]:
-    """Return a forecast as records have it: for all arms. unit: what one trial takes, where that is known."""
+    """Return a forecast as the fields of a record, for all arms. unit: what one trial takes, where that is known."""
+    # A forecast is for two arms, and all skills share one base.
     share = programs / 2
     likely, most = round(forecast.trials * share), round(forecast.most * share)
     fields: dict[str, Any] = {

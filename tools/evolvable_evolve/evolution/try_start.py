@@ -1,4 +1,4 @@
-"""Begin a trial of skills: what is left out, what it will take, and the run itself, which keeps its own tasks."""
+"""Begin a trial of skills: which tasks are left out, what it will take, and the run, which stores its own tasks."""
 
 import base64
 import shutil
@@ -28,13 +28,13 @@ MIN_TASKS = 2
 
 _TASK_SET = "environment:tried"
 _LEFT_OUT = "left_out"
-_RUNS_COMMANDS = ("command", "claude", "codex")  # executors that read more than the workspace where no sandbox is
+_RUNS_COMMANDS = ("command", "claude", "codex")  # without a sandbox these executors can read more than the workspace
 _EXPOSED = "exposed"
 
 
 @dataclass(frozen=True)
 class TryPlan:
-    """What a trial would do and take. most: trials at most. likely: of a skill that is worth `gain`, and found: the
+    """Plan of a trial. most: the most trials. likely: the trials for a skill that is worth `gain`, and found: the
     chance to find it. difference: of `no difference of more than`. dollars, tokens, minutes: likely and at most, by
     earlier trials of this executor; None where there were none.
     """
@@ -56,7 +56,7 @@ class TryPlan:
 
 @dataclass(frozen=True)
 class StartedTry:
-    """A trial that was begun; somebody has to drive its run then. waits: it waits for a person, who begins it."""
+    """A trial that was begun; its run still has to be driven. waits: a person has to begin it."""
 
     run: str
     label: str
@@ -73,12 +73,13 @@ def plan_try(
     executor: Mapping[str, Any],
     repeats: int = DEFAULT_STAGES,
 ) -> tuple[TryPlan, TryTaskList]:
-    """Return what a trial of these skills would take, and the tasks that are left for it. Spends nothing.
+    """Return the plan of a trial of these skills, and the tasks that are left for it. Spends nothing.
 
     Raises NoSuchResource, and InvalidArgument where too few tasks are left for an answer.
     """
     arms, _ = _load_arms(library, caller, refs)
     for ref, program in zip(refs, arms, strict=True):
+        # A list without tasks is no task set, and reading it raises.
         if listed.tasks:
             listed = listed.without(find_taught(library, listed.taskset, [ref], program))
         if listed.tasks:
@@ -86,9 +87,11 @@ def plan_try(
     tasks = listed.tasks
     if len(tasks) < MIN_TASKS:
         raise _too_few(tasks, listed)
+    # A judge compares two answers once, so further repeats would not be used.
     if any(COMPARED in task.tags for task in listed.taskset.tasks):
         repeats = 1
     forecast = forecast_found(len(tasks), repeats)
+    # The forecast is for two arms, and all skills share one base.
     share = (1 + len(arms)) / 2
     most, likely = (1 + len(arms)) * len(tasks) * repeats, round(forecast.trials * share)
     plan = TryPlan(
@@ -111,6 +114,7 @@ def find_searched(home: Path, task_set: Ref, refs: Sequence[Ref]) -> dict[str, s
     own, found = {ref.name for ref in refs}, dict[str, str]()
     for _, state in iter_run_states(home):
         named = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
+        # A search whose edit is not live taught the skill nothing.
         live = bool(state.adoption) and not state.adoption.get("undone")
         if live and named.name == task_set.name and own & {Ref.parse(one[0]).name for one in state.adoption["changes"]}:
             found |= dict.fromkeys(state.tasks, "taught: a search learned the skill from it")
@@ -133,11 +137,12 @@ def _load_arms(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[l
 
 
 def _with_costs(plan: TryPlan, home: Path, executor: Mapping[str, Any]) -> TryPlan:
-    """Return the plan with what trials of this executor took before."""
+    """Return the plan with costs by the newest earlier trials of this executor."""
     for _, state in iter_run_states(home):
         bill = state.bill
         if bill.trials < MIN_TASKS or not _is_same(state.settings.get("executor", {}), executor):
             continue
+        # `wall` adds up the seconds of trials that ran side by side.
         at_once = max(1, int(state.settings.get("concurrency", 1)))
         seconds = bill.wall / bill.trials / at_once
         dollars = None if bill.unpriced else bill.cost / bill.trials
@@ -167,11 +172,11 @@ def start_try(
     *,
     waits: bool = False,
 ) -> StartedTry:
-    """Make the run of a trial of skills on these tasks; somebody has to drive it then.
+    """Make the run of a trial of skills on these tasks; it still has to be driven.
 
     The arm without them has no skill at all. options: settings of the run by name; test_repeats is the most repeats.
-    waits: only a person begins it.
-    Raises NoSuchResource, InvalidArgument, InvalidTaskSet, Refused, CommandsUnapproved, ClientError.
+    waits: only a person begins it. Raises NoSuchResource, InvalidArgument, InvalidTaskSet, Refused, CommandsUnapproved,
+    ClientError.
     """
     repeats = int(options.get("test_repeats") or DEFAULT_STAGES)
     plan, listed = plan_try(library, caller, refs, listed, executor, repeats)
@@ -180,6 +185,7 @@ def start_try(
     registered = registered_scorers(taskset.tasks, host.scorers)
     arms, pins = _load_arms(library, caller, refs)
     judge, given = _judge_of(listed, host, dict(options))
+    # Before the settings, which name an artefact of its folder. It is removed again where a check fails.
     folder = create_run(library.store.home, library.store.clock())
     try:
         kept = {path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()}
@@ -234,13 +240,14 @@ def _exposure_warnings(exposed: Sequence[str]) -> list[str]:
 
 
 def _judge_of(listed: TryTaskList, host: HostContext, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return who compares answers, '' where nothing has to be compared, and the other options.
+    """Return the judge that compares answers, '' where nothing has to be compared, and the other options.
 
-    Raises InvalidArgument where nobody is named.
+    Raises InvalidArgument where no judge is named.
     """
     if not any(COMPARED in task.tags for task in listed.taskset.tasks):
         return "", options
     who = str(options.get("judge") or next(iter(host.answering("judge")), ""))
+    # A hand-off would see both answers and who asks.
     if not who or who.partition(":")[0] == "handoff":
         raise InvalidArgument(
             "Prompts without an expected answer need a judge, who compares the answers with and without.",
@@ -250,7 +257,7 @@ def _judge_of(listed: TryTaskList, host: HostContext, options: dict[str, Any]) -
 
 
 def read_try(home: Path, run: str | None) -> TryResult | None:
-    """Return a trial as it stands, None for another run. Raises NoSuchRun."""
+    """Return a trial in its present state, None for another run. Raises NoSuchRun."""
     folder, state = load_run(home, run)
     if state.settings.get("purpose") != "try":
         return None

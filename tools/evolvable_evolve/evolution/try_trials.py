@@ -11,7 +11,7 @@ from evolvable_evolve.evolution.tasks import COMPARED
 
 @dataclass
 class TryArm:
-    """One skill under trial: its program, its trials so far by task, and what was decided."""
+    """One skill under trial: its program, its repeats so far, and the decision on it."""
 
     ref: str
     program: Program
@@ -26,7 +26,8 @@ class TryTrials:
     by_arm: dict[str, dict[str, list[Trial]]] = field(default_factory=dict)
 
     def add(self, trials: Sequence[Trial]) -> None:
-        """Add trials, each behind the earlier ones of its task."""
+        """Add trials, each after the earlier ones of its task."""
+        # In the order of their records, so that repeats are in theirs.
         for one in trials:
             self.by_arm.setdefault(one.program, {}).setdefault(one.task, []).append(one)
 
@@ -35,10 +36,11 @@ class TryTrials:
         return self.by_arm.get(program.digest, {})
 
     def scores(self, program: Program, repeats: int, *, filled: bool = False) -> dict[str, list[float]]:
-        """Return the scores that count by task, of the first repeats. filled: what is missing counts as failed."""
+        """Return the scores that count by task, of the first repeats. filled: missing trials count as failed."""
         found = {}
         for task, trials in self.of(program).items():
             values = [float(one.score) for one in trials[:repeats] if one.outcome.counts and one.score is not None]
+            # With `filled` a missing repeat is a failed one.
             found[task] = values + [0.0] * (repeats - len(values) if filled else 0)
         return found
 

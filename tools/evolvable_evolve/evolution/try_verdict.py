@@ -1,4 +1,4 @@
-"""The verdict of a trial of skills: what its trials claim of each skill, and what voids it."""
+"""The verdict of a trial of skills: the claim about each skill, and what voids it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ from evolvable_evolve.evolution.try_answer import (
 from evolvable_evolve.evolution.try_comparison import compared_claim
 from evolvable_evolve.evolution.try_trials import TryArm, TryTrials, first_output
 
-_MIN_SHARE = 0.9  # of the trials of each arm that have to count
+_MIN_SHARE = 0.9  # of the trials of each arm, which have to count
 
 
 def record_answer(
@@ -52,6 +52,7 @@ def record_answer(
     for arm, claim in zip(arms, claims, strict=True):
         style = pleased.get(arm.ref, "")
         why = void or style or ended or _coverage_problem(run, seen, arm)
+        # A clear answer stands although the trial ended early; a void one never does.
         if void or style or (why and claim.answer not in (TryAnswer.HELPS, TryAnswer.HARMS)):
             claim = replace(claim, answer=TryAnswer.CANNOT_TELL)
         one = _skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
@@ -82,6 +83,7 @@ def _claim(
     before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))
     both = [task.id for task in run.val if before.get(task.id) and after.get(task.id)]
     decision = arm.decision
+    # Without a decision no stage was finished.
     test = decision.test if decision is not None else LabelTest(0, 0.0, 1.0, 1.0, False, 0, 0)
     answer = (decision.answer if decision is not None else None) or TryAnswer.CANNOT_TELL
     return ClaimOnTasks(
@@ -105,6 +107,7 @@ def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
     helps, harms = step_up([one.p for one in claims]), step_up([one.p_worse for one in claims])
     joint = []
     for at, one in enumerate(claims):
+        # The rule is about help and harm; no difference is a claim of another kind and stays.
         answer: TryAnswer = TryAnswer.CANNOT_TELL if one.answer is not TryAnswer.NO_DIFFERENCE else one.answer
         if helps[at] and one.net >= MIN_NET:
             answer = TryAnswer.HELPS
@@ -115,12 +118,13 @@ def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
 
 
 def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
-    """Return one trial under several executors with the answers that stand of all of them together."""
+    """Return one trial under several executors with the joint answers of all of them."""
     places = [(at, place) for at, result in enumerate(results) for place in range(len(result.skills))]
     claims = joint_answers([results[at].skills[place].on_these for at, place in places])
     skills = [list(result.skills) for result in results]
     for (at, place), claim in zip(places, claims, strict=True):
         one = skills[at][place]
+        # A run that could not tell for a reason of its own keeps that answer.
         if not (one.why and one.on_these.answer is TryAnswer.CANNOT_TELL):
             one = replace(one, on_these=claim)
             skills[at][place] = replace(one, sentence=sentence_of(one))
@@ -137,7 +141,7 @@ def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
 
 def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> str:
     """Return why the comparison is void, '' where the arm without the skills never read one of them."""
-    if run.base.parts:  # another version of it stands there: both are read
+    if run.base.parts:  # the other arm has a version of the skill, and may read it
         return ""
     refs = {arm.ref for arm in arms}
     marks = {
@@ -149,6 +153,7 @@ def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> st
         if len(line.strip()) >= MARK
     }
     own = "\n".join(task.prompt for task in run.val)
+    # A line that a prompt has shows nothing when it is in a trace.
     marks = {mark for mark in (*marks, *run.state.about.get("exposed", ())) if mark not in own}
     trials = [one for its in seen.of(run.base).values() for one in its]
     read = sum(bool(refs.intersection(one.read)) or any(mark in one.trace for mark in marks) for one in trials)
@@ -170,6 +175,7 @@ def _skill_trial(
         if compared is not None
         else {task: means[1][task] - means[0][task] for task in means[0].keys() & means[1].keys()}
     )
+    # Tasks that are alike are one group: together they say once what they say.
     groups: dict[str, float] = {}
     for task in run.val:
         if task.id in gains:
@@ -213,6 +219,7 @@ def _fallen(tasks: Sequence[Task], means: Sequence[Mapping[str, float]]) -> dict
     for task in tasks:
         if task.id in means[0] and task.id in means[1]:
             by_category.setdefault(task.category, []).append((means[0][task.id], means[1][task.id]))
+    # One category is the whole comparison, which has its own answer.
     if len(by_category) < 2:
         return {}
     found = {name: (fmean(one for one, _ in its), fmean(two for _, two in its)) for name, its in by_category.items()}

@@ -1,6 +1,6 @@
-"""What a measurement or a search came to, for people: the resource by its name, four words, and what it took.
+"""Result of a measurement or a search, for people: the resource by its name, four words, and the cost.
 
-The ruling and its statistics stay as they are; this says them. Sealed tasks are not named, nor their categories.
+The ruling and its statistics stay as they are; this states them. Sealed tasks are not named, nor their categories.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from evolvable_evolve.evolution.task import Trial, TrialOutcome
 from evolvable_evolve.evolution.trials import parse_trial
 
 MOST_DIFFERENCE = 0.25
-"""The widest interval within which a run says that something makes no difference; beyond it cannot tell."""
+"""The widest interval that a run calls no difference; beyond it a run cannot tell."""
 
 _SEALED = "test"
 _HELPS = {str(Ruling.PROMOTE), str(Ruling.BETTER_HERE)}
@@ -23,6 +23,7 @@ _HELPS = {str(Ruling.PROMOTE), str(Ruling.BETTER_HERE)}
 def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
     """Return the verdict of a run that searched or measured as sentences, '' where nothing was measured to its end."""
     its = state.verdict
+    # A trial of skills has sentences of its own.
     if not its.get("interval") or "tried" in its:
         return ""
     names = _names(state)
@@ -34,7 +35,7 @@ def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
 
 
 def _names(state: RunState) -> list[str]:
-    """Return the resources that the verdict is about: what the finalist changed, else what the run was started with."""
+    """Return the resources that the verdict is about: those that the finalist changed, else those of the start."""
     candidate = state.candidates.get(state.finalist)
     changed = candidate.changed if candidate is not None else ()
     refs = changed or [str(pin["ref"]) for pin in state.settings.get("program", ())]
@@ -64,6 +65,7 @@ def _side_effects(
     for record in records:
         if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] == _SEALED:
             trial = parse_trial(record["trial"])
+            # A timeout has the cost of its limit, and would hide that of the work.
             if trial.program in arms and trial.outcome in (TrialOutcome.PASS, TrialOutcome.FAIL):
                 arms[trial.program].append(trial)
     before, after = arms[state.base], arms[candidate.digest]
@@ -92,6 +94,7 @@ def _fallen(state: RunState, candidate: RunCandidate) -> list[str]:
         category = state.tasks.get(task, ("", "other"))[1]
         changes.setdefault(category, []).append(candidate.scores[task] - before[task])
     means = {name: fmean(values) for name, values in changes.items()}
+    # One category is the whole comparison.
     if len(means) < 2:
         return []
     return [f"{name} ({100 * change:+.0f} points)" for name, change in sorted(means.items()) if change < 0]

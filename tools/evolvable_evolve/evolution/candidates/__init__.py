@@ -1,11 +1,11 @@
-"""Programs, and what a candidate must pass before anything is spent on it: no model, no trial, only code.
+"""Programs, and the checks that a candidate must pass before anything is spent on it: no model, no trial, only code.
 
 Begin with `Program` and `apply_edits`; `check_candidate` is the gate.
 """
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard, new_agent, with_delegate

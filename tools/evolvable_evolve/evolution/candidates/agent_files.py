@@ -1,4 +1,4 @@
-"""AGENT.md as evolution writes it: the skills an agent owns, its card, and the capabilities of what is new or merged.
+"""AGENT.md as evolution writes it: the skills an agent owns, its card, and the capabilities of new and merged agents.
 
 A model gives the words of a card. Everything else is written here: names, owned skills, and the settings that say what
 an agent may do. A new agent has the settings of the agent that it is split from, a merged one what both had.
@@ -19,28 +19,32 @@ AGENT_FILE = "AGENT.md"
 MAIN = "main"
 """The executor of all that no agent does. It has no file, and owns the skills that no agent owns."""
 
+# A key at the left margin begins a field; deeper lines belong to it.
 _KEY = re.compile(r"^([A-Za-z_][\w-]*)[ \t]*:")
+# A heading of the second level, also with the closing signs of Markdown.
 _HEADING = re.compile(r"^##[ \t]+(.*?)[ \t]*#*$")
 _TITLE = re.compile(r"\A# [^\n]*\n?")
+# Within a fenced block a line with # is no heading.
 _FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})")
+# The frontmatter, also after a byte order mark.
 _HEAD = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 PERMISSION_ORDER = ("plan", "default", "acceptEdits", "bypassPermissions")
-"""Permission modes of which each allows what the one before it does. Without one an agent has `default`."""
+"""Permission modes, each of which allows all that the one before it allows. An agent without one has `default`."""
 
 _OWN = frozenset(("name", "description", "skills", "color", "metadata"))
-"""Fields of an agent that say nothing of what it may do."""
+"""Fields of an agent that do not concern what it may do."""
 
 _SPECIAL = _OWN | {"tools", "disallowedTools", "permissionMode"}
 
 
 class InvalidAgent(EvolvableError):
-    """An agent cannot be written as it is asked for."""
+    """An agent cannot be written as it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCard:
-    """What an agent is for, in the words of a model. description: what decides whether it is chosen.
+    """Purpose of an agent, in the words of a model. description: the text by which it is chosen.
 
     rejected: of neighbours, by ref, why they do not do this.
     """
@@ -76,7 +80,7 @@ def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[
     """Return the file of an agent that is split from `owner`; None: from main.
 
     Every setting that says what an agent may do is the owner's. Without an owner there is none, so that the client
-    applies what holds for main.
+    applies the settings of main.
     """
     fields = dict(parse_document(owner).fields) if owner is not None else {}
     kept = {key: value for key, value in fields.items() if key not in _OWN}
@@ -94,10 +98,12 @@ def merged_agent(one: bytes, other: bytes, card: AgentCard, skills: Sequence[str
     first, second = (parse_document(data).fields for data in (one, other))
     fields = _intersection(first, second)
     fields |= {"description": card.description, "skills": _names(skills)}
+    # A setting that the two do not share must go, not stay as the first agent had it.
     for key in _SPECIAL - _OWN:
         if key in first and key not in fields:
             fields[key] = None
     body, more = parse_document(one).body.strip(), _TITLE.sub("", _other_text(parse_document(other).body)).strip()
+    # After a split and a merge the text of both is often the same.
     if more and more not in body:
         body = f"{body}\n\n{more}"
     return rewrite_agent(one, fields, _with_sections(body, card, skills))
@@ -114,13 +120,14 @@ def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) ->
 
 
 def with_delegate(data: bytes, agent: str) -> bytes:
-    """Return the file of a skill whose delegate is this agent, '' for none; its other words stay.
+    """Return the file of a skill whose delegate is this agent, '' for none; its other text stays.
 
     Raises InvalidAgent where its head cannot be changed so.
     """
     document = parse_document(data)
     given = document.fields.get("metadata")
     metadata = dict(given) if isinstance(given, dict) else {}
+    # Older skills name it beside the metadata.
     before = metadata.pop("delegate", document.fields.get("delegate"))
     if agent:
         metadata["delegate"] = {**before, "agent": agent} if isinstance(before, dict) else agent
@@ -128,7 +135,7 @@ def with_delegate(data: bytes, agent: str) -> bytes:
 
 
 def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> bytes:
-    """Return a file with these fields of its head changed, None: left out, and with this body.
+    """Return a file with these fields of its head changed (None leaves a field out) and with this body.
 
     Lines of other fields stay as they are. Raises InvalidAgent where the head cannot be changed so.
     """
@@ -144,6 +151,7 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
             skipping = key[1] in changes
             if skipping and (value := rest.pop(key[1], None)) is not None:
                 kept += _field_lines(key[1], value)
+        # Indented lines, list items and comments belong to the field before them.
         elif line.strip() and not line.startswith((" ", "\t", "-", "#")):
             skipping = False
         if not skipping:
@@ -155,6 +163,7 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
 
 
 def _checked(data: bytes, wanted: Mapping[str, object]) -> bytes:
+    # The change was made by lines, and YAML has more forms than these lines show: the result is read to be sure.
     found = parse_document(data)
     wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
     if wrong or dict(found.fields) != dict(wanted):
@@ -170,6 +179,7 @@ def _intersection(first: Mapping[str, object], second: Mapping[str, object]) -> 
         text = f"The agents differ in {', '.join(differing)}."
         raise InvalidAgent(text, "A person merges agents with different settings.")
     fields = dict[str, object]()
+    # An agent without the field may use every tool, so a single list counts for both.
     allowed = [_tools(each["tools"]) for each in (first, second) if "tools" in each]
     if allowed:
         shared = _shared_tools(allowed[0], allowed[-1])
@@ -199,6 +209,7 @@ def _tools(value: object) -> list[str]:
         return [str(one).strip() for one in value if str(one).strip()]
     if not isinstance(value, str):
         return []
+    # Not at the commas in brackets, as in `Bash(git add:*, git log:*)`.
     return [one.strip() for one in re.split(r",(?![^(]*\))", value) if one.strip()]
 
 
@@ -213,7 +224,7 @@ def _shared_tools(first: Sequence[str], second: Sequence[str]) -> list[str]:
 
 
 def _with_sections(body: str, card: AgentCard, skills: Sequence[str]) -> str:
-    """Return a body with the sections of the card in the place of those that it has, else behind it."""
+    """Return a body with the sections of the card in place of those that it has."""
     rejected = [f"{ref}: {why}" for ref, why in (card.rejected or {}).items()]
     texts = {
         "Responsibility": card.responsibility,
@@ -247,6 +258,7 @@ def _sections(body: str) -> list[tuple[str, str]]:
             if not fence:
                 fence = mark[1]
             elif mark[1].startswith(fence) and line.strip() == mark[1]:
+                # A fence ends with at least as many signs as it began with.
                 fence = ""
         elif not fence and (line.startswith("# ") or _HEADING.match(line)):
             heading = _HEADING.match(line)
@@ -271,5 +283,5 @@ def _field_lines(key: str, value: object) -> list[str]:
 
 
 def _yaml(value: object) -> str:
-    """Return a value on one line; JSON is YAML too."""
+    """Return a value on one line. JSON is YAML too."""
     return json.dumps(value, ensure_ascii=False)

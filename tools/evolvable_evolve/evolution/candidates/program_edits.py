@@ -12,15 +12,16 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools import TextEdit, edit_text
 
+# With more at once a gain could not be attributed to any of them.
 MAX_EDITS = 4
-"""Edits of one candidate."""
+"""The most edits of one candidate."""
 
 ALL_KINDS = frozenset(Kind) - {Kind.ENVIRONMENT}
-"""What may evolve at all: a task set that a program could change would measure nothing."""
+"""The kinds that may evolve: a task set that a program could change would measure nothing."""
 
 
 class EditOperation(StrEnum):
-    """What an edit does to the program."""
+    """Operation of an edit on the program."""
 
     CREATE = "create"
     """Adds a resource that is not there, with all its files."""
@@ -38,7 +39,7 @@ class EditOperation(StrEnum):
     """Removes a resource, or the files named."""
 
     RESTRUCTURE = "restructure"
-    """Write a resource again: all its files are given."""
+    """Writes a resource again: all its files are given."""
 
     ADD_AGENT = "add-agent"
     """Splits an agent from `other`, which hands it `skills`. Made by code alone, as the two below."""
@@ -51,7 +52,7 @@ class EditOperation(StrEnum):
 
 
 AGENT_OPERATIONS = frozenset({EditOperation.ADD_AGENT, EditOperation.MERGE_AGENTS, EditOperation.MOVE_OWNERSHIP})
-"""Edits of the structure: of at most two agents each."""
+"""Edits of the structure, of at most two agents each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class ProgramEdit:
 
 
 class InvalidEdit(EvolvableError):
-    """An edit cannot be made as it is written. The program is as it was."""
+    """An edit cannot be made as it is written. The program stays as it was."""
 
 
 def apply_edits(
@@ -83,8 +84,8 @@ def apply_edits(
 ) -> Program:
     """Return the program after the edits, in their order.
 
-    kinds: what may be changed; the rest of the program is passed on untouched, and so is what is frozen. Raises
-    InvalidEdit for the first edit that cannot be made, with its number and why.
+    kinds: those that may be changed; all other and all frozen parts stay untouched. Raises InvalidEdit for the first
+    edit that cannot be made, with its number and the reason.
     """
     if not 1 <= len(edits) <= max_edits:
         raise InvalidEdit(f"There are {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
@@ -120,9 +121,11 @@ def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Ki
             del parts[name]
             return
         case EditOperation.PRUNE:
+            # Removing files is an edit of the resource that keeps the others.
             files = _edited_files(parts, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed))
         case _:
             if edit.op is not EditOperation.EDIT:
+                # The second resource first: an edit of the first may need the name to be free.
                 _split_or_merge(parts, name, edit, kinds)
             files = _edited_files(parts, name, edit)
     _put_part(parts, name, files)
@@ -185,6 +188,7 @@ def _existing_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
 def _put_part(parts: dict[str, ProgramPart], name: str, files: Mapping[str, bytes]) -> None:
     kind, _, own = name.partition(":")
     parts[name] = make_part(Kind(kind), own, files)
+    # A frozen resource could never be evolved again, and only a person decides that.
     if parts[name].is_frozen:
         raise InvalidEdit("It would freeze the resource.", "Only a person freezes one: leave out evolvable.")
 
@@ -199,6 +203,7 @@ def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: fr
         _check_editable(parts, kind, ref, kinds)
         if kind is not Kind.AGENT:
             raise InvalidEdit(f"{ref} is no agent.", f"Name agents, or {MAIN}.")
+        # Only the new agent of an addition must not be there yet.
         if (edit.op is EditOperation.ADD_AGENT and ref == edit.ref) is (ref in parts):
             what = "is there already" if ref in parts else "is not part of the program"
             raise InvalidEdit(f"{ref} {what}.", "Agents are added once, and changed where they are.")
@@ -225,7 +230,7 @@ def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: fr
 
 
 def _listed(parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()) -> list[str] | None:
-    """Return the skills that an agent's file names, also those that are no part of the program; None for main."""
+    """Return the skills that an agent's file names, also those that are not in the program; None for main."""
     if ref == MAIN:
         return None
     return [skill for skill in agent_files.owned_skills(parse_document(_main(parts[ref]))) if skill not in without]
@@ -243,7 +248,7 @@ def _main(part: ProgramPart) -> bytes:
 
 
 def settle_owners(before: Program, after: Program, doer: Mapping[str, str]) -> Program:
-    """Return the program with owners for the skills that edits of skills added, and without those that went.
+    """Return the program with owners for the skills that edits of skills added, and without those that they removed.
 
     doer: for each added skill the agent that did the tasks which it answers. It owns the skill where it can be changed;
     a skill that was split from another has that one's owners. Nothing else changes owner.
@@ -255,6 +260,7 @@ def settle_owners(before: Program, after: Program, doer: Mapping[str, str]) -> P
             continue
         listed = agent_files.owned_skills(parse_document(part.main))
         new = [ref for ref in sorted(there - had) if doer.get(ref) in (part.ref, *listed)]
+        # A listed skill that was never in the program belongs to the user's library, and stays.
         kept = [ref for ref in listed if ref in there or ref not in had]
         if list(listed) != [*kept, *(ref for ref in new if ref not in kept)]:
             _bound(parts, part.ref, {}, [*kept, *new])

@@ -27,7 +27,7 @@ class ProgramPart:
 
     @property
     def ref(self) -> str:
-        """How the part is written, such as `skill:pdf`."""
+        """The ref of the part, such as `skill:pdf`."""
         return f"{self.kind}:{self.name}"
 
     @property
@@ -52,7 +52,7 @@ class ProgramPart:
 
     @property
     def description(self) -> str:
-        """What the main file says it is for; '' where it says nothing."""
+        """The description in the main file; '' without one."""
         said = parse_document(self.main).fields.get("description") if self.main is not None else ""
         return said if isinstance(said, str) else ""
 
@@ -75,6 +75,7 @@ class Program:
     @property
     def digest(self) -> str:
         """The sha256 that names the program: equal digests are equal bytes."""
+        # Only where it is set, so that the digests of older programs stay.
         lines = [f"{part.ref} {part.tree}" for part in self.parts] + ["answers once"] * self.answers_once
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -90,12 +91,12 @@ class Program:
 
 
 MAX_DIFF = 60_000
-"""Characters of a diff that is shown."""
+"""The most characters of a diff for people and models."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramPin:
-    """Which version a part was taken from, and its tree there, which the modes of files are a part of."""
+    """The version that a part was taken from, and its tree there; the modes of files are a part of the tree."""
 
     ref: str
     version: int
@@ -103,13 +104,14 @@ class ProgramPin:
 
 
 def make_part(kind: Kind, name: str, files: Mapping[str, bytes]) -> ProgramPart:
-    """Return a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    """Return a part of these files. Raises InvalidPath or TooLarge for files that no resource may hold."""
     tree = make_manifest({path: File(data) for path, data in files.items()}).tree
     return ProgramPart(kind, name, dict(files), tree)
 
 
 def make_program(parts: Iterable[ProgramPart]) -> Program:
     """Return the program of these parts in their order. Raises InvalidArgument when two have one ref."""
+    # Sorted, so that programs of the same parts have one digest.
     ordered = sorted(parts, key=lambda part: part.ref)
     for one, other in zip(ordered, ordered[1:], strict=False):
         if one.ref == other.ref:
@@ -118,12 +120,13 @@ def make_program(parts: Iterable[ProgramPart]) -> Program:
 
 
 def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[Program, list[ProgramPin]]:
-    """Return the program of these resources as they are (or in the version named), and where each was taken from.
+    """Return the program of these resources as they are (or in the version named), and the pin of each part.
 
     Raises NoSuchResource, NoSuchVersion.
     """
     parts, pins = [], []
     for ref in refs:
+        # Saved files become versions first, so that the head below has them.
         library.take_in([library.store.head(ref.at(None), caller.scopes).ref])
         head = library.store.head(ref.at(None), caller.scopes)
         files = library.store.files(head, ref.version)
@@ -134,17 +137,18 @@ def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple
 
 
 def program_to_json(program: Program) -> bytes:
-    """Return a program as it is kept: equal programs are equal bytes."""
+    """Return a program as stored JSON: equal programs are equal bytes."""
     parts = []
     for part in program.parts:
         files = {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)}
         parts.append({"kind": part.kind.value, "name": part.name, "files": files})
+    # Left out where it is false, so that programs stored by earlier versions are the same bytes.
     once = {"answers_once": True} if program.answers_once else {}
     return json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def program_from_json(data: bytes) -> Program:
-    """Return the program that `to_json` wrote. Raises InvalidArgument for anything else."""
+    """Return the program that `program_to_json` wrote. Raises InvalidArgument for anything else."""
     try:
         parts = []
         said = json.loads(data)
@@ -165,7 +169,7 @@ def changed_parts(before: Program, after: Program) -> list[str]:
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
     """Return the unified diff of all files, shortened to `most` characters; None: all of it.
 
-    Every file whose bytes differ is in it. One that is not text stands there with its size and sha256.
+    Every file whose bytes differ is in it. A file that is not text is shown by its size and sha256.
     """
     old, new = _all_files(before), _all_files(after)
     changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
@@ -183,8 +187,9 @@ def _diff_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[str]
     yield "+++ /dev/null" if new is None else f"+++ b/{path}"
     before, after = _diff_lines(old), _diff_lines(new)
     if _is_text(old) and _is_text(new):
+        # Without the two lines of names that difflib begins with.
         lines: Iterable[str] = islice(difflib.unified_diff(before, after), 2, None)
-    else:  # not compared line by line: a text can say what is shown of another file
+    else:  # not line by line: a text could hold the line that replaces a binary file
         hunk = f"@@ -{min(len(before), 1)},{len(before)} +{min(len(after), 1)},{len(after)} @@\n"
         lines = [hunk, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
     for line in lines:

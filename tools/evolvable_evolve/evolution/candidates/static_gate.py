@@ -16,20 +16,23 @@ from evolvable_store import MAX_DESCRIPTION, File, Problem, broken_rules, find_p
 from evolvable_store.resource import Kind
 from evolvable_tools.scan import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES, Finding, FindingSeverity, scan
 
+# Shorter runs are common phrases, and longer ones miss what a sentence repeats.
 RUN_LENGTH = 5
-"""Words in a row that two texts share by more than chance."""
+"""The number of words in a row that two texts do not share by chance."""
 
 SHARED_SHARE = 0.5
-"""Share of the tasks in which a run of words stands that belongs to the task set and to no task."""
+"""The share of tasks above which a run of words belongs to the task set and to no single task."""
 
 SHARED_MIN_TASKS = 8
-"""Tasks from which there is such a share."""
+"""The fewest tasks for such a share."""
 
 MAX_LEAKS = 5
-"""Leaks of one text that are told."""
+"""The most leaks of one text that are reported."""
 
 _WORD = re.compile(r"\w+")
+# Invisible characters inside of a word would hide it from the comparison.
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+# Long enough for a short answer; the upper limit bounds the time.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,4000}={0,2}")
 _HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}){4,2000}\b")
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+%?")
@@ -37,9 +40,10 @@ _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+%?")
 
 @dataclass(frozen=True, slots=True)
 class TaskLeak:
-    """What a text repeats. source: prompt (of a training task), val, expected or judge; task: '' where it is hidden.
+    """Repeated words of a task. source: prompt (of a training task), val, expected or judge; task: '' where it is
+    hidden.
 
-    words: what is repeated. Only words of a training prompt are told to the proposer model.
+    words: the repeated ones. Only words of a training prompt are shown to the proposer model.
     """
 
     source: str
@@ -54,10 +58,10 @@ class TaskLeak:
 
 
 class LeakCorpus:
-    """What no resource may repeat: prompts, expected answers and judges' texts of the tasks that are open."""
+    """Texts that no resource may repeat: prompts, expected answers and judges' texts of the tasks that are open."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        """Raise ValueError for a sealed task: nobody may look into it, this included."""
+        """Raise ValueError for a sealed task: nothing in a search may read it."""
         sealed = [task.id for task in tasks if task.split is Split.TEST]
         if sealed:
             raise ValueError(f"{len(sealed)} sealed tasks were given, such as {sealed[0]}")
@@ -67,14 +71,16 @@ class LeakCorpus:
         for source, task, text in _corpus_texts(tasks):
             words = normalise_words(text)
             for run in _word_runs(words):
+                # The wording that most prompts share gives no task away. Answers have no such exception.
                 if not (source in ("prompt", "val") and run in shared):
                     self._runs.setdefault(run, (source, task))
+            # Shorter than a run, so it is compared as a whole.
             if source == "expected" and _is_distinctive(text, words) and len(words) < RUN_LENGTH:
                 self._answers.add(tuple(words))
         self._lengths = sorted({len(words) for words in self._answers})
 
     def leaks(self, text: str, before: str = "") -> list[TaskLeak]:
-        """Return what a text repeats and `before` did not, the first few, each task and source once."""
+        """Return what a text repeats and `before` did not: the first few, each task and source once."""
         found: dict[tuple[str, str], TaskLeak] = {}
         old = set(self._hits(before)) if before else set()
         for source, task, run in self._hits(text):
@@ -91,7 +97,7 @@ class LeakCorpus:
 
 
 def _shared_runs(tasks: Sequence[Task]) -> set[tuple[str, ...]]:
-    """Return the runs of words that stand in more than half of the prompts: the set's own wording."""
+    """Return the runs of words in more than half of the prompts: the set's own wording."""
     if len(tasks) < SHARED_MIN_TASKS:
         return set()
     counts = Counter(run for task in tasks for run in set(_word_runs(normalise_words(task.prompt))))
@@ -99,7 +105,7 @@ def _shared_runs(tasks: Sequence[Task]) -> set[tuple[str, ...]]:
 
 
 def normalise_words(text: str) -> list[str]:
-    """Return the words of a text as they are compared: without case, invisible signs and forms of letters."""
+    """Return the words of a text for comparison: without case, invisible characters and forms of letters."""
     return _WORD.findall(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold())
 
 
@@ -114,7 +120,7 @@ def _corpus_texts(tasks: Sequence[Task]) -> Iterator[tuple[str, str, str]]:
 
 
 def iter_leaves(value: object) -> Iterator[object]:
-    """Yield what stands in a JSON value at any depth, without the lists and objects themselves."""
+    """Yield the leaves of a JSON value at any depth, without the lists and objects themselves."""
     if isinstance(value, Mapping | list | tuple):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from iter_leaves(each)
@@ -127,7 +133,7 @@ def _word_runs(words: Sequence[str], n: int = RUN_LENGTH) -> Iterator[tuple[str,
 
 
 def _is_distinctive(text: str, words: Sequence[str]) -> bool:
-    """Return whether a short answer standing in a resource is more than chance: no `yes`, no year, no 1000."""
+    """Return whether a short answer in a resource is more than chance: no `yes`, no year, no 1000."""
     bare = text.strip()
     if _NUMBER.fullmatch(bare):
         digits = re.sub(r"\D", "", bare)
@@ -137,7 +143,7 @@ def _is_distinctive(text: str, words: Sequence[str]) -> bool:
 
 
 def _decoded_views(text: str) -> Iterator[str]:
-    """Yield a text, and what is written in it in base64 or as hexadecimal digits."""
+    """Yield a text, and the texts that it holds in base64 or as hexadecimal digits."""
     yield text
     for found in _BASE64.finditer(text):
         plain = found[0].rstrip("=").replace("-", "+").replace("_", "/")
@@ -151,25 +157,28 @@ def _try_decode(decode: Callable[[str], bytes], raw: str) -> Iterator[str]:
         plain = decode(raw).decode("utf-8")
     except ValueError:
         return
+    # Other bytes are a hash or an identifier that only looks encoded.
     if plain.isprintable() or "\n" in plain:
         yield plain
 
 
 _FOR_A_PERSON = frozenset(f"capability.{kind}" for kind in (NETWORK, RUNS, TOOL, WRITES, ENVIRONMENT))
-"""What only a person may approve and yet many good edits bring. All else that would be asked about ends a candidate:
-it is run before anybody can be asked."""
+"""Findings that only a person may approve and that many good edits bring. All other findings that need an approval end
+a candidate, because it runs before anybody can be asked.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
     """How large a candidate may be.
 
-    lines: of a main file. growth: by which share a resource may grow in one candidate, and a program by what is new in
-    it; slack: bytes that it may always grow by, for what was nearly empty. parts: resources of a program.
+    lines: of a main file. growth: by which share a resource may grow in one candidate; slack: bytes that it may always
+    grow by, for nearly empty ones. parts: resources of a program.
     """
 
     lines: int = 500
     description: int = MAX_DESCRIPTION
+    # A proposer tends to add and not to replace. A quarter at a time keeps a skill readable.
     growth: float = 0.25
     slack: int = 2_000
     parts: int = 50
@@ -177,9 +186,9 @@ class SizeLimits:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """One thing that the gate found.
+    """One finding of the gate.
 
-    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; what does not is shown to the
+    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; other findings are shown to the
     person who decides about adoption.
     """
 
@@ -196,7 +205,7 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """All that the gate found, what blocks first."""
+    """All findings of the gate, blocking ones first."""
 
     findings: tuple[GateFinding, ...]
 
@@ -207,7 +216,7 @@ class GateReport:
 
     @property
     def why(self) -> str:
-        """What blocks, in one text; '' when nothing does."""
+        """The blocking findings in one text; '' without any."""
         return "; ".join(str(finding) for finding in self.findings if finding.blocks)
 
 
@@ -220,11 +229,11 @@ def check_candidate(
     limits: SizeLimits = SizeLimits(),
     moves_skills: bool = False,
 ) -> GateReport:
-    """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
+    """Return the findings on a candidate. Pure: runs no code, calls no model, deterministic.
 
-    parent: what it was made of; what stood there already is not found again. corpus: of the tasks of train and val.
-    known: digests of all programs of the run. moves_skills: agents may own other skills of the program than before; a
-    person sees that at adoption.
+    parent: the program that it was made from; findings on the parent are not repeated. corpus: of the tasks of train
+    and val. known: digests of all programs of the run. moves_skills: agents may own other skills of the program
+    than before; a person sees that at adoption.
     """
     if candidate.digest == parent.digest or candidate.digest in known:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
@@ -242,7 +251,10 @@ def check_candidate(
 
 
 def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> ProgramPart:
-    """Return an agent as it was with the skills that it owns now, where all that came are parts of the program."""
+    """Return an agent as it was, but with the skills that it owns now, where all new ones are parts of the program.
+
+    The gate compares with this, so that a mere change of owner is no finding.
+    """
     if part.kind is not Kind.AGENT or part.main is None or old.main is None:
         return old
     now, before = (owned_skills(parse_document(data)) for data in (part.main, old.main))
@@ -253,12 +265,13 @@ def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> 
 
 
 _SHARED_SETTINGS = ("tools:", "model:", "permissionmode:")
-"""Settings that an agent which is split from another has as well. The others are for a person to give to a second one:
-hooks, servers, variables, what is approved by itself, and any tool or permission (`capability.*`)."""
+"""Settings that a split agent shares with its owner. The others only a person gives to a second agent: hooks, servers,
+variables, automatic approvals, and any tool or permission (`capability.*`).
+"""
 
 
 def _settings_of_owner(part: ProgramPart, parent: Program) -> frozenset[str]:
-    """Return what the scan says of the tools, model and permission mode that a new agent shares with its owner.
+    """Return the scan's findings on the tools, model and permission mode that a new agent shares with its owner.
 
     The owner is an agent of the parent whose head grants all that the new one's grants, and forbids no more.
     """
@@ -298,6 +311,7 @@ def _finding_text(finding: Finding) -> str:
 
 
 def _check_schema(part: ProgramPart, old: ProgramPart | None) -> Iterator[GateFinding]:
+    # A fault that was there before is not the candidate's.
     was = {str(problem) for problem in _part_problems(old)} if old else set[str]()
     for problem in broken_rules(_part_problems(part)):
         if str(problem) not in was:
@@ -338,12 +352,13 @@ def _check_leaks(part: ProgramPart, texts: str, corpus: LeakCorpus) -> Iterator[
 
 
 _MODEL_TOOLS = ("claude", "codex", "anthropic", "model")
+# Suffixes of files that no program runs by itself.
 _INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeReview:
-    """A change of a program for a person. diff: all of it. capabilities: what it adds. findings: of the scan."""
+    """A change of a program for a person. diff: all of it. capabilities: those that it adds. findings: of the scan."""
 
     diff: str = ""
     capabilities: list[str] = field(default_factory=list)
@@ -351,7 +366,7 @@ class ChangeReview:
 
 
 def review_change(before: Program, after: Program) -> ChangeReview:
-    """Return the whole difference of two programs with the capabilities it adds and what the scan says about it.
+    """Return the whole difference of two programs with the capabilities it adds and the findings of the scan.
 
     Pure: runs no code, calls no model.
     """

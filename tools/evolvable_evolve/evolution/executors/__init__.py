@@ -1,11 +1,11 @@
-"""Executors: what runs a task under a program. Each is a module of its own, imported when it is asked for.
+"""Executors: programs that run a task under a program. Each is a module of its own, imported when it is asked for.
 
 Begin with `Executor`, the protocol. `run_command` and `open_workspace` are what most of them need.
 """
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.executors.agent_cli import CLIENTS

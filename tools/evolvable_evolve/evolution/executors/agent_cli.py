@@ -35,11 +35,12 @@ from evolvable_tools import REVIEWING_MARK
 from evolvable_tools.llm import ChildProcesses, ProcessResult, printable_line
 from evolvable_tools.redaction import Redactor
 
+# Far above any real run; a client that loops must not fill the memory.
 MAX_EVENT_BYTES = 64 * 2**20
 """Bytes of the events of one run."""
 
 REVIEWING_VARIABLE = "EVOLVABLE_REVIEWING"
-"""Set in what we start: a server or a hook that finds it takes no session in."""
+"""Set in every process that we start: a server or a hook that finds it records no session."""
 
 _VERSION_TIMEOUT = 60.0  # seconds for a client to say its version
 CLIENTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))
@@ -47,20 +48,20 @@ CLIENTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_nam
 
 
 class ClientError(EvolvableError):
-    """A client is not there, or does not say what it is."""
+    """A client is not installed, or does not give its version."""
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """How a client is run. Everything it may see is in here: nothing of the user's own configuration is.
+    """How a client is run. It sees nothing but this: nothing of the user's own configuration.
 
-    binary: path of the program. version: what it says of itself. model: always named. environment: all of it, such as
+    binary: path of the program. version: as it reports itself. model: always named. environment: all of it, such as
     PATH and the key; home and configuration are set for each run. credentials: a file of the client's own sign-in,
-    which runs are shown by a link. tools: what the model may use, by the names that the client has for them. config:
-    lines of its configuration, for a client that has a file of it. price: of a million tokens, where the client does
-    not tell what it cost. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own
-    secrets. sandbox: what each run is kept in; there it reaches the model through a relay outside, which holds the key.
-    hidden: folders that it may not see. links: by task, folders of dependencies that it sees in its workspace.
+    which runs see by a link. tools: what the model may use, by the client's names. config: lines of its configuration,
+    for a client that has a file of it. price: of a million tokens, where the client does not report its cost. scripted:
+    a script plays the model, and the figures say so. patterns: a person's own secrets. sandbox: where each run is
+    confined; there it reaches the model through a relay outside, which holds the key. hidden: folders that it may not
+    see. links: by task, folders of dependencies that it sees in its workspace.
     """
 
     binary: str
@@ -80,7 +81,7 @@ class ClientSettings:
 
     @classmethod
     def from_spec(cls, name: str, spec: Mapping[str, Any], host: HostContext) -> Self:
-        """Return how a run's settings want a client run. Raises InvalidArgument, ClientError."""
+        """Return the settings of a client by a run's settings. Raises InvalidArgument, ClientError."""
         if not spec.get("model"):
             raise InvalidArgument(f"{name} needs a model.", "Name one: figures without it mean nothing.")
         binary = spec.get("binary") or shutil.which(name, path=host.environment.get("PATH")) or name
@@ -105,7 +106,10 @@ class ClientSettings:
         return "scripted" if self.scripted else f"real model {self.model}"
 
     def fingerprint(self, kind: str, flags: Sequence[str]) -> str:
-        """Name all that decides a result; addresses and configuration by their digest, keys not at all."""
+        """Return a text that names all that decides a result; addresses and configuration by their digest, keys not at
+        all.
+        """
+        # An address decides which model answers; a key beside it must not be in a record.
         addresses = {name: value for name, value in self.environment.items() if name.endswith("_URL")}
         rest = json.dumps([flags, self.arguments, self.config, addresses, self.scripted], sort_keys=True)
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
@@ -114,7 +118,7 @@ class ClientSettings:
 
 
 def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
-    """Return the version that a client says it is. Raises ClientError. Takes a second: not for an event loop."""
+    """Return the version that a client reports. Raises ClientError. Takes a second: not for an event loop."""
     hint = "Install it, and see that it is on the PATH."
     try:
         ran = ChildProcesses().run([binary, "--version"], b"", _VERSION_TIMEOUT, environment=dict(environment))
@@ -128,7 +132,7 @@ def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
 
 
 class ClientDirs(NamedTuple):
-    """The private folders of one run: nothing of the user's is read there and nothing stays."""
+    """Private folders of one run: nothing of the user's is read there, and nothing stays."""
 
     root: Path
     home: Path
@@ -138,7 +142,7 @@ class ClientDirs(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientCall:
-    """One run as it is started: the command, what is set besides, and how its events are read.
+    """One run as it is started: the command, its variables, and how its events are read.
 
     model: what it may ask of the model from inside a sandbox.
     """
@@ -155,14 +159,14 @@ def relay_address(address: str) -> str:
 
 
 def refuse_program(why: str) -> Rollout:
-    """Return that a program is not run here, and why. That is no verdict on it."""
+    """Return the rollout of a program that is not run here, and why. That is no verdict on it."""
     return Rollout("", outcome=TrialOutcome.REFUSED, detail=why)
 
 
 class ClientExecutor(ABC):
     """Runs tasks with a headless client. Every run has a fresh home and configuration with only the program in it.
 
-    A subclass says what is its client's own.
+    A subclass holds what is particular to its client.
     """
 
     name: ClassVar[str]
@@ -183,7 +187,7 @@ class ClientExecutor(ABC):
         return cls(ClientSettings.from_spec(cls.name, spec, host))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return the rollout of one task; see Executor. Refused where the program's tools or names are not its own.
+        """Return the rollout of one task; see Executor. REFUSED where the client cannot run the program as it is.
 
         The private directories lie beside the workspace and are removed at the end.
         """
@@ -207,9 +211,11 @@ class ClientExecutor(ABC):
         tools = (*self._settings.tools, *installation.program_tool_names(program))
         if missing := installation.find_missing_tools(program, tools):
             return f"{'; '.join(missing)}, which the model may not use here"
+        # Hooks and servers run without the model's asking, with the rights of the client.
         started = installation.find_started_programs(program) if self._settings.sandbox is None else []
         if started:
             return f"{', '.join(started)} brings hooks or servers, and this machine has no sandbox for them"
+        # Without the tool that reads skills the trial would measure a program without them.
         reads = self._client.get("skill_tool")
         if reads and reads not in tools and any(part.kind is Kind.SKILL for part in program.parts):
             return f"the program has skills, and the model may not use {reads} here"
@@ -227,25 +233,26 @@ class ClientExecutor(ABC):
             sandbox = self._settings.sandbox
             python = sandbox.python if sandbox is not None else sys.executable
             installed.server = installation.install_tool_server(installed, place.root, python)
+        # A link, so that a sign-in that the client renews is renewed for all runs.
         if self._settings.credentials is not None:
             (place.config / self._client["sign_in_file"]).symlink_to(self._settings.credentials)
         return self.make_call(installed, place, workspace)
 
     @abstractmethod
     def skill_dirs(self, workspace: Path) -> list[Path]:
-        """Return the folders of skills that the client reads although they are no part of the program."""
+        """Return the folders of skills that the client reads although they are not part of the program."""
 
     @abstractmethod
     def layout(self, config: Path) -> installation.InstallLayout:
-        """Return where the client reads what it is given, below its configuration."""
+        """Return where the client reads the parts of a program, below its configuration."""
 
     @abstractmethod
     def make_call(self, installed: installation.InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
-        """Write what else the client reads and return how it is started."""
+        """Write the client's other files and return how it is started."""
 
 
 def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run: what was given, without what a client around us has set.
+    """Return the environment of a run: the given one, without the variables of a client that we run in.
 
     Nothing in it leads to the library: the answers to the tasks lie there.
     """
@@ -257,7 +264,7 @@ def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping
 
 
 def build_prompt(task: Task) -> str:
-    """Return what the model is told: the task, and a mark by which a review of sessions passes this one over."""
+    """Return the prompt: the task, and a mark by which a review of sessions passes this one over."""
     return f"{task.prompt}\n\n<{REVIEWING_MARK} trial/>\n"
 
 
@@ -276,9 +283,11 @@ async def _run_and_read(
     seen = call.read(ran.out)
     if ran.too_long:
         end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, f"it wrote more than {MAX_EVENT_BYTES:,} bytes")
+    # The sandbox ended it for what it used, not for a fault of the provider.
     elif settings.sandbox is not None and ran.code == base.LIMIT_REACHED:
         end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:]))
     else:
+        # Clients write their last error to either of the two.
         last = ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
         end = base.classify_end(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
     return make_rollout(seen, end, wall, settings.price, settings.patterns)
@@ -305,6 +314,7 @@ def make_rollout(
 async def _run_command(
     settings: ClientSettings, task: Task, workspace: Path, place: ClientDirs, call: ClientCall
 ) -> ProcessResult:
+    # Variables of the client's own tuning are not secrets, and decide how it runs.
     own = {name: value for name, value in settings.environment.items() if name in CLIENTS["environment"]["tuning"]}
     environment = environment_inside(settings.environment, str(place.home)) | own
     environment |= {"TMPDIR": str(place.temporary), REVIEWING_VARIABLE: "1", **call.environment}

@@ -1,4 +1,4 @@
-"""What all executors share: the protocol, commands, workspaces, and trajectories."""
+"""The parts that all executors share: the protocol, commands, workspaces, and trajectories."""
 
 import asyncio
 import contextlib
@@ -37,14 +37,14 @@ class Executor(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Name everything that decides a result."""
+        """A text that names everything that decides a result."""
 
     @property
     def label(self) -> str:
-        """Say what the figures are."""
+        """The kind of the figures: `simulated`, `scripted` or `real model NAME`."""
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return what came of `task` under `program`.
+        """Return the rollout of `task` under `program`.
 
         `workspace` is a fresh directory with the task's files, set up. Its parent may hold what is no part of the work,
         such as a private configuration. Both are removed afterwards. `repeat` counts from 0 and only distinguishes
@@ -54,10 +54,11 @@ class Executor(Protocol):
 
 
 PYTHON_PLACEHOLDER = "{python}"
-"""Stands for the running interpreter in an argument list."""
+"""The placeholder of the running interpreter in an argument list."""
 
 LIMIT_REACHED, NOT_SET_UP = 122, 125
-"""Exit codes of a sandbox: the command used up what it was given, or could not be prepared. 128 and more: killed."""
+"""Exit codes of a sandbox: the command reached its limits, or could not be prepared. 128 and more: killed by a signal.
+"""
 
 _AGAIN = 0.05  # seconds between two tries to stop a command that is just being started
 
@@ -91,8 +92,10 @@ async def run_command(
     threading.Thread(target=run, daemon=True).start()
     waiting = asyncio.ensure_future(asyncio.wrap_future(ended))
     try:
+        # A thread cannot be cancelled: the command is stopped below, and its end awaited.
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:
+        # A command that is just being started has no process to stop yet.
         while not waiting.done():
             children.stop()
             await asyncio.wait([waiting], timeout=_AGAIN)
@@ -102,18 +105,20 @@ async def run_command(
 
 
 def _refuse_constant(name: str) -> Any:
+    # Python reads NaN and Infinity, and parsers of other languages do not.
     raise ValueError(f"{name} is no JSON")
 
 
 STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Refuses NaN and Infinity."""
+"""A decoder that refuses NaN and Infinity."""
 
 
 def parse_strict_json(text: str | bytes) -> Any:
-    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+    """Return the value of a JSON text. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
     return json.loads(text, parse_constant=_refuse_constant)
 
 
+# Schemas are read for every answer, and their files never change.
 @cache
 def load_schema(path: Path) -> Mapping[str, Any]:
     """Return the JSON schema in a file of this package."""
@@ -122,7 +127,7 @@ def load_schema(path: Path) -> Mapping[str, Any]:
 
 
 def start_problem(error: Exception) -> str:
-    """Return why a command could not be run, in words."""
+    """Return in words why a command could not be run."""
     return error.text if isinstance(error, EvolvableError) else getattr(error, "strerror", None) or str(error)
 
 
@@ -134,7 +139,8 @@ async def run_confined(
     outside: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
 ) -> ProcessResult:
-    """Run a command in its workspace, inside `sandbox`, and return how it ended; the workspace is as it left it.
+    """Run a command in its workspace, inside `sandbox`, and return how it ended; its changes are in the workspace
+    afterwards.
 
     Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and SandboxTrouble.
     """
@@ -143,6 +149,7 @@ async def run_confined(
             what.command, given, timeout=what.seconds, folder=what.workspace, environment=outside, most=most
         )
     command = tuple(sandbox.python if part == PYTHON_PLACEHOLDER else part for part in what.command)
+    # The sandbox writes the changed workspace into this file, outside of what the command sees.
     descriptor, name = await asyncio.to_thread(tempfile.mkstemp, prefix="back-", dir=what.workspace.parent)
     os.close(descriptor)
     back = Path(name)
@@ -158,6 +165,7 @@ async def run_confined(
         )
         if ran.code == NOT_SET_UP:
             said = ran.err.decode(errors="replace").strip()[-500:]
+            # After a timeout nothing comes back, because the file may be cut off.
             raise SandboxOutputError(f"The sandbox failed: {said or 'it did not say why'}.")
         if what.returns and ran.code is not None and back.stat().st_size:
             await asyncio.to_thread(bring_back, back, what.workspace, what.limits.size)
@@ -170,8 +178,9 @@ async def run_confined(
 class CommandHost:
     """What commands run with.
 
-    environment: all of it, by default ours. sandbox: what they run in; None: they run with our rights. hidden: folders
-    that they do not see in a sandbox. links: by task, folders of dependencies that a sandbox shows in its workspace.
+    environment: all of it, by default ours. sandbox: where they are confined; None: they run with our rights. hidden:
+    folders that they do not see in a sandbox. links: by task, folders of dependencies that a sandbox shows in its
+    workspace.
     """
 
     environment: Mapping[str, str] | None = None
@@ -227,8 +236,8 @@ def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
 WORK_DIR = "work"
 """The workspace's name within the folder of its trial."""
 
-_PREFIX = "evolvable-trial-"
-_SETUP_S = 600.0  # seconds for one command that sets a workspace up
+_PREFIX = "evolvable-trial-"  # by which `remove_stale_workspaces` knows the folders of trials
+_SETUP_S = 600.0  # seconds for one setup command, which may build a project
 
 
 class WorkspaceError(EvolvableError):
@@ -250,6 +259,7 @@ async def open_workspace(
     """
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)
+    # Without links in its path, because a sandbox shows it under its real one.
     trial = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)).resolve()
     try:
         work = trial / WORK_DIR
@@ -264,7 +274,7 @@ async def open_workspace(
 
 async def _run_setup(task: Task, command: Sequence[str], work: Path, host: CommandHost) -> None:
     word = command[0]
-    # The task set names them: a file in a hidden folder stays hidden.
+    # The task set names these files, so one in a hidden folder stays hidden.
     named = {path: path.resolve() for path in named_files(command)}
     shown = [path for path, real in named.items() if not any(real.is_relative_to(one) for one in host.hidden)]
     try:
@@ -279,61 +289,66 @@ async def _run_setup(task: Task, command: Sequence[str], work: Path, host: Comma
 
 
 def remove_stale_workspaces(place: Path) -> None:
-    """Remove the folders of trials that a killed process left in `place`. Nobody may be working there."""
+    """Remove the folders of trials that a killed process left in `place`. No process may be working there."""
     if place.is_dir():
         for left in place.glob(f"{_PREFIX}*"):
             remove_tree(left)
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and all in it, also what was made read-only; links are not followed.
+    """Remove a folder and all in it, also read-only files; links are not followed.
 
-    What the system does not let go of stays.
+    What the system does not release stays.
     """
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
         pass
+    # A program may have made its files read-only, and that must not leave them behind.
     except OSError:
         _make_writable(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_writable(folder: Path) -> None:
-    """Let us read and write all that is in a folder."""
+    """Make all that is in a folder readable and writable for us."""
     with contextlib.suppress(OSError):
         folder.chmod(stat.S_IRWXU)
-    for top, folders, files in os.walk(folder):  # each folder is opened up before it is looked into
+    for top, folders, files in os.walk(folder):  # each folder is made readable before it is looked into
         for name in (*folders, *files):
             path = os.path.join(top, name)
             with contextlib.suppress(OSError):
+                # The mode of a link is that of its target, which may be outside.
                 if not os.path.islink(path):
                     os.chmod(path, stat.S_IRWXU)
 
 
 MAX_STEP = 4_000
-"""Characters of one step of a trace."""
+"""The most characters of one step of a trace."""
 
 MAX_TRACE = 200_000
-"""Characters of a trace; what is too much is left out in its middle."""
+"""The most characters of a trace; of a longer one the middle is left out."""
 
+# Signs of a busy provider, in the words of several providers and clients.
 _BUSY = re.compile(r"\b(?:429|529|503)\b|overloaded|rate.?limit|too many requests|usage limit|quota", re.IGNORECASE)
+# Signs of a fault that is the provider's, the account's or the network's, and not the program's.
 _PROVIDER_TROUBLE = re.compile(
     r"API Error|\b(?:401|403|408|5\d\d)\b|authenticat|unauthorized|invalid.{0,9}(?:api|x-api).?key|credit balance"
     r"|log.?in"
     r"|connection|network|disconnect|timed? ?out|reconnect|ECONN|ENOTFOUND|stream (?:closed|error)|unexpected status",
     re.IGNORECASE,
 )
+# How long a provider asks to wait: "retry after 30 s", "try again in 1.5 min".
 _WAIT = re.compile(r"(?:retry|try again)[^0-9]{0,20}(\d+(?:\.\d+)?)\s*(ms|s\b|sec|m\b|min)?", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class Trajectory:
-    """A run as its events tell it. progress: the model has said or done something.
+    """A run as its events report it. progress: the model has said or done something.
 
-    attempts: requests to the model, where the executor makes them itself. failure: what the client says of a run that
-    failed, status: the HTTP status in it. trouble: why the client asks the provider again, as long as nothing has come
-    of it. ended: the run came to its end, well or not. limit: it was ended for its own length.
+    attempts: requests to the model, where the executor makes them itself. failure: the client's message on a run that
+    failed; status: the HTTP status in it. trouble: why the client asks the provider again, as long as no answer has
+    come. ended: the run came to its end, well or not. limit: it was ended for its own length.
     """
 
     output: str = ""
@@ -364,7 +379,7 @@ class Trajectory:
     def reads(self, text: str, places: Mapping[str, Path]) -> None:
         """Note the parts whose files a path or a command names."""
         for ref, place in places.items():
-            # A folder of skills may be written by its place in the configuration alone.
+            # A path may begin at the configuration, without the folders above it.
             if str(place) in text or f"/{place.parent.name}/{place.name}/" in text:
                 self.read.setdefault(ref)
 
@@ -386,7 +401,8 @@ class TrajectoryEnd:
 
 
 def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str) -> TrajectoryEnd:
-    """Return how a run counts. What is no verdict on the program is an infrastructure error."""
+    """Return how a run counts. An end that is not the program's fault is an infrastructure error."""
+    # Too slow while it worked is the program's fault, too slow while the provider failed is not.
     if timed_out and seen.progress and not seen.trouble:
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, "it was not done in time")
     if timed_out:
@@ -395,6 +411,7 @@ def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_wo
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns")
     if seen.failure:
         return _classify_failure(seen)
+    # A client that ends without an answer has failed itself.
     if not seen.ended or not seen.progress:
         return _infrastructure_end(f"it ended with exit code {code} before its answer", last_words)
     return TrajectoryEnd()
@@ -408,8 +425,10 @@ def _infrastructure_end(why: str, said: str) -> TrajectoryEnd:
 
 def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
     wait = _parse_wait(seen.failure)
+    # These statuses mean that the provider is busy, also without a word of it.
     if wait is None and seen.status in (429, 529, 503):
         wait = 0.0
+    # Keys, permissions, time limits and faults of a server; other statuses of a client concern the request.
     foreign = seen.status is not None and (seen.status in (401, 403, 408, 429) or seen.status >= 500)
     if foreign or wait is not None or _PROVIDER_TROUBLE.search(seen.failure) or not seen.progress:
         return TrajectoryEnd(TrialOutcome.INFRA_ERROR, printable_line(seen.failure), wait)
@@ -417,7 +436,7 @@ def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
 
 
 def _parse_wait(text: str) -> float | None:
-    """Return the seconds that a provider asks for, 0 where it is only busy, None where it is not."""
+    """Return the seconds that a provider asks for, 0 where it is busy without a time, None where it is not busy."""
     if not _BUSY.search(text):
         return None
     said = _WAIT.search(text)
@@ -428,7 +447,7 @@ def _parse_wait(text: str) -> float | None:
 
 
 def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects in the lines of an output; a line that is none, or is half, is passed over."""
+    """Yield the JSON objects in the lines of an output; other lines, and one that was cut off, are skipped."""
     for line in out.split(b"\n"):
         found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
         if isinstance(found, dict):

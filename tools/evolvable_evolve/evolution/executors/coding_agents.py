@@ -23,22 +23,24 @@ from evolvable_tools.llm import API_KEY, BEARER, key_header
 
 
 class ClaudeExecutor(ClientExecutor):
-    """Runs tasks with Claude Code. What they cost is told by the client itself."""
+    """Runs tasks with Claude Code, which reports its cost itself."""
 
     name = "claude"
 
     def skill_dirs(self, workspace: Path) -> list[Path]:
-        """Return the folders of skills that the client reads although they are no part of the program."""
+        """Return the folders of skills that the client reads although they are not part of the program."""
         return [*map(Path, self._client["managed"]), *(workspace / path for path in self._client["project"])]
 
     def layout(self, config: Path) -> InstallLayout:
-        """Return where the client reads what it is given, below its configuration."""
+        """Return where the client reads the parts of a program, below its configuration."""
         return InstallLayout(config / "skills", config / "agents", config / "CLAUDE.md", config.parent / "tools")
 
     def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
         """Write the settings and the system prompt, and return the command."""
+        # Plugins that come with the client would add a skill to a program without skills.
         plugins = {f"cc-plugin-{name}@builtin": False for name in self._client["plugins"]}
         (place.config / "settings.json").write_text(json.dumps({"enabledPlugins": plugins}), encoding="utf-8")
+        # Without agents in the program no sub-agent is to be started.
         agents = any(ref.startswith(f"{Kind.AGENT}:") for ref in installed.places)
         tools = ",".join((*self._settings.tools, *([self._client["agent_tool"]] if agents else [])))
         command = [self._settings.binary, *self._client["flags"], "--model", self._settings.model, "--tools", tools]
@@ -60,7 +62,7 @@ class ClaudeExecutor(ClientExecutor):
 
 
 def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
-    """Return what the relay lets through for this environment, and what the client is told instead of it.
+    """Return what the relay lets through for this environment, and the variables that the client gets instead.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
@@ -68,6 +70,7 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
     address, held = given.get("ANTHROPIC_BASE_URL") or client["address"], client["held_key"]
     inside = {"ANTHROPIC_BASE_URL": agent_cli.relay_address(address)}
     headers: dict[str, str] = {}
+    # The client needs some key to start. The relay replaces it by the real one.
     if key := given.get("ANTHROPIC_API_KEY"):
         headers |= key_header(API_KEY, key)
         inside["ANTHROPIC_API_KEY"] = held
@@ -79,7 +82,7 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
-    """Return what the events of `claude -p --output-format stream-json --verbose` tell."""
+    """Return the trajectory in the events of `claude -p --output-format stream-json --verbose`."""
     seen = Trajectory()
     messages: dict[str, Mapping[str, Any]] = {}
     for event in iter_events(out):
@@ -92,10 +95,11 @@ def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
             if isinstance(message, dict):
                 _read_content(seen, kind, message, installed)
                 if kind == "assistant" and isinstance(message.get("usage"), dict):
+                    # By the id of the message: each of its events repeats the usage.
                     messages[str(message.get("id"))] = message["usage"]
         elif kind == "result":
             _read_result(seen, event)
-    if not seen.ended:  # stopped on its way: what its messages say is the best that is known
+    if not seen.ended:  # stopped before its end: the sum over its messages is the best figure
         seen.calls = len(messages)
         seen.given = sum(map(_input_tokens, messages.values()))
         seen.got = sum(_int_field(usage, "output_tokens") for usage in messages.values())
@@ -113,6 +117,7 @@ def _read_content(seen: Trajectory, kind: str, message: Mapping[str, Any], insta
         elif block.get("type") == "tool_result":
             seen.step("error" if block.get("is_error") else "result", _content_text(block.get("content")))
         elif block.get("type") == "text" and block.get("text"):
+            # Messages with this name are the client's own, such as a notice of a limit.
             if kind == "assistant" and message.get("model") != "<synthetic>":
                 seen.moves()
                 seen.output = str(block["text"])
@@ -131,6 +136,7 @@ def _read_tool_use(seen: Trajectory, block: Mapping[str, Any], installed: Instal
         server, _, tool = name.removeprefix("mcp__").partition("__")
         refs.append(find_used_tool(tool, server, installed.places))
     seen.read |= dict.fromkeys(ref for ref in refs if ref in installed.places)
+    # Any text of the input may be a path or a command.
     for value in values.values():
         if isinstance(value, str):
             seen.reads(value, installed.places)
@@ -151,17 +157,20 @@ def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
     seen.status = status if isinstance(status, int) else None
     subtype = str(event.get("subtype"))
     seen.limit = subtype.startswith("error_max")
+    # Older clients name no subtype.
     if event.get("is_error") or subtype not in ("success", "None"):
         errors = event.get("errors")
         said = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
         seen.failure = str(event.get("result") or said or subtype)
 
 
+# Tokens from the cache are input as well.
 def _input_tokens(usage: Mapping[str, Any]) -> int:
     return sum(_int_field(usage, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_"))
 
 
 def _int_field(values: Mapping[str, Any], name: str) -> int:
+    # A bool is an int in Python.
     value = values.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
@@ -176,17 +185,17 @@ def _content_text(content: object) -> str:
 class CodexExecutor(ClientExecutor):
     """Runs tasks with Codex. Its sandbox always writes in the workspace alone, without the network.
 
-    What they cost follows from the price in the settings and is unknown without one.
+    The cost follows from the price in the settings, and is unknown without one.
     """
 
     name = "codex"
 
     def skill_dirs(self, workspace: Path) -> list[Path]:
-        """Return the folders of skills that the client reads although they are no part of the program."""
+        """Return the folders of skills that the client reads although they are not part of the program."""
         return [*map(Path, self._client["managed"]), *list_ancestor_dirs(workspace, self._client["project"])]
 
     def layout(self, config: Path) -> InstallLayout:
-        """Return where the client reads what it is given, below its configuration."""
+        """Return where the client reads the parts of a program, below its configuration."""
         return InstallLayout(config / "skills", None, config / "AGENTS.md", config.parent / "tools")
 
     def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
@@ -200,6 +209,7 @@ class CodexExecutor(ClientExecutor):
             (place.config / "config.toml").write_text(config, encoding="utf-8")
         searching = "live" if set(self._client["search_tools"]) & set(self._settings.tools) else "disabled"
         overrides = [*self._client["overrides"], f'web_search="{searching}"', *pointed]
+        # Codex reads these folders whatever its configuration says, so each skill is turned off by name.
         if others := sorted({name for name, _ in iter_skills(self.skill_dirs(workspace))}):
             off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
             overrides.append(f"skills.config=[{off}]")
@@ -211,6 +221,7 @@ class CodexExecutor(ClientExecutor):
         if installed.prompt:
             overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
         flags = list(self._client["flags"])
+        # Codex's own sandbox cannot start inside of ours, which confines more.
         if self._settings.sandbox is not None:
             flags[-1] = self._client["sandboxed"]
         command = [self._settings.binary, *flags, "--model", self._settings.model, "--cd", str(workspace)]
@@ -221,16 +232,18 @@ class CodexExecutor(ClientExecutor):
 
 
 def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, str], list[str]]:
-    """Return what the relay lets through, the configuration with its address in it, variables, and overrides.
+    """Return what the relay lets through, the configuration with the relay's address, variables, and overrides.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
     try:
         said = tomllib.loads(settings.config)
+    # The client itself reports a configuration that it cannot read.
     except ValueError:
         said = {}
     provider = said.get("model_providers", {}).get(said.get("model_provider", ""))
     given, client = settings.environment, agent_cli.CLIENTS["codex"]
+    # A provider of the person's configuration has its own address and name of the key.
     if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
         address, name = provider["base_url"], str(provider.get("env_key") or "")
         config = settings.config.replace(json.dumps(address), json.dumps(agent_cli.relay_address(address)))
@@ -248,9 +261,9 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
 
 
 def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
-    """Return what the events of `codex exec --json` tell.
+    """Return the trajectory in the events of `codex exec --json`.
 
-    An `error` event alone ends nothing: Codex tries again, and says when the turn has failed.
+    An `error` event alone ends nothing: Codex tries again, and reports when the turn has failed.
     """
     seen = Trajectory()
     for event in iter_events(out):
@@ -267,6 +280,7 @@ def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
         elif kind == "error":
             seen.trouble = str(event.get("message"))
             seen.step("error", seen.trouble)
+    # A run that was cut off reports no usage, but has asked its model.
     seen.calls = seen.calls or int(seen.progress)
     return seen
 
@@ -280,12 +294,13 @@ def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: 
             seen.step("command", command)
         else:
             seen.step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
-            # Codex reads a skill by a command and says nothing else of it.
+            # Codex reads a skill by a command, and no other event reports that.
             seen.reads(command, installed.places)
     elif kind == "item.completed" and what == "agent_message":
         seen.moves()
         seen.output = str(item.get("text"))
         seen.step("agent", seen.output)
+    # Reasoning is no step: it is a summary, and not in every version.
     elif kind == "item.completed" and what != "reasoning":
         if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
             seen.moves()

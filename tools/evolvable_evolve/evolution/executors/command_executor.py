@@ -21,7 +21,7 @@ PROGRAM_DIR = "program"
 
 
 class _InvalidAnswer(Exception):
-    """The command's answer is not what was agreed on. The text says why."""
+    """The command's answer is not of the agreed form. The text says why."""
 
 
 class CommandExecutor:
@@ -55,6 +55,7 @@ class CommandExecutor:
         """
         if not command or not all(isinstance(part, str) and "\0" not in part for part in command) or not command[0]:
             raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
+        # Files of the task set, by their content: a changed script is another executor.
         files = {part: path for part in command if folder and (path := (folder / part).resolve()).is_file()}
         self.command = tuple(str(files.get(part, part)) for part in command)
         self.label = label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
@@ -75,6 +76,7 @@ class CommandExecutor:
         """
         check_named_executor(spec, host)
         there = {path: directory / path for path in files}
+        # Unchanged files are not written again, because the integrity guard would hash them again.
         base.write_below(
             directory, {p: d for p, d in files.items() if not there[p].exists() or there[p].read_bytes() != d}
         )
@@ -91,10 +93,11 @@ class CommandExecutor:
         )
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return what the command made of the task."""
+        """Return the rollout of a task by the command."""
         folder = write_program(program, workspace.parent / PROGRAM_DIR)
         given = _executor_input(task, program, repeat, workspace, folder)
         started = time.monotonic()
+        # Until the command reports more: one call, and its price unknown unless it is free.
         unknown = ModelUsage(calls=1, cost=0.0 if self._free else None)
         shown = (folder, *self._shown)
         try:
@@ -105,6 +108,7 @@ class CommandExecutor:
             why = f"{self.command[0]} could not be started: {base.start_problem(error)}"
             return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why, usage=ModelUsage(cost=0.0))
         wall = time.monotonic() - started
+        # Only a sandbox has ends of its own.
         why = _sandbox_end(ran) if self._host.sandbox is not None else ""
         if why or ran.code is None:
             why = why or f"it took longer than {task.timeout_s:g} s"
@@ -120,12 +124,14 @@ class CommandExecutor:
 
 def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
     """Raise Refused when the command of an executor is not one that the person named."""
+    # Without names the caller is the person, at a terminal.
     if host.commands is None:
         return
     named, name = host.commands["executors"], str(spec.get("name") or "")
     if not name:
         text = "The executor of this run is a command line, and commands are named by a person."
         raise Refused(text, f"{named.hint} Then start a new run with that name.")
+    # The words are compared and not the name: a person may name another command by it.
     if list(named.get(name).words) != list(spec["command"]):
         hint = "Start a new run, or have the person name the command as it was."
         raise Refused(f"The executor {name} is another command now than when the run began.", hint)
@@ -134,7 +140,7 @@ def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
 def _sandbox_end(ran: ProcessResult) -> str:
     """Return why a command inside a sandbox ended before its answer, where only the program can have caused it.
 
-    Nobody outside sends a signal inside: a program that kills what measures it fails the task.
+    No process outside sends a signal inside: a program that kills what measures it fails the task.
     """
     if ran.code == base.LIMIT_REACHED:
         return ran.err.decode(errors="replace").strip().rpartition("\n")[2] or "it reached a limit of the sandbox"
@@ -152,6 +158,7 @@ def write_program(program: Program, folder: Path) -> Path:
 
 
 def _executor_input(task: Task, program: Program, repeat: int, workspace: Path, folder: Path) -> bytes:
+    # All that a command gets of the task: never the expected answer or the scorer.
     resources = [
         {
             "ref": part.ref,

@@ -1,6 +1,6 @@
 """A program on this machine: the tools it needs, its files where a client reads them, and the canary.
 
-The canary is a skill whose only effect is a word that nobody can guess. The answer must have the word with the skill
+The canary is a skill whose only effect is a word that cannot be guessed. The answer must have the word with the skill
 and must not have it without; otherwise the executor does not measure the program.
 """
 
@@ -27,26 +27,27 @@ from evolvable_tools.verbs import FOLDER, RunSpec, run_spec
 COMMAND_TOOL = "Bash"
 """The tool that runs commands, under its best known name."""
 
+# Files by which a skill needs a tool for commands.
 _SCRIPTS = (".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".rb", ".pl", ".ps1")
 _TOOL = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
-    """Return what the parts of a program need and nobody has, each with the part that needs it.
+    """Return the tools that parts of a program need and that are not available, each with the part that needs it.
 
     A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
-    program that is evaluated without its means says nothing about it.
+    program that is evaluated without its tools says nothing about it.
     """
     missing = ((part.ref, tool) for part in program.parts for tool in sorted(find_needed_tools(part) - set(tools)))
     return [f"{ref} needs {tool}" for ref, tool in missing]
 
 
 def find_needed_tools(part: ProgramPart) -> set[str]:
-    """Return the tools that a part needs, without what they may be used for."""
+    """Return the tools that a part needs, without the conditions on their use."""
     scripts = part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files)
     said = _main_document(part).fields.get("allowed-tools")
     named = ", ".join(map(str, said)) if isinstance(said, list) else said if isinstance(said, str) else ""
-    # In `Bash(git add:*), Read` the words in brackets say what for.
+    # In `Bash(git add:*), Read` the words in brackets are conditions.
     return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
 
 
@@ -55,22 +56,22 @@ _STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
 
 
 def find_started_programs(program: Program) -> list[str]:
-    """Return the agents of a program that bring hooks or servers, which run without the model's asking."""
+    """Return the agents of a program that bring hooks or servers, which run without a request of the model."""
     agents = (part for part in program.parts if part.kind is Kind.AGENT)
     return [part.ref for part in agents if any(_main_document(part).fields.get(name) for name in _STARTED)]
 
 
 def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
-    """Return the paths below these folders of skills that have the name of a part: nobody could tell which was used.
+    """Return the paths below these folders of skills that have the name of a part: it could not be told which was used.
 
-    The name is the folder's, or the one that its SKILL.md says.
+    The name is the folder's, or the one in its SKILL.md.
     """
     names = {part.name for part in program.parts if part.kind is Kind.SKILL}
     return [str(path) for name, path in iter_skills(places) if name in names]
 
 
 def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the skills in these folders by name, those that another name stands for too once for each."""
+    """Yield the skills in these folders by name; one whose SKILL.md has another name is yielded under both."""
     for place in places:
         try:
             folders = sorted(path for path in place.iterdir() if path.is_dir())
@@ -84,12 +85,13 @@ def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
     """Return these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
 
-    Clients look for a project's skills so.
+    Clients look for a project's skills in these folders.
     """
     found = [folder / name for name in below]
     above = list(folder.parents)
     root = next((place for place in (folder, *above) if (place / ".git").exists()), None)
     for place in above:
+        # Without a repository only the folder itself is the project.
         if root is None or not place.is_relative_to(root):
             break
         found += [place / name for name in below]
@@ -99,6 +101,7 @@ def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
 def _declared_name(path: Path) -> str:
     try:
         with open(path, "rb", opener=regular_file) as file:
+            # The head of a SKILL.md is at its beginning. `regular_file` refuses a pipe, which would block.
             name = parse_document(file.read(20_000)).fields.get("name")
     except OSError:
         return ""
@@ -107,7 +110,7 @@ def _declared_name(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InstallLayout:
-    """Where a client takes what it is given from. Of a kind that is None it can be given none.
+    """Where a client reads the parts of a program. A kind without a place cannot be given to it.
 
     memory: the file that it reads into every session. tools: the folder for the files of tools.
     """
@@ -120,10 +123,10 @@ class InstallLayout:
 
 @dataclass(slots=True)
 class InstalledProgram:
-    """What a program has come to. prompt: what is said to the model beside the client's own words.
+    """A program after its installation. prompt: the text for the model beside the client's own.
 
-    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given. tools: the tools
-    that are installed, as `tool_server` reads them.
+    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given. tools: the
+    installed tools, as `tool_server` reads them.
     """
 
     prompt: str = ""
@@ -150,6 +153,7 @@ def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
             done.places[part.ref] = shelf.tools / part.name
             write_part(done.places[part.ref], part)
             done.tools.append(tool_entry(part, spec, done.places[part.ref]))
+        # These kinds have no place of their own: they are joined into one text each.
         elif part.kind in (Kind.PROMPT, Kind.MEMORY):
             (prompts if part.kind is Kind.PROMPT else memories).append(part_body(part))
         else:
@@ -166,7 +170,7 @@ TOOL_SERVER = "library"
 
 
 def find_run_spec(part: ProgramPart) -> RunSpec | None:
-    """Return how a tool is run, None for one that cannot be."""
+    """Return how a tool is run, None for one that cannot be run."""
     try:
         return run_spec(Ref(Kind.TOOL, part.name), part.main or b"")
     except InvalidArgument:
@@ -177,6 +181,7 @@ def tool_entry(part: ProgramPart, spec: RunSpec, folder: Path) -> dict[str, Any]
     """Return a tool as `tool_server` reads it. folder: where its files are."""
     return {
         "name": part.name,
+        # A model reads the description, and the program may be untrusted.
         "description": bound_text(part_description(part), trusted=False),
         "schema": dict(spec.schema),
         "argv": [word.replace(FOLDER, str(folder)) for word in spec.argv],
@@ -185,13 +190,15 @@ def tool_entry(part: ProgramPart, spec: RunSpec, folder: Path) -> dict[str, Any]
 
 
 def install_tool_server(installed: InstalledProgram, folder: Path, python: str) -> list[str]:
-    """Write the server of a program's tools and what it serves; return the command that starts it. Raises OSError.
+    """Write the server of a program's tools and its data; return the command that starts it. Raises OSError.
 
     python: the interpreter where the client runs.
     """
     script = folder / "tool_server.py"
+    # A copy, because a container may have no installation of this package.
     shutil.copyfile(Path(__file__).with_name("tool_server.py"), script)
     (folder / "tools.json").write_text(json.dumps(installed.tools), encoding="utf-8")
+    # -I and -S: nothing of the user's or of the workspace is imported.
     return [python, "-I", "-S", str(script), str(folder / "tools.json")]
 
 
@@ -210,12 +217,13 @@ def write_part(folder: Path, part: ProgramPart) -> None:
     """Write the files of a part below a folder, scripts as programs. Raises InvalidPath, OSError."""
     write_below(folder, part.files)
     for path, data in part.files.items():
+        # A program has no modes of files, so a first line with #! decides.
         if data.startswith(b"#!"):
             os.chmod(folder / path, 0o755)
 
 
 def _main_document(part: ProgramPart) -> Document:
-    """Return the main file of a part, read; an empty one where it has none."""
+    """Return the parsed main file of a part; an empty document where it has none."""
     path = main_path(part.kind, part.name, part.files)
     return parse_document(part.files[path] if path else b"")
 
@@ -226,7 +234,7 @@ def part_body(part: ProgramPart) -> str:
 
 
 def part_description(part: ProgramPart) -> str:
-    """Return what a part's main file says it is for; '' where it says nothing."""
+    """Return the description in a part's main file; '' where it has none."""
     said = _main_document(part).fields.get("description")
     return said if isinstance(said, str) else ""
 
@@ -241,7 +249,7 @@ CANARY_PROMPT = (
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers.
+    """Result of the canary for an executor. why: the fault, '' when it passed. installed, empty: the answers.
 
     attempts: requests to a model, of an executor that makes them itself.
     """
@@ -256,28 +264,28 @@ class CanaryResult:
 
 
 class CanaryFailed(EvolvableError):
-    """An executor does not show what a program does; nothing may be measured with it."""
+    """An executor does not show the effect of a program; nothing may be measured with it."""
 
 
 def make_canary_word() -> str:
-    """Return a word that nobody can guess."""
+    """Return a word that cannot be guessed."""
     return f"kestrel-{secrets.token_hex(6)}"
 
 
 def canary_program(token: str) -> Program:
-    """Return a program of one skill, which says this word."""
+    """Return a program of one skill, which contains this word."""
     text = Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8").format(word=token)
     return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": text.encode()}),))
 
 
 async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
-    """Return what the executor made of the canary, with its skill and without.
+    """Return the executor's result on the canary, with its skill and without.
 
     Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
     """
     token = token or make_canary_word()
     task = Task("canary", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "canary", expected=None, timeout_s=timeout)
-    # The empty arm first: what the other leaves behind somewhere must not help it.
+    # The empty arm first: traces of the other arm must not help it.
     empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
     installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
     why = _canary_problem(token, installed, empty)
@@ -301,6 +309,7 @@ def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
             return f"{arm} there was no answer in time."
         if rollout.outcome is not None:
             return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
+    # First the arm without the skill: a word that it has shows that the arms share something.
     if token in empty.output:
         return "without the skill the answer has the word all the same: the arms are not apart."
     if token not in installed.output:

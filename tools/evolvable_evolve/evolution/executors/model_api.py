@@ -45,10 +45,10 @@ from evolvable_tools.llm import (
 from evolvable_tools.verbs import FOLDER, RunSpec
 
 MAX_TOOL_TEXT = 100_000
-"""Characters of one answer of a tool, and bytes of a file that is written."""
+"""The most characters of one answer of a tool, and bytes of a file that is written."""
 
 MAX_LISTED_FILES = 2_000
-"""Files that are listed."""
+"""The most files that are listed."""
 
 
 class ToolUseError(Exception):
@@ -59,7 +59,7 @@ class ToolUseError(Exception):
 class Toolbox:
     """The tools of one run: files of the workspace, skills, and the tools of the program; no other commands.
 
-    read: refs of the parts that were read, in order. inside: what the program's tools run in.
+    read: refs of the parts that were read, in order. inside: where the program's tools run.
     """
 
     program: Program
@@ -73,7 +73,7 @@ class Toolbox:
         return [part for part in self.program.parts if part.kind is Kind.SKILL]
 
     def declared(self) -> list[dict[str, Any]]:
-        """Return the tools as the API wants them. Without skills there is none to read them."""
+        """Return the tools in the API's form. Without skills there is no tool to read them."""
         here, at = "the folder you work in", "Its path there."
         tools = [
             _tool_schema("list_files", f"Lists the files of {here}."),
@@ -84,6 +84,7 @@ class Toolbox:
             names, path = ", ".join(part.name for part in self.skills), "SKILL.md, or another file that it names."
             tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
         for name, (part, spec) in self.runnable.items():
+            # A model reads the description, and the program may be untrusted.
             said = bound_text(part_description(part), trusted=False)
             tools.append({"name": name, "description": said, "input_schema": dict(spec.schema)})
         return tools
@@ -95,14 +96,14 @@ class Toolbox:
         return {f"tool_{part.name}": (part, spec) for part in tools if (spec := find_run_spec(part)) is not None}
 
     def told(self) -> str:
-        """Return what the model is told of the skills at first; '' without any."""
+        """Return the model's first text about the skills; '' without any."""
         if not self.skills:
             return ""
         lines = "\n".join(f"- {part.name}: {part_description(part)}" for part in self.skills)
         return f"You have these skills. Read one with read_skill before you do what it is for.\n{lines}"
 
     async def use(self, name: str, given: object) -> str:
-        """Return what a tool says. Raises ToolUseError."""
+        """Return the result of a tool. Raises ToolUseError."""
         values = given if isinstance(given, dict) else {}
         if name in self.runnable:
             return _truncate(await self._run(name, values))
@@ -112,6 +113,7 @@ class Toolbox:
         if name not in known:
             raise ToolUseError(f"There is no tool {name[:60]}.")
         try:
+            # Files in a thread, so that a slow disk does not stop the other trials.
             return await asyncio.to_thread(known[name], values)
         except (OSError, ValueError) as error:
             raise ToolUseError(f"{getattr(error, 'strerror', None) or error}") from None
@@ -123,6 +125,7 @@ class Toolbox:
         assert self.inside is not None  # a program with tools is refused without
         folder = self.workspace.parent / "tools" / part.name
         try:
+            # Once for each trial: the tool may be used several times.
             if not folder.exists():
                 await asyncio.to_thread(write_part, folder, part)
             words = tuple(word.replace(FOLDER, str(folder)) for word in spec.argv)
@@ -142,6 +145,7 @@ class Toolbox:
 
     def _inside(self, values: Mapping[str, Any]) -> Path:
         base = self.workspace.resolve()
+        # Resolved, so that neither `..` nor a link leads out of the workspace.
         path = (base / _string_argument(values, "path")).resolve()
         if path == base or not path.is_relative_to(base):
             raise ToolUseError("Only files in the folder you work in can be used.")
@@ -154,6 +158,7 @@ class Toolbox:
 
     def _read(self, values: Mapping[str, Any]) -> str:
         with self._inside(values).open("rb") as file:
+            # Four bytes are the most of a character, so enough is read to see that more is there.
             return _truncate(file.read(4 * MAX_TOOL_TEXT + 4).decode("utf-8", "replace"))
 
     def _write(self, values: Mapping[str, Any]) -> str:
@@ -185,21 +190,21 @@ def _truncate(text: str) -> str:
 SYSTEM_PROMPT = """\
 You do one task in a folder of files, with the tools you have. Nobody is there to be asked: decide, and end with your
 answer. Whatever else is said after the answer counts as part of it."""
-"""What every run is told first, with a program and without."""
+"""The first instructions of every run, with a program and without."""
 
 API_TOOLS = frozenset(("Read", "Write", "Edit", "Glob", "Skill"))
-"""What the model can do, by the names that skills use."""
+"""The abilities of the model, by the names that skills use for tools."""
 
 _TEXT_KINDS = (Kind.PROMPT, Kind.MEMORY)
 
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """How the API is asked.
+    """Settings of the requests to an API.
 
     price: of a million tokens; without one the cost is unknown. max_turns: answers of one run; max_tokens: of one
-    answer. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own secrets. inside: what
-    the program's tools run in, None where there is no sandbox. protocol: see PROTOCOLS. name: of the model in records.
+    answer. scripted: a script plays the model, and the figures say so. patterns: a person's own secrets. inside: where
+    the program's tools run, None where there is no sandbox. protocol: see PROTOCOLS. name: of the model in records.
     """
 
     api_key: str = field(repr=False)
@@ -217,11 +222,12 @@ class ApiSettings:
 
 
 class ModelExecutor:
-    """Runs tasks with a model behind an API. Nothing is asked again here: who counts the trials does that."""
+    """Runs tasks with a model behind an API. No request is repeated here: the runner of trials repeats whole trials."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
         limits = settings.max_tokens, settings.max_turns
+        # All that decides an answer beside the model; the key is not in it.
         rest = json.dumps([SYSTEM_PROMPT, settings.base_url, *limits, settings.scripted])
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
         self.fingerprint = (
@@ -251,7 +257,7 @@ class ModelExecutor:
         return cls(ApiSettings(found.key, found.model, **more))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
+        """Return the rollout of one task; see Executor. Refused where the program needs what the model cannot have."""
         if missing := find_missing_tools(program, API_TOOLS):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         began, seen, own = time.monotonic(), Trajectory(), self._settings
@@ -260,6 +266,7 @@ class ModelExecutor:
         fits |= {part.ref for part in program.parts if part.kind in (*_TEXT_KINDS, Kind.SKILL)}
         if unfit := [part.ref for part in program.parts if part.ref not in fits]:
             return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
+        # Tools of a program are code that was never reviewed for this machine.
         if toolbox.runnable and own.inside is None:
             names = ", ".join(part.ref for part, _ in toolbox.runnable.values())
             return refuse_program(f"{names} runs in a sandbox only, and none works on this machine")
@@ -280,11 +287,12 @@ class ModelExecutor:
                 return TrajectoryEnd(TrialOutcome.INFRA_ERROR, str(error))
             seen.failure, seen.status = str(error), error.status
             end = classify_end(seen, timed_out=False, code=None, last_words="")
+            # The provider's own figure is better than one read from its text.
             return TrajectoryEnd(end.outcome, end.detail, end.wait if error.retry_after is None else error.retry_after)
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
     def _held(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
-        """Return what the conversation about a task is held with."""
+        """Return the settings of the conversation about a task."""
         own = self._settings
         texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
         price = (own.price.input, own.price.output) if own.price is not None else None
@@ -308,6 +316,7 @@ class ModelExecutor:
             elif not turn.goes_on:
                 seen.ended = True
                 return
+        # As with a client: a run that is too long counts as a timeout.
         seen.limit, seen.failure = True, f"it took more than {self._settings.max_turns} turns"
 
 
@@ -317,6 +326,7 @@ def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint
     if host.models is None:
         raise InvalidArgument(f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable role model add.")
     found = host.models.resolve(name)
+    # The person may have given the name to another model since.
     if (found.protocol, found.model, found.url) != tuple(spec.get(key) for key in ("protocol", "model", "address")):
         text = f"The model {name} is now {found.model} at {found.url}, and the run began with another."
         raise Refused(text, "Name that one again by `evolvable role model add`, or start a new run.")
@@ -324,7 +334,7 @@ def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint
 
 
 def _add_usage(seen: Trajectory) -> None:
-    """Add what the attempts took: what is billed is the sum of the records."""
+    """Add the usage of the attempts: the sum of the records is billed."""
     seen.calls = len(seen.attempts)
     seen.given = sum(one.input_tokens for one in seen.attempts)
     seen.got = sum(one.output_tokens for one in seen.attempts)
@@ -341,7 +351,7 @@ def _note_turn(turn: ModelTurn, seen: Trajectory) -> None:
 
 
 async def _run_tool_use(toolbox: Toolbox, use: ToolUse, seen: Trajectory) -> tuple[str, bool]:
-    """Return what a tool says, and whether that is an error."""
+    """Return the result of a tool, and whether that is an error."""
     seen.step(f"tool {use.name}", use.input)
     try:
         said, wrong = await toolbox.use(use.name, use.input), False

@@ -25,7 +25,9 @@ from evolvable_store.errors import InvalidArgument
 
 LABEL = "simulated"
 
+# A line of its own, also as an item of a list.
 _RULE = re.compile(rb"^[ \t]*(?:[-*][ \t]+)?rule:[ \t]*([\w.-]+)[ \t]*\r?$", re.MULTILINE)
+# Made-up sizes, so that budgets and costs have something to count.
 _TASK_TOKENS = 1000
 _ANSWER_TOKENS = 50
 _BYTES_A_TOKEN = 4
@@ -33,7 +35,7 @@ _BYTES_A_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class TaskTruth:
-    """What decides whether a task passes."""
+    """The chances that decide whether a task passes."""
 
     needs: frozenset[str] = frozenset()
     broken_by: frozenset[str] = frozenset()
@@ -48,8 +50,9 @@ class TaskTruth:
 
 
 def parse_truth(task: Task) -> TaskTruth:
-    """Return the truth that the tags of a task tell; raises InvalidArgument for a chance outside 0 to 1."""
+    """Return the truth in the tags of a task; raises InvalidArgument for a chance outside 0 to 1."""
     told: dict[str, list[str]] = {}
+    # Other tags, without a colon, are the task set's own.
     for tag in task.tags:
         name, colon, value = tag.partition(":")
         if colon:
@@ -81,6 +84,7 @@ class SimulatedExecutor:
         self._truths = {task.id: (parse_truth(task), task.expected) for task in tasks}
         self._seed = seed
         self._price = price
+        # By digest: finding the rules reads all files of a program.
         self._rules: dict[str, frozenset[str]] = {}
         self.fingerprint = f"simulated 1 seed={seed} price={price}"
 
@@ -90,7 +94,7 @@ class SimulatedExecutor:
         return cls(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
 
     def passes(self, task: Task, program: Program, repeat: int) -> bool:
-        """Tell whether the task passes in this repeat."""
+        """Return whether the task passes in this repeat."""
         digest = program.digest
         rules = self._rules.get(digest)
         if rules is None:
@@ -98,11 +102,13 @@ class SimulatedExecutor:
         return self.draw(task, digest, rules, repeat)
 
     def draw(self, task: Task, digest: str, rules: frozenset[str], repeat: int) -> bool:
-        """Tell the same of a program of which the digest and the rules are known."""
+        """Return the same for a program whose digest and rules are at hand."""
         chance = self._truths[task.id][0].chance(rules)
+        # A certain result needs no draw.
         if chance in (0.0, 1.0):
             return chance == 1.0
         drawn = hashlib.sha256(f"{self._seed}|{task.id}|{digest}|{repeat}".encode()).digest()
+        # 56 bits of the hash against the chance in the same unit.
         return int.from_bytes(drawn[:7], "big") < chance * (1 << 56)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:

@@ -16,21 +16,21 @@ from evolvable_tools.llm import ProcessResult, schema_problem
 from evolvable_tools.verbs import RunSpec
 
 MAX_INPUT, MAX_OUTPUT = 256 * 1024, 200_000
-"""Bytes of a tool's input as JSON, and of its output."""
+"""The most bytes of a tool's input as JSON, and of its output."""
 
 MAX_ERROR = 600
-"""Characters at the end of what a tool that failed wrote to stderr, which its caller is told."""
+"""Characters at the end of a failed tool's stderr that its caller gets."""
 
 _MEGABYTE = 2**20
 
 
 class ToolFailed(EvolvableError):
-    """A tool ran and did not end well, or took more than it may."""
+    """A tool ran and failed, or reached a limit."""
 
 
 @dataclass(frozen=True)
 class ToolSandbox:
-    """What tools run in. environment: of this process. hidden: folders that they do not see."""
+    """Where tools run. environment: of this process. hidden: folders that they do not see."""
 
     sandbox: Sandbox
     environment: Mapping[str, str] = field(repr=False)
@@ -45,6 +45,7 @@ def encode_input(name: str, spec: RunSpec, given: Mapping[str, Any]) -> bytes:
         raise InvalidArgument(f"The input of {name} is no JSON.", "It is one JSON object.") from None
     if len(data) > MAX_INPUT:
         raise InvalidArgument(f"The input of {name} has {len(data):,} bytes.", f"The limit is {MAX_INPUT:,}.")
+    # A dict, because the schema's validator knows no other mapping.
     if fault := schema_problem(dict(given), spec.schema):
         raise InvalidArgument(f"The input does not fit the schema of {name}: {fault}.")
     return data
@@ -57,6 +58,7 @@ async def run_tool_command(
 
     folder: its files, which it sees read-only. It works in a folder of its own, which is removed.
     """
+    # Without links in its path, because a sandbox shows it under its real one.
     trial = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-tool-")).resolve()
     try:
         work = trial / "work"
@@ -69,6 +71,7 @@ async def run_tool_command(
             readable=(folder,),
             hidden=host.hidden,
             limits=_limits(spec.timeout_s),
+            # Its folder is removed, so nothing has to come back.
             returns=False,
         )
         ran = await run_confined(what, host.sandbox, given, most=MAX_OUTPUT)
@@ -80,11 +83,13 @@ async def run_tool_command(
 
 
 def _limits(seconds: float) -> ResourceLimits:
-    """Return what one run of a tool may use: 64 MiB of files, 2 GiB of memory, and its own time of the processor."""
+    """Return the limits of one run of a tool: 64 MiB of files, 2 GiB of memory, and its own time of the processor."""
+    # 128 processes and 512 open files: enough for an interpreter with helpers, and not for a fork bomb.
     return ResourceLimits(64 * _MEGABYTE, 64 * _MEGABYTE, 2048 * _MEGABYTE, 128, 512, max(1, int(seconds) + 1))
 
 
 def _output(name: str, spec: RunSpec, ran: ProcessResult) -> str:
+    # An error message may hold instructions for the model that reads it.
     said = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
     if ran.too_long:
         raise ToolFailed(f"{name} wrote more than {MAX_OUTPUT:,} bytes and was stopped.")

@@ -12,10 +12,12 @@ import tempfile
 import threading
 from typing import Any
 
+# The limits of `tool_runs`, which this script cannot import.
 MAX_OUTPUT = 200_000
 MAX_ERROR = 600
-_PROTOCOL = "2025-06-18"
+_PROTOCOL = "2025-06-18"  # answered to a client that names no version
 _ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")  # nothing of the client's, such as its key
+# Guards stdout: lines of two threads must not mix.
 _WRITING = threading.Lock()
 _TYPES: "dict[str, tuple[type, ...]]" = {
     "object": (dict,),
@@ -37,6 +39,7 @@ def main(path: str) -> None:
             message = json.loads(line)
         except ValueError:
             continue
+        # Only a request with an id is answered; a notification is not.
         if isinstance(message, dict) and "id" in message and "method" in message:
             # A thread for each, so that a tool that takes long does not keep the others, or a ping, from an answer.
             threading.Thread(target=answer, args=(tools, message), daemon=True).start()
@@ -51,6 +54,7 @@ def answer(tools: "dict[str, Any]", message: "dict[str, Any]") -> None:
     if method == "initialize":
         version = params.get("protocolVersion")
         server = {"name": "library", "version": "1"}
+        # The client's own version, because these methods are the same in all of them.
         known = version if isinstance(version, str) else _PROTOCOL
         said = {"result": {"protocolVersion": known, "capabilities": {"tools": {}}, "serverInfo": server}}
     elif method == "tools/list":
@@ -69,7 +73,7 @@ def answer(tools: "dict[str, Any]", message: "dict[str, Any]") -> None:
 
 
 def listed(tool: "dict[str, Any]") -> "dict[str, Any]":
-    """Return a tool as it is listed."""
+    """Return a tool as `tools/list` names it."""
     hints = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
     return {
         "name": tool["name"],
@@ -82,7 +86,7 @@ def listed(tool: "dict[str, Any]") -> "dict[str, Any]":
 def problem(schema: "dict[str, Any]", given: object) -> str:
     """Return what is wrong with an input: a missing, unknown or mistyped argument; '' for none.
 
-    Deeper rules of a schema are the tool's own to check here.
+    Deeper rules of a schema are left to the tool itself.
     """
     if not isinstance(given, dict):
         return "the input is no object"
@@ -100,12 +104,12 @@ def problem(schema: "dict[str, Any]", given: object) -> str:
 
 
 def is_plain(kind: str, value: object) -> bool:
-    """Return whether a value that Python counts as a number is one in JSON."""
+    """Return whether a value is of a JSON type, which for Python's bool is boolean alone."""
     return kind == "boolean" or not isinstance(value, bool)
 
 
 def called(tool: "dict[str, Any]", given: object) -> "tuple[str, bool]":
-    """Run a tool; return its output, or what went wrong and True."""
+    """Run a tool; return its output, or what went wrong, and whether it went wrong."""
     if wrong := problem(tool["schema"], given):
         return f"{tool['name']}: {wrong}.", True
     argv = [sys.executable if word == "{python}" else word for word in tool["argv"]]
@@ -131,8 +135,9 @@ def called(tool: "dict[str, Any]", given: object) -> "tuple[str, bool]":
 
 
 def read_end(name: str, code: int, out: Any, err: Any) -> "tuple[str, bool]":
-    """Return what a tool wrote, or how it failed and True."""
+    """Return the output of a tool, or how it failed, and whether it failed."""
     out.seek(0)
+    # One byte more than the limit shows that it was exceeded.
     text = out.read(MAX_OUTPUT + 1)
     if len(text) > MAX_OUTPUT:
         return f"{name} wrote more than {MAX_OUTPUT:,} bytes.", True

@@ -1,12 +1,12 @@
-"""The ledger of a run: its directory, its records and the state that they add up to.
+"""The ledger of a run: its directory, its records and the state that follows from them.
 
-Begin with `Ledger` for writing and `load_run_state` for reading; `RunState` is computed from the records and is kept
-nowhere else.
+Begin with `Ledger` for writing and `load_run_state` for reading. `RunState` is computed from the records and is stored
+nowhere.
 """
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.ledger.run_directory import (

@@ -28,9 +28,11 @@ from evolvable_store.workingcopy import sync_folder
 LedgerRecord = Mapping[str, Any]
 """One record: its `type`, `at` (when it was written, UTC, ISO 8601), and the fields of its type."""
 
+# Exactly the bytes that `append_all` writes: another spelling of the same JSON is damage.
 _HEAD = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
+# O_NOFOLLOW: a link in the run's folder must not lead the writer to another file.
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_START = b"0" * 64  # what the first line's hash goes on from
+_START = b"0" * 64  # in place of the hash of a line before the first
 
 
 class LedgerError(EvolvableError):
@@ -46,27 +48,31 @@ class LedgerDamaged(LedgerError):
 
 
 class Ledger:
-    """The one writer of a ledger. `records` is all of it; what `append` has returned from is on the disk."""
+    """The one writer of a ledger. `records` is all of it. A record that `append` returned is on the disk."""
 
     def __init__(self, path: Path, clock: Callable[[], datetime], durable: bool) -> None:
         self.path = path
         self._clock, self._durable = clock, durable
+        # Guards the whole file: two writers would chain their hashes to the same line. Held until `close`.
         self._lock = FileLock(f"{path}.lock", timeout=0, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:
             hint = "Wait until that run has stopped, or stop it, and try again."
             raise LedgerBusy(f"Another process writes {path}.", hint) from None
+        # A failure on the way releases the lock and the file.
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._lock.release)
             new = not path.exists()
             self._descriptor = os.open(path, _FLAGS, 0o600)
             on_error.callback(os.close, self._descriptor)
             self.records, self._last, self._end = _parse_lines(path, path.read_bytes())
+            # The half line of a killed writer. It was never acknowledged.
             if os.fstat(self._descriptor).st_size > self._end:
                 os.ftruncate(self._descriptor, self._end)
                 self._sync()
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            # The file's name must survive a power cut too.
             if new and durable:
                 sync_folder(path.parent)
             on_error.pop_all()
@@ -81,21 +87,28 @@ class Ledger:
         return cls(path, clock or functools.partial(datetime.now, UTC), durable)
 
     def append(self, type: str, fields: Mapping[str, Any] | None = None) -> LedgerRecord:
-        """Write one record and return it. Raises LedgerError when it could not be kept, TypeError for no JSON."""
+        """Write one record and return it. Raises LedgerError when it could not be written, TypeError for a value that
+        is no JSON.
+        """
         return self.append_all([(type, fields or {})])[0]
 
     def append_all(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LedgerRecord]:
-        """Write records with one wait for the disk. A kill meanwhile may keep some of them, from the first on."""
+        """Write records with one wait for the disk. After a kill meanwhile some of them may be there, from the first
+        on.
+        """
         at = self._clock().isoformat(timespec="milliseconds")
         made: list[LedgerRecord] = []
         lines, last = bytearray(), self._last
         for type, fields in records:
+            # ASCII, so that text with lone surrogates is kept as it is.
             # ASCII, so that text which is no valid Unicode is kept as it is.
             data = json.dumps({"type": type, "at": at, **fields}, allow_nan=False, separators=(",", ":")).encode()
             last = hashlib.sha256(last + data).hexdigest().encode()
             lines += b'{"length":%d,"sha256":"%b","record":%b}\n' % (len(data), last, data)
+            # Parsed again, so that the record is what a reader of the file gets: lists, not tuples.
             made.append(json.loads(data))
         self._write(bytes(lines))
+        # After the write: a failed one leaves the chain at the last good line.
         self._last = last
         self._end += len(lines)
         self.records.extend(made)
@@ -103,6 +116,7 @@ class Ledger:
 
     def _write(self, data: bytes) -> None:
         try:
+            # `write` may take a part only.
             written = 0
             while written < len(data):
                 written += os.write(self._descriptor, data[written:])
@@ -119,7 +133,7 @@ class Ledger:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Let others write. The ledger cannot be appended to any more."""
+        """Release the ledger for other writers. It cannot be appended to any more."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -157,10 +171,11 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
     """Return the records, the last hash, and where the last whole record ends."""
     records: list[LedgerRecord] = []
     last, end = _START, 0
-    lines = data.split(b"\n")[:-1]  # what follows the last line break is no line
+    lines = data.split(b"\n")[:-1]  # after the last line break there is at most half a line
     for number, line in enumerate(lines):
         found = _parse_line(line, last)
         if found is None:
+            # A damaged last line is a crash; a good line after it means that somebody changed the file.
             heads = ((_HEAD.match(before), after) for before, after in pairwise(lines[number:]))
             if any(_parse_line(after, head[2] if head else b"") for head, after in heads):
                 text = f"Line {number + 1} of {path} is damaged, and there are good lines after it."
@@ -173,6 +188,7 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
 
 
 def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
+    # A half line fails here or by its length, long before its hash is computed.
     head = _HEAD.match(line)
     if head is None or not line.endswith(b"}"):
         return None
@@ -190,14 +206,15 @@ def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# A record's hash may be right and its fields wrong, when another program wrote it.
 DAMAGE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a value of another type, or none, ends with."""
+"""The errors of reading a value that is missing or of another type."""
 
 
 def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function, which raises LedgerDamaged where a value of a run is missing or of another type.
 
-    The hashes of a ledger show what was changed by accident; a process that writes in the home can compute them again.
+    The hashes of a ledger show accidental changes; a process that writes in the home can compute them again.
     """
 
     @functools.wraps(function)
@@ -212,24 +229,25 @@ def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
 
 
 AGS_DIR = "ags"
-"""The folder of all runs of agents, in that of the library."""
+"""The folder of all runs of agents, in the folder of the library."""
 
 EVOLVE_DIR = "evolve"
-"""The folder of all runs, in that of the library."""
+"""The folder of all runs of evolution, in the folder of the library."""
 
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _QUESTION = re.compile(r"[a-z0-9-]{1,64}")
-_START_GRACE = 30.0  # seconds that a driver may take until it drives, where its process is not known
-_LONGEST_START = 3_600.0  # later another process may have the id
-_ASK_TIMEOUT = 5.0  # seconds that one who asks whether a run is driven waits for others who ask
+_START_GRACE = 30.0  # seconds that a driver may take to start, where the id of its process is unknown
+_LONGEST_START = 3_600.0  # seconds; later another process may have the id
+_ASK_TIMEOUT = 5.0  # seconds that one check whether a run is driven waits for another check
 
 
 def _runs(process: bytes) -> bool:
-    """Return whether the process with this id is there."""
+    """Return whether a process has this id."""
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, OverflowError):
         return False
+    # It belongs to another account.
     except OSError:
         return True
     return True
@@ -240,7 +258,7 @@ class NoSuchRun(NotFound):
 
 
 class RunDirectory:
-    """Files of one run. Everything but the ledger is written to a temporary name first and then renamed."""
+    """Files of one run. Every file but the ledgers is written to a temporary name first and then renamed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -251,28 +269,31 @@ class RunDirectory:
         self.log = path / "driver.log"
 
     def keep(self, data: bytes | str) -> str:
-        """Keep a text and return its sha256, by which a record names it."""
+        """Store a text and return its sha256, by which a record names it."""
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
         name = hashlib.sha256(raw).hexdigest()
         place = self.path / "artifacts" / name
+        # The name is its hash, so the same text is there already.
         if not place.exists():
             _write_durably(place, raw)
         return name
 
     def kept(self, name: str) -> bytes:
-        """Return what `keep` kept. Raises NotFound, or LibraryCorrupt when its bytes are not those of its name."""
+        """Return what `keep` stored. Raises NotFound, or LibraryCorrupt when the bytes do not have this hash."""
         try:
             data = (self.path / "artifacts" / name).read_bytes()
         except OSError:
             raise NotFound(f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?") from None
+        # A purge rewrites artefacts and lists the new hashes.
         if hashlib.sha256(data).hexdigest() != name and not self._is_purged(f"artifacts/{name}", data):
             raise LibraryCorrupt(f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run.")
         return data
 
     def _is_purged(self, file: str, data: bytes) -> bool:
-        """Return whether these are the bytes that a purge left of a file."""
+        """Return whether these are the bytes that a purge left of this file."""
         try:
             lines = (self.path / "purged.jsonl").read_text(encoding="utf-8").splitlines()
+        # Most runs were never purged and have no list.
         except (OSError, UnicodeDecodeError):
             return False
         wanted = (file, hashlib.sha256(data).hexdigest())
@@ -282,21 +303,21 @@ class RunDirectory:
             raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
 
     def keep_json(self, value: Any) -> str:
-        """Keep a value as JSON."""
+        """Store a value as JSON and return its name."""
         return self.keep(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
     def kept_json(self, name: str) -> Any:
-        """Return a value that `keep_json` kept. Raises as `kept`."""
+        """Return a value that `keep_json` stored. Raises as `kept`."""
         return json.loads(self.kept(name))
 
     def keep_program(self, program: Program) -> None:
-        """Keep a program under its digest."""
+        """Store a program under its digest."""
         place = self.path / "programs" / f"{program.digest}.json"
         if not place.exists():
             _write_durably(place, program_to_json(program))
 
     def program(self, digest: str) -> Program:
-        """Return a program that was kept. Raises NotFound, LibraryCorrupt."""
+        """Return a stored program. Raises NotFound, LibraryCorrupt."""
         try:
             data = (self.path / "programs" / f"{digest}.json").read_bytes()
         except OSError:
@@ -309,7 +330,8 @@ class RunDirectory:
         return program
 
     def leave_answer(self, question: str, answer: Any) -> None:
-        """Leave an answer for the driver, who takes it into the ledger."""
+        """Write an answer for the driver, who records it in the ledger."""
+        # The id becomes a part of a path.
         if not _QUESTION.fullmatch(question):
             text = f"{ascii(question[:80])} is no id of a question."
             raise InvalidArgument(text, "evolve_pending names those that wait.")
@@ -320,7 +342,7 @@ class RunDirectory:
         _write_durably(self.path / path, data)
 
     def answer(self, question: str) -> dict[str, Any] | None:
-        """Return the answer that was left, None without one or when it is no object."""
+        """Return the answer to a question, None without one or when it is no object."""
         try:
             answer = json.loads((self.path / "answers" / f"{question}.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -337,9 +359,9 @@ class RunDirectory:
         self._set_flag("stop", wanted)
 
     def mark_driver_starting(self, expected: bool, process: int = 0) -> None:
-        """Note that a driver was started which does not drive yet, or that it does now, or never will.
+        """Record that a driver was started and does not hold its lock yet, or with `expected` False that this is over.
 
-        process: its id, once it is known.
+        process: the driver's process id, once it is known.
         """
         if expected:
             self.leave("starting", str(process or "").encode())
@@ -353,16 +375,16 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
 
     def driver_lock(self) -> FileLock:
-        """Return the lock that the process which drives the run holds."""
+        """Return the lock that the process that drives the run holds as long as it drives."""
         return FileLock(self.path / "driver.lock", thread_local=False)
 
     @property
     def is_driven(self) -> bool:
         """Whether a process drives the run now."""
-        # Asking takes the lock for a moment, also in the process that has just driven. One asks at a time, so that
-        # nobody takes another who asks for a driver.
+        # The check takes the driver's lock for a moment, also in the process that has just driven. One check at a
+        # time, so that no check takes another one for a driver.
         with contextlib.ExitStack() as held:
-            with contextlib.suppress(Timeout):  # one who asks was stopped in the middle
+            with contextlib.suppress(Timeout):  # the process of another check was stopped while it held the lock
                 held.enter_context(FileLock(self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False))
             try:
                 held.enter_context(self.driver_lock().acquire(timeout=0))
@@ -372,28 +394,31 @@ class RunDirectory:
 
     @property
     def is_driver_starting(self) -> bool:
-        """Whether a driver was started and does not drive yet. Without this a run just begun would look given up.
+        """Whether a driver was started and does not drive yet. Without this a run just begun would look abandoned.
 
-        On a busy machine that takes long: while the process is there, it is waited for.
+        On a busy machine a start takes long, so it counts as long as the process is there.
         """
         try:
             flag = self.path / "starting"
             age, process = time.time() - flag.stat().st_mtime, flag.read_bytes()
         except OSError:
             return False
-        if process.isdigit() and os.name != "nt":  # on Windows asking would end it
+        if process.isdigit() and os.name != "nt":  # on Windows `os.kill` with 0 would end it
             return age < _LONGEST_START and _runs(process)
         return age < _START_GRACE
 
 
 def _write_durably(place: Path, data: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
+    # Nothing may be written through a link to a place outside of the run.
     if place.parent.is_symlink():
         raise LibraryCorrupt(f"{place.parent} is a symbolic link.", "Replace it by a folder of its own.")
+    # A name of its own for each writer: two of them may write the same file at once.
     draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with draft.open("wb") as file:
         file.write(data)
         file.flush()
+        # Before the rename: after a power cut the name must not lead to an empty file.
         os.fsync(file.fileno())
     os.replace(draft, place)
 
@@ -405,12 +430,13 @@ def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirector
         try:
             path.mkdir(mode=0o700, parents=True)
         except FileExistsError:
+            # Another run began in this second and drew the same four digits.
             continue
         return RunDirectory(path)
 
 
 def find_run(home: Path, run: str | None, kind: str = EVOLVE_DIR) -> RunDirectory:
-    """Return the run of this id or of an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
+    """Return the run with this id or an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
     ids = [folder.id for folder in iter_runs(home, kind)]
     found = [one for one in ids if one.startswith(run)] if run else ids[:1]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""Compute the state of a run from the records of its ledger; nothing is kept beside them."""
+"""Compute the state of a run from the records of its ledger; nothing else is stored."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from evolvable_evolve.evolution.ledger.run_state import (
 from evolvable_evolve.evolution.statistics import EQUAL_SHARES, pool_estimates, read_estimates
 from evolvable_evolve.evolution.task import ModelUsage, TrialOutcome
 
-_WHOLE = ""  # the record itself, and none of its fields
+_WHOLE = ""  # the whole record in place of one of its fields
 
 _FIELDS: Mapping[str, Mapping[str, str]] = {
     "preflight": {"preflight": _WHOLE},
@@ -50,11 +50,14 @@ _PHASES = {
 
 
 def apply_record(state: RunState, record: LedgerRecord) -> None:
-    """Change the state by one record. One of an unknown type changes nothing."""
+    """Change the state by one record. A record of an unknown type changes nothing, because a newer version may write
+    more.
+    """
     kind = record["type"]
     if kind in ITERATION_RECORDS:
         state.step[kind] = record
     state.phase = _PHASES.get(kind, state.phase)
+    # Before the cases below, which may read the new values.
     for name, key in _FIELDS.get(kind, {}).items():
         setattr(state, name, record[key] if key else record)
     match kind:
@@ -105,6 +108,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.pass_gate("promotion", {**record, "iteration": state.iteration, "passed": promoted})
         case "unadopted":
             state.adoption = {**state.adoption, "undone": record["operation"]}
+        # The stop is over, and a larger limit holds from here on.
         case "continued":
             state.stopped = ""
             if "limit" in record:
@@ -112,9 +116,9 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
 
 
 def _take_answer(state: RunState, record: LedgerRecord) -> None:
-    """Keep the answer to a question, and count what it cost."""
+    """Store the answer to a question, and add what it cost."""
     asked = state.packets.get(record["packet"])
-    if asked is not None and record["artifact"]:  # else it was paid for, and there is no answer
+    if asked is not None and record["artifact"]:  # a paid request without an artefact gave no answer
         state.packets[asked.id] = replace(asked, answer=record["artifact"])
     usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
     state.spend(f"role:{record['role']}", _spending(usage))
@@ -150,6 +154,7 @@ def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
 
 def _add_candidate(state: RunState, record: LedgerRecord) -> None:
     digest = record["candidate"]
+    # The same program may be proposed twice; its first record counts.
     if digest and digest not in state.candidates:
         made: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
         made |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
@@ -163,12 +168,13 @@ def _decide_structure(state: RunState, record: LedgerRecord) -> None:
         state.pass_gate("structure", {**record, "candidate": "", "passed": True})
 
 
+# A child differs by one edit, so its results say something of its parent, but less than the parent's own.
 REJECTED_WEIGHT = 0.5
-"""What a trial of a rejected candidate counts for its parent's score."""
+"""The weight of a trial of a rejected candidate in its parent's score."""
 
 
 def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> None:
-    """Take over what a comparison showed of the best program: a rejected child says something of its parent too."""
+    """Update the estimates of the best program by a comparison: a rejected child says something of its parent too."""
     child, parent = (read_estimates(measured[name]) for name in ("child", "parent_now"))
     if accepted or measured["fresh_parent"]:
         state.measured_at = measured.get("at", 0.0)
@@ -180,6 +186,7 @@ def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> No
 
 def _decide(state: RunState, record: LedgerRecord) -> None:
     decision, digest = CandidateDecision(record["decision"]), record["candidate"]
+    # Older records have no estimates, because only the greedy optimizer writes them.
     if "child" in state.step.get("measured", {}):
         _learn_scores(state, state.step["measured"], decision is CandidateDecision.ADMITTED)
     rolled = state.step.get("rolled", {})
@@ -187,7 +194,7 @@ def _decide(state: RunState, record: LedgerRecord) -> None:
     state.iterations.append(record)
     state.frontier, state.step = tuple(record["frontier"]), {}
     state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})
-    if digest and state.candidates[digest].decision is None:  # a duplicate keeps what was decided first
+    if digest and state.candidates[digest].decision is None:  # a duplicate keeps its first decision
         bill = state.bill
         state.update(digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost)
         state.history.append(digest)
@@ -221,6 +228,7 @@ def load_run(home: Path, run: str | None) -> tuple[RunDirectory, RunState]:
 def iter_run_states(home: Path) -> Iterator[tuple[RunDirectory, RunState]]:
     """Yield every readable run with its state, the newest first."""
     for folder in run_directory.iter_runs(home):
+        # One damaged run must not hide all others.
         with contextlib.suppress(run_directory.LedgerDamaged, OSError):
             yield folder, load_run_state(folder)
 
@@ -234,6 +242,7 @@ class Journal:
     @property
     def state(self) -> RunState:
         """Return the state after all records so far."""
+        # Only the records since the last call: folding all of them each time would be quadratic.
         for record in self._ledger.records[self._seen :]:
             apply_record(self._state, record)
         self._seen = len(self._ledger.records)

@@ -1,4 +1,4 @@
-"""The state of a run, as the records of its ledger say it."""
+"""The state of a run, as its records give it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,14 +9,14 @@ from typing import Any
 from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
 
 JUDGE_PURPOSE = "role:judge"
-"""What a judge spends is on this part of the bill, in calibration as in trials."""
+"""The purpose on the bill under which judges are counted, in calibration as in trials."""
 
 ITERATION_RECORDS = ("selected", "rolled", "structure", "proposed", "built", "checked", "screened", "measured")
 """The records of one iteration, in order; `decided` ends it."""
 
 
 class RunPhase(StrEnum):
-    """How far a run is. Each is reached by one record and never left backwards."""
+    """How far a run is. Each phase begins with one record, and a run never goes back."""
 
     NEW = "new"
     CHECKED = "checked"
@@ -27,7 +27,7 @@ class RunPhase(StrEnum):
 
 
 class CandidateDecision(StrEnum):
-    """What became of a candidate in the search. Only ADMITTED joins the frontier, and is provisional there."""
+    """What the search decided on a candidate. Only ADMITTED joins the frontier, and is provisional there."""
 
     BASE = "base"
     ADMITTED = "admitted"
@@ -43,10 +43,11 @@ class CandidateDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """What was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls and trials without one.
+    """Sum of what was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls and trials without
+    one.
 
-    trials: newly run and counted. cached: found, and not paid again. trouble: ended in an infrastructure error.
-    calls: of models, by trials, proposer models and judges. wall: seconds of trials, added up.
+    trials: newly run and counted. cached: found, and not paid again. trouble: ended in an infrastructure error. calls:
+    of models, by trials, proposer models and judges. wall: seconds of trials, added up.
     """
 
     trials: int = 0
@@ -72,6 +73,7 @@ class RunSpending:
         return asdict(self) | {"tokens": self.tokens}
 
 
+# A sum and not `fmean`, which raises for no values.
 def mean(values: Iterable[float]) -> float | None:
     """Return the mean, None of nothing."""
     given = list(values)
@@ -80,13 +82,13 @@ def mean(values: Iterable[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RunCandidate:
-    """One program that the search made, or the base (iteration 0), with what is known of it.
+    """One program that the search made, or the base (iteration 0), with its measurements.
 
     name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. answers: training tasks it was made for.
-    changed: refs of the parts that differ
-    from the first parent's. scores, parent_scores: validation, task -> mean over repeats, measured in one batch with
-    the first parent's. missing: tasks without a counted outcome. fixed, broken: tasks that got better or worse than
-    the parent's. size: bytes of all parts. evaluations, cost: spent in the whole run until this was decided.
+    changed: refs of the parts that differ from the first parent's. scores, parent_scores: validation, task -> mean over
+    repeats, measured in one batch with the first parent's. missing: tasks without a counted outcome. fixed, broken:
+    tasks that got better or worse than the parent's. size: bytes of all parts. evaluations, cost: spent in the whole
+    run until this was decided.
     """
 
     digest: str
@@ -116,12 +118,13 @@ class RunCandidate:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """What candidates are compared by: the mean, and of equals the smaller size."""
+        """The key by which candidates are compared: the mean, and of equals the smaller size."""
         return self.mean or 0.0, -self.size
 
     @property
     def delta(self) -> float | None:
         """The mean paired difference to the first parent, None without a pair."""
+        # Tasks of the parent alone, or of the child alone, are no pairs.
         return mean(self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores)
 
 
@@ -139,7 +142,7 @@ class AskedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class GateEntry:
-    """One decision of any gate, with why: iteration, the candidate's digest ('' for none), the gate, what it said."""
+    """One decision of any gate: the iteration, the candidate's digest ('' for none), the gate, and its reason."""
 
     iteration: int
     candidate: str
@@ -150,28 +153,25 @@ class GateEntry:
 
 @dataclass
 class RunState:
-    """All that is known of a run. Made by `fold` alone; nobody else changes it.
+    """State of a run after its records. Made by `fold_records` alone; nothing else changes it.
 
-    label: what its figures are. fingerprint: of the executor; canary: the same once its
-    canary has passed. merged: runs whose finalists are tried as one, with
-    these. settings: as the run was started with. tasks: id -> (split, category). tests: how many are sealed.
-    exploratory: there are too few for a claim. pilots: those of which no trial counted. preflight, calibration,
-    confirmed, verdict, preferred, adoption, watched: those records, empty before. step: the records of the iteration
-    that runs. iterations: the record that ended each. frontier: digests, as admitted. history: digests as they were
-    decided on. best: the digest with the best validation score. stalls: iterations without a new best, in a row. spent:
-    by purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
-    looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stage_repeats: how
-    often each stage of the test runs its tasks, and stage_shares which share of them it has, as drawn up before it was
-    opened. stopped: why it stands still. ended:
-    why the search ended. judges: the calibrations of who judges, one for each rubric.
-    held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
-    estimates: of the best program by task: its mean score and the weight of it in trials; only the greedy optimizer
-    keeps them. measured_at: when these were measured.
-    batched: in how many batches of evidence each training task was.
-    structures: what the gate of restructuring decided, by iteration. gradients: what a critic said of single trials.
-    signals: the rewards of an iteration's rollouts, with what was computed from them.
-    stages: of a trial of skills, each that ended without an answer, with what is to be expected.
-    about: of a trial, where its tasks are from and which were left out.
+    label: what its figures are. fingerprint: of the executor. canary: the same once its canary has passed. merged: runs
+    whose finalists are tried as one, with these. settings: as the run was started with. tasks: id -> (split, category).
+    tests: how many are sealed. exploratory: there are too few for a claim. pilots: pilot records so far. preflight,
+    calibration, confirmed, verdict, preferred, adoption, watched: those records, empty before. step: the records of the
+    iteration that runs. iterations: the record that ended each. frontier: digests, as admitted. history: digests in the
+    order of their decisions. best: the digest with the best validation score. stalls: iterations without a new best, in
+    a row. spent: by purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`,
+    `role:builder`). looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed.
+    stage_repeats: how often each stage of the test runs its tasks, and stage_shares which share of them it has, as
+    fixed before it was opened. stopped: why the run stands still. ended: why the search ended. judges: the calibrations
+    of the judges, one for each rubric. held: candidates that a person has to see before they run, by digest. allowed:
+    the person's decisions on them. estimates: of the best program by task: its mean score and the weight of it in
+    trials; only the greedy optimizer writes them. measured_at: when these were measured. batched: in how many batches
+    of evidence each training task was. structures: decisions of the restructuring gate, by iteration. gradients: a
+    critic's texts on single trials. signals: the rewards of an iteration's rollouts, with the figures computed from
+    them. stages: of a trial of skills, each stage that ended without an answer, with its forecast. about: of a trial,
+    where its tasks are from and which were left out.
     """
 
     run: str = ""
@@ -224,6 +224,7 @@ class RunState:
     @property
     def held_candidates(self) -> list[LedgerRecord]:
         """The candidates that a person has to see before they run, oldest first."""
+        # After the verdict nothing of the run may run any more.
         if self.phase is RunPhase.DECIDED:
             return []
         return [record for digest, record in self.held.items() if digest not in self.allowed]
@@ -231,11 +232,13 @@ class RunState:
     @property
     def finalist(self) -> str:
         """The digest of the finalist, or of the best so far; '' while that is the base."""
+        # Before the verdict the best may still change.
         return str(self.verdict.get("candidate") or (self.best if self.best != self.base else ""))
 
     @property
     def adoptable(self) -> bool:
-        """Whether the run promoted what is not live; a measurement proposes nothing."""
+        """Whether the run promoted a program that is not live; a measurement proposes nothing."""
+        # Older runs have no purpose, and searched.
         searched = self.settings.get("purpose", "search") == "search"
         live = bool(self.adoption) and not self.adoption.get("undone")
         return searched and self.verdict.get("verdict") == "PROMOTE" and not live
@@ -243,6 +246,7 @@ class RunState:
     def best_gains(self) -> list[float]:
         """Return the gain of the best over the base on each validation task that both have."""
         best, base = self.candidates.get(self.best), self.candidates.get(self.base)
+        # The base has no gain over itself.
         if best is None or base is None or best.digest == base.digest:
             return []
         return [score - base.scores[task] for task, score in best.scores.items() if task in base.scores]
@@ -264,7 +268,7 @@ class RunState:
 
     @property
     def rejected(self) -> list[RunCandidate]:
-        """What was tried and not kept, oldest first: the next proposal is told of it."""
+        """Candidates that were tried and not admitted, oldest first: the next proposal gets them."""
         kept = (CandidateDecision.ADMITTED, CandidateDecision.BASE)
         tried = [self.candidates[digest] for digest in self.history]
         return [candidate for candidate in tried if candidate.decision not in kept]
@@ -274,7 +278,8 @@ class RunState:
         self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
 
     def pass_gate(self, gate: str, record: LedgerRecord) -> None:
-        """Add what a gate decided."""
+        # In the order of GateEntry's fields.
+        """Add the decision of a gate."""
         entry = (record["iteration"], record["candidate"], gate, record["passed"], record["why"])
         self.gates.append(GateEntry(*entry))
 

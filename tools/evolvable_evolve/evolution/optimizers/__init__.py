@@ -5,7 +5,7 @@ Begin with `open_optimizer`, which finds one by name, and `Optimizer`, what it c
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_gate, open_optimizer

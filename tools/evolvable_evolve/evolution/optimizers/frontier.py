@@ -29,15 +29,17 @@ from evolvable_evolve.evolution.statistics import (
     smallest_gain,
 )
 
+# Few trials drop an edit that is plainly worse. One task that came out better is enough to go on.
 SCREEN_SIZE = 3
-"""Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
+"""The number of the parent's failures, and of its passes, that run first where validation is large."""
 
+# The best of many measurements is too good by selection, and a second one corrects that.
 REMEASURED_BEST = 2
 """How many of the best are measured once more before one of them is the finalist."""
 
 
 class AdmissionResult(StrEnum):
-    """What came of offering a program, in words."""
+    """Result of offering a program to a frontier, in words."""
 
     ADMITTED = "it was admitted"
     NOT_BETTER = "not better than its parent"
@@ -67,13 +69,14 @@ class Frontier:
     admission: Admission = Admission.BETTER_THAN_PARENT
 
     def offer(self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None) -> FrontierOffer:
-        """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
+        """Return the frontier after offering `child`, whose mean paired gain over `parent` is `gain`.
 
         A program without a parent is the first of a run and enters. A child that beats its parent but would be the
         worst of a full frontier stays out as `behind`.
         """
         if any(member.digest == child.digest for member in self.members):
             return FrontierOffer(self, AdmissionResult.DUPLICATE)
+        # Equally good and smaller is an improvement: every byte is read in each session.
         tie_won = parent is not None and gain == 0 and child.size < parent.size
         any_parent = parent is None or self.admission is Admission.BETTER_THAN_WORST
         if not (any_parent or gain > 0 or tie_won):
@@ -91,10 +94,12 @@ class Frontier:
 
 async def _calibrate(run: RunContext) -> None:
     """Take the run to CALIBRATED. Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped."""
+    # A continued run has its pilot in the ledger.
     if run.state.phase is RunPhase.NEW:
         tasks = training_batch(run, 1)
         await acceptance.run_pilot(run, tasks, _plan_rounds(run, len(tasks)))
     settings, base = run.settings, run.base
+    # One repeat more than the search uses: its difference to the others is the noise.
     arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
     if base.parts:
         arms.append((NO_SKILL, 0))
@@ -130,9 +135,9 @@ def _plan_rounds(run: RunContext, batch: int) -> EvaluationPlan:
 
 
 async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
-    """Return what the static gate, then a small sample, then validation in pairs with the parent find.
+    """Return the result of the static gate, then of a small sample, then of validation in pairs with the parent.
 
-    Each is done once, however often asked. Raises BudgetSpent, RunStopped, NeedsPerson.
+    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped, NeedsPerson.
     """
     why, decision = acceptance.check_before_running(run, candidate, against)
     if decision is None and len(run.val) > run.settings.screen_above:
@@ -142,6 +147,7 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
     record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
     if record.get("tampered"):
         return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+    # Every task of val has to be named, so that a missing one counts against the coverage.
     pairs = _pair_means(run, record["parent_scores"], record["scores"])
     if pairs.coverage < run.settings.coverage:
         why = f"only {pairs.coverage:.0%} of validation counted on both sides"
@@ -170,6 +176,7 @@ async def _screen(run: RunContext, candidate: Program, against: Program) -> tupl
             return why, CandidateDecision.TAMPERED
         fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
         broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
+        # A sample is too small to reject an edit that changes nothing.
         passed = bool(fixed) or not broken
         why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
         record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
@@ -179,6 +186,7 @@ async def _screen(run: RunContext, candidate: Program, against: Program) -> tupl
 async def _measure_pairs(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
     number = run.state.iteration
     repeats = range(run.settings.repeats)
+    # The parent is measured again beside the candidate, so that a drift of the executor favours neither.
     requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
     trials = await run.measure(requests, f"val/{number}")
     scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
@@ -198,7 +206,7 @@ async def _measure_pairs(run: RunContext, candidate: Program, against: Program) 
 
 
 def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
+    """Give a candidate a place in the frontier, which is provisional until the sealed test: the commit of EvoSkill."""
     state, digest = run.state, evaluated.candidate.digest
     if evaluated.decision or not evaluated.safe or evaluated.delta is None:
         decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
@@ -214,7 +222,7 @@ def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitRe
 
 
 def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Commit of the reflection optimizer: keep one program, replaced by what is better."""
+    """Keep one program, replaced by a better one: the commit of the reflection optimizer."""
     committed = commit_if_better(evaluated)
     not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
@@ -223,7 +231,7 @@ def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
 
 
 async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None:
-    """Return the best of those that are better than the base, with its gain in validation.
+    """Return the best of the members that are better than the base, with its gain in validation.
 
     The best few are measured once more before one of them is the finalist. Raises BudgetSpent, RunStopped.
     """
@@ -233,10 +241,12 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
     best = sorted(better, key=lambda one: (one.rank, -one.iteration), reverse=True)[:REMEASURED_BEST]
     if not best:
         return None
+    # A repeat that no comparison used, so that nothing comes from the cache.
     fresh = run.settings.repeats + 1
     arms = [run.base, *(run.program(one.digest) for one in best)]
     trials = await run.measure([(arm, task, fresh) for task in run.val for arm in arms], "confirm/val")
     anew = {arm.digest: mean_scores(trials, arm.digest) for arm in arms}
+    # A continued run has the record already.
     if not state.confirmed:
         run.note("confirmed", scores=anew)
     pooled = {one.digest: _pool_scores(one.scores, anew[one.digest], run.settings.repeats) for one in (base, *best)}
@@ -244,6 +254,7 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
     if not standing:
         return None
     finalist = max(standing, key=lambda one: (fmean(pooled[one.digest].values()), -one.size))
+    # The gain of the first measurement, as the other gates report it.
     return finalist, _mean_gain(finalist.scores, base.scores)
 
 
@@ -276,10 +287,10 @@ def _end_reason(run: RunContext, done: int) -> str:
 
 
 FRONTIER = SearchGate(_calibrate, _gather, evaluate, commit_to_frontier, _end_reason, _choose_finalist)
-"""The best few programs are kept, by validation."""
+"""The gate that keeps the best few programs, by validation."""
 
 SINGLE = replace(FRONTIER, commit=commit_single)
-"""One program is kept; a candidate meets it on all of validation."""
+"""The gate that keeps one program; a candidate meets it on all of validation."""
 
 
 def evoskill(run: RunContext) -> Optimizer:

@@ -1,4 +1,4 @@
-"""What an optimizer brings to the loop, how one is opened by its name, and the gate that it cannot replace.
+"""Optimizers: what each brings to the loop, how one is opened by its name, and the gate that it cannot replace.
 
 Here is also the default, greedy.
 """
@@ -23,8 +23,8 @@ from evolvable_store.errors import InvalidArgument
 class Optimizer:
     """The operators of an optimizer up to a changed program, and where each round starts from.
 
-    reflect, select, build: bound to a run; `build` records what it made with `search_operators.record_candidate`.
-    fresh_only: the training batch changes only after something was accepted, as what was rejected changed nothing.
+    reflect, select, build: bound to a run; `build` records its program with `search_operators.record_candidate`.
+    fresh_only: the training batch changes only after an edit was accepted, because a rejected one changed nothing.
     converged: returns why no further round is worth it, '' while one is.
     """
 
@@ -50,8 +50,9 @@ def open_gate(run: RunContext) -> SearchGate:
 
 
 def _load_target(optimizer: str, target: str) -> Any:
-    """Return what a target MODULE:NAME names. It is imported by name: a run needs one optimizer and its gate alone."""
+    """Return the object of a target MODULE:NAME. It is imported by name: a run needs one optimizer and its gate."""
     module, _, name = target.partition(":")
+    # Another package may name what is not there any more.
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:

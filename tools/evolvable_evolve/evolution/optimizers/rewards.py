@@ -1,8 +1,8 @@
-"""Reinforce++ and GRPO: rollouts of one task are compared with each other, and their contrasts shown to the proposer.
+"""Reinforce++ and GRPO: rollouts of one task are compared with each other, and the proposer gets their contrasts.
 
 The instances of Autogenesis (arXiv 2604.15034, E.3.6 and E.3.7), with these differences: rewards are scores of training
-tasks, the answer under the base is the reference, and the gate decides whether an edit is kept. What is computed from
-the rewards is recorded as a diagnosis. Contrasts are chosen by rewards alone; an objective decides nothing.
+tasks, the answer under the base is the reference, and the gate decides whether an edit is kept. The figures computed
+from the rewards are recorded as a diagnosis. Contrasts are chosen by rewards alone; an objective decides nothing.
 """
 
 from collections import Counter
@@ -21,17 +21,17 @@ from evolvable_evolve.evolution.search_operators import make_evidence
 from evolvable_evolve.evolution.task import Trial
 
 FIRST_SAMPLE, ROUND = 10_000, 16
-"""Rollouts of an iteration are repeats from the first number on, so many apart: no comparison has these repeats."""
+"""Rollouts of an iteration are repeats from the first number on, this far apart: no comparison has these repeats."""
 
 CONTRASTS = (
     "contrasts names rollouts of one task under the same resources, of which one passed and another failed. better and"
     " worse are samples of the evidence; advantage is the distance to the mean of the task, in standard deviations."
     " What the better one did and the worse one did not is what the resources should ask for. Signals are no scores."
 )
-"""What a proposer is told in addition where rollouts are compared."""
+"""Instructions that a proposer gets in addition where rollouts are compared."""
 
 MAX_PASSED = 2
-"""Tasks of a batch that passed without a contrast, and are shown."""
+"""The most tasks of a batch that passed without a contrast and are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,10 @@ def reinforce_pp(run: RunContext) -> Optimizer:
 
 def _comparing(run: RunContext, sample: Any) -> Optimizer:
     async def reflect(traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+        # A continued run finds its rollouts in the ledger.
         groups = await sample(run, traces, program)
         shown, guide = _comparison(groups)
+        # Without a failure there is nothing to repair.
         if all(one.passed for one in shown):
             return []
         return await search_operators.reflect(run, shown, program, guide)
@@ -91,6 +93,7 @@ async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: P
         samples = [
             make_evidence(
                 run,
+                # A trial that did not count is no part of a group, and has no advantage.
                 one.task,
                 trial,
                 program,
@@ -110,6 +113,7 @@ async def _sample_successors(run: RunContext, traces: Sequence[Evidence], progra
     reference = await run.measure([(run.base, one.task, 0) for one in traces], f"train/{run.state.iteration}/base")
     groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
     for one, base in zip(traces, reference, strict=True):
+        # The rollout that the batch already has is the first of the pair.
         pair = [replace(one, sample=_sample(1, 2))]
         for trial in found[one.task.id]:
             ratio = surrogates.text_similarity(one.trial.output, trial.output)
@@ -126,8 +130,9 @@ async def _sample_successors(run: RunContext, traces: Sequence[Evidence], progra
 async def _rollouts(
     run: RunContext, traces: Sequence[Evidence], program: Program, count: int
 ) -> dict[str, list[Trial]]:
-    """Return new rollouts of each task under the program, those that counted. They are trials, and on the bill."""
+    """Return new rollouts of each task under the program that count. They are billed as trials."""
     first = FIRST_SAMPLE + run.state.iteration * ROUND
+    # No other iteration has these repeats, so none of them comes from the cache.
     requests = [(program, one.task, first + number) for one in traces for number in range(count)]
     trials = await run.measure(requests, f"train/{run.state.iteration}/samples")
     found: dict[str, list[Trial]] = {one.task.id: [] for one in traces}
@@ -146,8 +151,9 @@ def _sample(number: int, of: int, **signals: float) -> dict[str, float]:
 
 
 def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], groups: Sequence[_Group]) -> None:
-    """Write down the signals of an iteration, once, however often asked."""
+    """Record the signals of an iteration, once: a continued run comes here again."""
     number = run.state.iteration
+    # The number of the iteration is its key.
     if not any(record["iteration"] == number for record in run.state.signals):
         contrasts = sum(group.differs for group in groups)
         name = run.settings.optimizer
@@ -155,7 +161,8 @@ def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], group
 
 
 def _comparison(groups: Sequence[_Group]) -> tuple[list[Evidence], QuestionGuide]:
-    """Return the rollouts that are shown: the best and the worst of each contrast, else the worst."""
+    """Return the rollouts for the proposer: the best and the worst of each contrast, else the worst."""
+    # The widest contrast first, because a question may be cut to a few.
     contrasts = sorted((group for group in groups if group.differs), key=lambda group: -group.gap)
     alike = [group.worst for group in groups if not group.differs]
     shown = [one for group in contrasts for one in (group.worst, group.best)]

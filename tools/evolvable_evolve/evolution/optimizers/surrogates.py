@@ -41,11 +41,13 @@ def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
     """
     if not one or not other:
         return len(one) + len(other)
+    # By token, the positions in `one`, one bit each.
     places: dict[str, int] = {}
     for at, token in enumerate(one):
         places[token] = places.get(token, 0) | 1 << at
     size, last = len(one), 1 << len(one) - 1
     whole = (1 << size) - 1
+    # Bits of a column of the distance table: where it rises and where it falls by one. `distance` is its last cell.
     plus, minus, distance = whole, 0, size
     for token in other:
         here = places.get(token, 0)
@@ -110,6 +112,7 @@ def reinforce_signal(
         ratio: π = η(y before, y).
         reference_similarity: η(y_sft, y), to the answer under the base.
     """
+    # ε0 keeps the logarithm finite where two answers have nothing in common.
     penalty = beta * abs(math.log(max(reference_similarity, epsilon_0)))
     advantage = reward - penalty
     clipped, objective = reinforce_objective(ratio, advantage, epsilon)

@@ -1,4 +1,5 @@
-"""Textual gradients: critiques of single trials, collected by variable, and one rewrite of each variable they speak of.
+"""Textual gradients: critiques of single trials, collected by variable, and one rewrite of each variable that they
+name.
 
 The TextGrad instance of Autogenesis (arXiv 2604.15034, E.3.5), with these differences: a critique goes to the variables
 that it names, only training tasks are criticised, no critique that repeats a task is used, and the gate decides whether
@@ -46,6 +47,7 @@ def program_variables(run: RunContext, program: Program) -> list[ResourceVariabl
 
 def smallest_variables(variables: Sequence[ResourceVariable]) -> list[ResourceVariable]:
     """Return variables that do not overlap and together cover most: sections, else whole files; descriptions last."""
+    # A file with sections is covered by them, except for its text before the first.
     divided = {file_of(one.id) for one in variables if one.role == "section"}
     found = [one for one in variables if (one.role == FILE) is not (file_of(one.id) in divided)]
     return sorted(found, key=lambda one: one.role == "description")
@@ -78,15 +80,16 @@ def _files(part: ProgramPart) -> dict[str, File]:
 
 
 MAX_GRADIENTS = 10
-"""Critiques in the buffer of a variable; the oldest gives way."""
+"""The most critiques in the buffer of a variable; the oldest is dropped."""
 
 MAX_TRIED = 8_000
-"""Characters that a rewrite is shown of one that was not kept."""
+"""Characters of a rejected value that a later rewrite is shown."""
 
 QUIET_ROUNDS = 2
-"""Rounds in a row without a wish for a change after which the critic has converged."""
+"""Rounds in a row in which the critic asks for no change, after which it has converged."""
 
 _NO_CANDIDATE = (CandidateDecision.NO_PROPOSAL, CandidateDecision.NO_FAILURES)
+# Decisions on a rewrite itself. An indecisive one may be good.
 _TURNED_DOWN = (CandidateDecision.REJECTED, CandidateDecision.REFUSED, CandidateDecision.DUPLICATE)
 
 
@@ -106,14 +109,14 @@ def textgrad(run: RunContext) -> Optimizer:
 
 
 async def _reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[VariableGradient]:
-    """Loss and Backward: have every trial criticised, and return the buffers that something new came into."""
+    """Have every trial criticised (Loss and Backward), and return the buffers with a new critique."""
     variables = program_variables(run, program)
     waiting: NeedsAnswer | None = None
     for one in traces:
         question = critic_question(one, variables, redactor=run.redactor)
         try:
             answer = await run.ask(question)
-        except NeedsAnswer as error:  # by hand-off all questions of a round are open at once
+        except NeedsAnswer as error:  # with a hand-off, all questions of a round are open at once
             waiting = waiting or error
             continue
         _record_gradient(run, one, answer, program, variables)
@@ -133,16 +136,18 @@ def _record_gradient(
     program: Program,
     variables: Sequence[ResourceVariable],
 ) -> None:
-    """Write down what a critic said of a trial, and which variables it goes to; once, however often asked."""
+    """Record a critic's answer on a trial and the variables that it goes to; once: a continued run comes here again."""
     state, task = run.state, evidence.task
     if any((one["iteration"], one["task"]) == (state.iteration, task.id) for one in state.gradients):
         return
     hide = make_masker(task.expected, task.prompt)
     critique = hide(str(answer["critique"]).strip()[:MAX_CRITIQUE]) if answer["change"] else ""
+    # Words that the program has already are no leak.
     texts = "\n".join(text for part in program.parts for text in part.texts.values())
     leaks = run.corpus.leaks(critique, texts)
     known = {one.id for one in variables}
     named = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in known]
+    # A critique that names no variable goes to all of them, at their smallest.
     to = named or [one.id for one in smallest_variables(variables)]
     used = bool(critique) and not leaks
     run.note(
@@ -164,6 +169,7 @@ def gradient_buffers(state: RunState) -> dict[str, list[str]]:
     for record in state.gradients:
         for name in record["to"] if record["iteration"] > since else ():
             its = found.setdefault(name, [])
+            # A repeated critique moves to the end, so that a buffer has each once.
             if record["artifact"] in its:
                 its.remove(record["artifact"])
             its.append(record["artifact"])
@@ -180,7 +186,7 @@ def _last_commit(state: RunState) -> int:
 async def _select(
     run: RunContext, program: Program, gradients: Sequence[VariableGradient]
 ) -> Sequence[VariableGradient]:
-    """Select: the variables with most critiques, as many as a proposal may edit, and none twice."""
+    """Return the variables with most critiques, as many as a proposal may edit, and none twice."""
     chosen: list[VariableGradient] = []
     for one in sorted(gradients, key=lambda one: -len(one.critiques)):
         if not any(overlap(one.variable, other.variable) for other in chosen):
@@ -189,7 +195,8 @@ async def _select(
 
 
 async def _rewrite(run: RunContext, program: Program, changes: Sequence[VariableGradient]) -> Program:
-    """Improve: have each variable rewritten, and return the program with the new values, recorded as the candidate."""
+    """Have each variable rewritten, and return the program with the new values, recorded as the candidate."""
+    # A continued run has the candidate in the ledger, and asks nothing again.
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     variables = {one.id: one for one in program_variables(run, program)}
@@ -203,7 +210,7 @@ async def _rewrite(run: RunContext, program: Program, changes: Sequence[Variable
     after = set_program_variables(program, values) if values else program
     if after.digest == program.digest:
         return program
-    run.mask.check(program, after)  # before anything of it is kept; Improve looks again
+    run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
     said = one_line(next(one.critiques[-1] for one in changes if one.variable in values))
     now = [one for one in run.state.gradients if one["iteration"] == run.state.iteration]
     answered = tuple(one["task"] for one in now if set(one["to"]) & values.keys())
@@ -212,7 +219,7 @@ async def _rewrite(run: RunContext, program: Program, changes: Sequence[Variable
 
 
 def _not_kept(run: RunContext, variable: str) -> list[dict[str, Any]]:
-    """Return the values of a variable that were tried since the last commit and not kept, with their outcome."""
+    """Return the values of a variable that were tried since the last commit and rejected, with their outcome."""
     state, found = run.state, list[dict[str, Any]]()
     since = _last_commit(state)
     for digest in state.history:
@@ -227,7 +234,10 @@ def _not_kept(run: RunContext, variable: str) -> list[dict[str, Any]]:
 
 
 def _convergence(run: RunContext) -> str:
-    """Return why no further round is worth it: nothing may be rewritten, the critic is content, the gate refuses."""
+    """Return why no further round is worth it, '' while one is.
+
+    The reasons: nothing may be rewritten, the critic asks for no change, the gate rejects every rewrite.
+    """
     state, most = run.state, run.settings.rejections
     since = _last_commit(state)
     if not program_variables(run, run.program(state.best)):

@@ -1,4 +1,4 @@
-"""Proposer models: who answers a run's questions, what each role is asked, and what an answer means.
+"""Proposer models: the models that answer a run's questions, the questions of each role, and the parsing of answers.
 
 Begin with `ProposerModel` and `ModelQuestion`. `proposer_question` and its siblings write the questions, `parse_plan`
 and `parse_edits` read the answers.
@@ -6,7 +6,7 @@ and `parse_edits` read the answers.
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.proposers.edit_plan import (

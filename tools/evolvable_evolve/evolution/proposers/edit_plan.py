@@ -27,7 +27,7 @@ from evolvable_tools import TextEdit
 
 
 class FailureCause(StrEnum):
-    """Causes of a failure. The last is ours: nothing in the program is about this."""
+    """Causes of a failure. The last is ours: no part of the program is about the task."""
 
     MISSING_PRECONDITION = "missing precondition"
     WRONG_ORDER = "wrong action order"
@@ -38,7 +38,7 @@ class FailureCause(StrEnum):
 
 
 class RepairTag(StrEnum):
-    """What kind of repair a cause asks for."""
+    """The kind of repair that a cause asks for."""
 
     ADD_GUARD = "add-guard"
     REORDER_STEP = "reorder-step"
@@ -56,7 +56,7 @@ REPAIRS: Mapping[FailureCause, tuple[RepairTag, ...]] = {
     FailureCause.BAD_ASSIGNMENT: (RepairTag.HANDOFF,),
     FailureCause.MISSING_CAPABILITY: (RepairTag.ADD_SKILL,),
 }
-"""Which repairs fit a cause, the natural one first."""
+"""The repairs that fit a cause, the natural one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class Diagnosis:
 
 
 def parse_diagnoses(answer: Mapping[str, Any], asked: ModelQuestion) -> tuple[Diagnosis, ...]:
-    """Return what an answer diagnosed, one for each trial at most. asked: the question that was answered.
+    """Return the diagnoses of an answer, at most one for each trial. asked: the question that was answered.
 
-    Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
-    that does not fit its cause gives way to the natural one. What is said of other tasks is passed over.
+    A diagnosis is unique only with a quote from the evidence, and without a second cause for the same trial. A repair
+    that does not fit its cause is replaced by the natural one. Diagnoses of tasks that were not shown are ignored.
     """
     texts, found = _shown_texts(asked), dict[str, Diagnosis]()
     for one in answer["diagnoses"]:
@@ -92,6 +92,7 @@ def parse_diagnoses(answer: Mapping[str, Any], asked: ModelQuestion) -> tuple[Di
             if found[task].cause is not cause:
                 found[task] = replace(found[task], unique=False)
         elif task in texts:
+            # On one line, because models break quotes differently.
             shown = one_line(texts[task])
             quotes = tuple(quote for quote in map(one_line, one.get("quotes", ())) if quote and quote in shown)
             tag = next((fit for fit in REPAIRS[cause] if fit == one.get("repair")), REPAIRS[cause][0])
@@ -101,7 +102,7 @@ def parse_diagnoses(answer: Mapping[str, Any], asked: ModelQuestion) -> tuple[Di
 
 
 def _shown_texts(asked: ModelQuestion) -> dict[str, str]:
-    """Return what was shown of each task, in one text; a task that was run twice stands there twice."""
+    """Return the evidence of each task in one text; for a task that was run twice, of both runs."""
     texts: dict[str, str] = {}
     for one in asked.data["evidence"]:
         shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
@@ -115,15 +116,15 @@ def one_line(text: object) -> str:
 
 
 MAX_FIELD = 2_000
-"""Characters of one field of an intent: it says what to write, and is not what is written."""
+"""Characters of one field of an intent: it says what to write, and is not the text itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditIntent:
-    """One edit that is wanted, before anybody has written it. other: the second resource of a split or a merge.
+    """One wanted edit, before its text is written. other: the second resource of a split or a merge.
 
-    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of what is created; modification: of
-    what is changed.
+    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of a new resource; modification: of an
+    existing one.
     """
 
     op: EditOperation
@@ -137,16 +138,16 @@ class EditIntent:
     modification: str = ""
 
     def spoken(self) -> dict[str, str]:
-        """Return what a builder is told of it: nothing of the evidence, and no reasons."""
+        """Return the fields that a builder gets: nothing of the evidence, and no reasons."""
         return {key: str(value) for key, value in asdict(self).items() if value and key != "tasks"}
 
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """What a proposer wants. Without intents there is nothing worth trying, and `why` says so.
+    """Plan of a proposer. Without intents there is nothing worth trying, and `why` says so.
 
-    why: the justification, for the history and for people; no builder sees it. dropped: intents that were not taken,
-    each with its reason. restructure: in the place of intents, a change of agents that the evidence carries.
+    why: the justification, for the history and for people; no builder sees it. dropped: intents that were refused, each
+    with its reason. restructure: instead of intents, a change of agents that the evidence carries.
     """
 
     intents: tuple[EditIntent, ...]
@@ -158,7 +159,7 @@ class EditPlan:
 
 
 class InvalidPlan(EvolvableError):
-    """None of what a proposer wants can be done."""
+    """None of the intents of a proposer can be built."""
 
 
 PLAN_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("proposer.schema.json").read_text("utf-8"))
@@ -166,7 +167,7 @@ PLAN_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("proposer.sche
 
 
 def structure_schema() -> dict[str, Any]:
-    """Return the same where tasks are done by agents: a diagnosis may name the one that should have done it."""
+    """Return the plan's schema for tasks done by agents: a diagnosis may name the agent that should have done it."""
     schema: dict[str, Any] = json.loads(json.dumps(PLAN_SCHEMA))
     schema["properties"]["diagnoses"]["items"]["properties"]["better_agent"] = {"type": "string"}
     return schema
@@ -181,13 +182,13 @@ def parse_plan(
     max_edits: int = MAX_EDITS,
     corpus: LeakCorpus | None = None,
 ) -> EditPlan:
-    """Return what a proposer wants, with what may not be built left out.
+    """Return the plan in a proposer's answer, without the intents that may not be built.
 
     An intent answers at least one task that was shown, and not only failures whose cause is unclear or asks for another
-    structure. Of one resource the first intent is taken; so are the first `max_edits`. Left out is also what repeats
-    words of a task that the program does not say itself: what a builder is not told it cannot write down.
+    structure. Of each resource the first intent is taken, and at most `max_edits` in all. An intent that repeats words
+    of a task which the program does not say itself is left out: a builder cannot write down what it does not get.
 
-    asked: the question that was answered. corpus: of the open tasks. A plan without intents is one when the answer had
+    asked: the question that was answered. corpus: of the open tasks. A plan has no intents when the answer had
     none; InvalidPlan is raised when it had some and none may be built.
     """
     found, known = parse_diagnoses(answer, asked), {one["task"] for one in asked.data["evidence"]}
@@ -224,12 +225,14 @@ def _parse_intent(
     kind, name = parse_part_ref(str(one["ref"]))
     if kind not in kinds or kind is Kind.ENVIRONMENT:
         raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
+    # A create needs a free name, every other operation a part that is there.
     if (op is EditOperation.CREATE) is (name in parts):
         raise InvalidEdit("It is there already." if name in parts else "There is none of this name.", "")
     if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
         second, other = parse_part_ref(str(one.get("other", "")))
+        # A split makes the second resource, a merge needs it.
         if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
     tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
@@ -249,9 +252,10 @@ BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.sc
 
 
 def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
-    """Return the edits that a builder wrote. Raises InvalidEdit when they are not those that were asked for."""
+    """Return the edits that a builder wrote. Raises InvalidEdit when they are not those of the plan."""
     edits = tuple(_parse_edit(one) for one in answer["edits"])
     wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
+    # Other operations have no second resource, whatever the builder wrote there.
     for edit in edits:
         other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
         if (edit.op, edit.ref, other) not in wanted:
@@ -291,7 +295,7 @@ MAX_LINE, MAX_LINES = 300, 6
 
 
 def cards_wanted(edit: Restructure) -> tuple[str, ...]:
-    """Return the agents whose cards a change of agents writes: those with a file that it leaves there."""
+    """Return the agents whose cards a change of agents rewrites: those with a file that stay."""
     first, second = edit.agents
     stays = (first,) if edit.op is EditOperation.MERGE_AGENTS else (first, second)
     return tuple(ref for ref in stays if ref != MAIN)
@@ -308,6 +312,7 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
         if not (description and responsibility):
             raise InvalidEdit(f"The card of {ref} does not say what it is for.", "Give description and responsibility.")
         rejected: dict[str, str] = {}
+        # A neighbour that is not in the program would send work to nobody.
         for neighbour in one.get("rejected_neighbours", ())[:MAX_LINES]:
             if neighbour["ref"] == MAIN or neighbour["ref"] in program.by_ref:
                 rejected[neighbour["ref"]] = _card_line(neighbour["why"])
@@ -317,7 +322,7 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
     if missing := [ref for ref in wanted if ref not in cards]:
         raise InvalidEdit(f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named.")
     first, second = edit.agents
-    # An edit names first what it makes or leaves there.
+    # An edit names first the resource that it makes or that stays.
     ref, other = (first, second) if edit.op is EditOperation.MERGE_AGENTS else (second, first)
     return ProgramEdit(edit.op, ref, other=other, skills=edit.skills_moved, cards=cards)
 

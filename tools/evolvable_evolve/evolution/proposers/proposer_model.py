@@ -33,7 +33,7 @@ from evolvable_tools.llm import (
 from evolvable_tools.redaction import Redactor
 
 CLIENTS = ("claude", "codex")
-"""Clients that only answer, by a command line of ours."""
+"""Clients that are used as a model alone, by a command line of ours."""
 
 PROPOSER_ROLES = ("proposers",)
 """The roles in which a proposer model is named."""
@@ -49,7 +49,7 @@ CRITIC = "critic"
 class ModelRole(StrEnum):
     """The role in which a model is asked. Proposer and builder are never asked in one conversation.
 
-    A critic says of one trial what should be different, for optimizers that rewrite variables by such critiques.
+    A critic writes what should be different in one trial, for optimizers that rewrite variables by such critiques.
     """
 
     PROPOSER = "proposer"
@@ -61,7 +61,7 @@ class ModelRole(StrEnum):
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """One question, complete: answering it needs nothing else.
+    """One question with all that is needed to answer it.
 
     instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and models, never to be
     obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens: of the longest answer.
@@ -75,19 +75,19 @@ class ModelQuestion:
 
     @cached_property
     def id(self) -> str:
-        """Name the question by its content: the same question asked again has the same id."""
+        """The id of the question, from its content: the same question asked again has the same id."""
         whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
         return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def packet(self) -> dict[str, Any]:
-        """Return the question as JSON for a caller that thinks by itself."""
+        """Return the question as JSON for a caller that answers it itself."""
         shown = {"instructions": self.instructions, "data": self.data, "answer_schema": self.schema}
         return {"question_id": self.id, "role": str(self.role), **shown, "how_to_answer": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The answer of a proposer model. It fits the schema. usage: what it cost, failed attempts included.
+    """Answer of a proposer model. It fits the schema. usage: what it cost, failed attempts included.
 
     attempts: each of a model behind an API; other models report none.
     """
@@ -99,22 +99,22 @@ class ModelAnswer:
 
 
 class ProposerModel(Protocol):
-    """Somebody who answers questions. `label` says what its answers are: `scripted` or `real model NAME`."""
+    """A model, or a caller in its place, that answers questions. `label`: `scripted` or `real model NAME`."""
 
     @property
     def name(self) -> str:
-        """Who it is; another model has another name."""
+        """The model's name; another model has another name."""
 
     @property
     def label(self) -> str:
-        """What stands beside every figure that came of it."""
+        """The label of every figure that follows from its answers."""
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Return the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
+        """Return the answer. Raises NeedsAnswer when it has to be submitted first, NoAnswer when there is none."""
 
 
 class NeedsAnswer(EvolvableError):
-    """A question waits for somebody outside of this process. The run stops here and goes on with the answer."""
+    """A question waits for an answer from outside of this process. The run stops here and continues with the answer."""
 
     def __init__(self, question: ModelQuestion) -> None:
         hint = "Answer it with evolve_submit; evolve_pending shows it."
@@ -123,7 +123,7 @@ class NeedsAnswer(EvolvableError):
 
 
 class NoAnswer(ProviderError):
-    """Nobody gave an answer that fits. `usage` is what was spent on it all the same, by `attempts`."""
+    """No answer fits. usage: what was spent on it nevertheless, by `attempts`."""
 
     def __init__(
         self, text: str, hint: str, usage: ModelUsage | None = None, attempts: Sequence[ModelAttempt] = ()
@@ -146,10 +146,10 @@ def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, 
 
 
 class HandOffModel:
-    """Answers from what was submitted, by the ids of the questions; a question without an answer stops the run.
+    """Answers with submitted answers, by the ids of the questions; a question without an answer stops the run.
 
-    The run repeats the question when it is driven again. find_answer: returns the answer to a question's id, None
-    while there is none. model: the model that answers, where the caller says so.
+    The run repeats the question when it is driven again. find_answer: returns the answer to a question's id, None while
+    there is none. model: the model that answers, where the caller names it.
     """
 
     def __init__(self, find_answer: Callable[[str], Mapping[str, Any] | None], model: str = "") -> None:
@@ -158,9 +158,9 @@ class HandOffModel:
         self.label = f"real model {model or 'of the calling agent'}"
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Return what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
+        """Return the submitted answer. Raises NeedsAnswer, WrongAnswer for one that does not fit.
 
-        What the caller spent on it is its own affair and unknown here: no tokens, one call, no cost.
+        What the caller spent on it is unknown here: no tokens, one call, no cost.
         """
         given = self._find_answer(question.id)
         if given is None:
@@ -175,8 +175,8 @@ _AGAIN = "An answer before this one was not taken, because of this: {}"
 class PromptedModel:
     """Asks a language model, once more when its answer does not fit the schema.
 
-    Everything that leaves is redacted once more. price: by which tokens are paid, unless the model tells what it
-    cost. scripted: the command only plays a model, and its label says so.
+    All that is sent is redacted once more. price: of tokens, for a model that does not report its cost. scripted: the
+    command only plays a model, and its label says so.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class PromptedModel:
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            for _ in range(_TRIES):  # a command may just be starting
+            for _ in range(_TRIES):  # a command that is just being started cannot be ended yet
                 self.close()
                 if (await asyncio.wait([waiting], timeout=_BETWEEN))[0]:
                     break
@@ -225,6 +225,7 @@ class PromptedModel:
             try:
                 value = self._think(question, spent)
             except WrongAnswer as error:
+                # Told the fault, a model usually corrects its answer. A third try is not paid.
                 value = self._think(question, spent, _AGAIN.format(error.text))
         except ProviderError as error:
             raise NoAnswer(str(error), error.hint, spent.usage, spent.attempts) from None
@@ -232,7 +233,7 @@ class PromptedModel:
         return ModelAnswer(value, spent.usage, by, tuple(spent.attempts))
 
     def _think(self, question: ModelQuestion, spent: "_QuestionSpending", more: str = "") -> dict[str, Any]:
-        """Return the answer of one call, and note what it cost; a call of which nothing is told counts too."""
+        """Return the answer of one call, and note what it cost; a call that reports nothing counts as one."""
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
@@ -244,7 +245,7 @@ class PromptedModel:
 
 @dataclass(slots=True)
 class _QuestionSpending:
-    """What a question cost so far. price: of tokens, where nobody tells what they cost."""
+    """Cost of a question so far. price: of tokens, for a model that does not report its cost."""
 
     price: Price | None
     usage: ModelUsage = ModelUsage()
@@ -252,7 +253,7 @@ class _QuestionSpending:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[dict[str, Any]]:
-        """Yield what a request of one call is told by, and add what it told at the end."""
+        """Yield the callbacks by which one call reports its cost, and add what it reported at the end."""
         tokens, dollars, before = list[tuple[int, int]](), list[float](), len(self.attempts)
 
         def spent(given: int, got: int) -> None:
@@ -265,24 +266,26 @@ class _QuestionSpending:
             for one in made:
                 used = make_usage(one.input_tokens, one.output_tokens, 1, self.price, one.cost)
                 self.usage = add_usage(self.usage, used)
+            # Models behind an API report attempts, others tokens or dollars. A call that reports nothing counts as one.
             if tokens or dollars or not made:
                 given, got = (sum(each[at] for each in tokens) for at in (0, 1))
                 price, paid = self.price if tokens else None, sum(dollars) if dollars else None
                 self.usage = add_usage(self.usage, make_usage(given, got, max(1, len(tokens)), price, paid))
 
 
+# Long answers of slow models take minutes.
 ANSWER_TIMEOUT = 600.0
 """Seconds for one answer of a model."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A proposer model as plain values: it can be pickled and is opened where it is asked.
+    """A proposer model as plain values: it can be pickled, and is opened where it is asked.
 
-    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list. endpoint: of
-    a model behind an API. folder, environment: of a command. price: of tokens, where nobody tells what they cost.
-    scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked in that role in
-    place of all these.
+    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list.
+    endpoint: of a model behind an API. folder, environment: of a command. price: of tokens, for a model that does not
+    report its cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked
+    in that role in place of all these.
     """
 
     who: str
@@ -300,8 +303,8 @@ class ModelSpec:
     def from_settings(
         cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
     ) -> Self:
-        """Return the models that a text names, with commas between them. roles: in which the person may have named a
-        command.
+        """Return the models that a text names, with commas between them. roles: those in which the person may have
+        named a command.
 
         Raises InvalidArgument, Refused.
         """
@@ -315,7 +318,7 @@ class ModelSpec:
     ) -> Self:
         endpoint = find_endpoint(who, host)
         asked = endpoint.model if endpoint is not None else ""
-        # The executor's price holds for this model alone; which model a command asks nobody knows.
+        # The executor's price holds for this model alone; which model a command asks is unknown.
         same = asked and settings.executor.get("model", asked) == asked
         made = cls(
             who,
@@ -327,23 +330,23 @@ class ModelSpec:
             () if asked else command_words(who, roles, host),
             endpoint,
         )
-        if not made.name:  # a command that cannot be read is found now
+        if not made.name:  # reads the command, so a wrong one is found now
             raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a name.")
         return made
 
     @property
     def tries(self) -> int:
-        """How many models a question may be charged for by."""
+        """The number of models that may bill one question."""
         return 1 + len(self.others)
 
     @property
     def name(self) -> str:
-        """Who it is; another model has another name."""
+        """The model's name; another model has another name."""
         return _open_model(self).name
 
     @property
     def label(self) -> str:
-        """What stands beside every figure that came of it."""
+        """The label of every figure that follows from its answers."""
         return _open_model(self).label
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
@@ -352,12 +355,13 @@ class ModelSpec:
         return await _open_model(chosen).ask(question)
 
 
+# A run has at most a proposer, a critic and a judge, and asks them in turns.
 @lru_cache(maxsize=4)
 def _open_model(opening: ModelSpec) -> PromptedModel:
-    """Return what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
+    """Return the opened model, once in a process: its connections are used again. Raises InvalidArgument."""
     models = [_open_language_model(one) for one in (opening, *opening.others)]
     model = FallbackModel(models) if opening.others else models[0]
-    price = None if opening.others else opening.price  # it is of one of several models, and they have their own
+    price = None if opening.others else opening.price  # one price cannot hold for several models
     return PromptedModel(model, redactor=opening.redactor, price=price, scripted=opening.scripted)
 
 

@@ -33,14 +33,15 @@ from evolvable_store.resource import Kind
 from evolvable_tools.redaction import Redactor
 
 ANSWER_MASK = "[expected answer]"
-"""What stands where an answer that was expected stood."""
+"""The mask that replaces an expected answer."""
 
 _MIN_PIECE = 3  # characters from which a piece of a structured answer is masked by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One trial on a training task, as a reason for a change. passed: by the run's own bar. why: why it was kept.
+    """One trial on a training task, as a reason for a change. passed: by the run's own pass score. why: why it is
+    shown.
 
     sample: where several rollouts of a task are compared, its number and its signals.
     """
@@ -68,14 +69,15 @@ CUTS = (
     EvidenceCut(5_000, 2_000, 5, 2),
     EvidenceCut(2_000, 500, 3, 1),
 )
-"""From all to the least. The first whose question is not too long is taken."""
+"""From all evidence to the least. The first cut whose question is short enough is taken."""
 
+# About 60,000 tokens: it leaves a model with a context of 200,000 tokens room to think and to answer.
 MAX_QUESTION = 240_000
 """Characters of the data of one question."""
 
 
 def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
-    """Return what a model may see of one trial. Raises ValueError for a task that is not for training."""
+    """Return the data of one trial for a model. Raises ValueError for a task that is not for training."""
     task, trial = evidence.task, evidence.trial
     if task.split is not Split.TRAIN:
         raise ValueError(f"task {task.id} belongs to {task.split}, nobody may learn from it")
@@ -98,24 +100,27 @@ def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
 
 
 def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evidence]:
-    """Return the trials that are shown: failures first, as many as the cut allows, and as many successes."""
+    """Return the trials for a question: as many failures as the cut allows, and then as many successes."""
     failed = [one for one in evidence if not one.passed]
     passed = [one for one in evidence if one.passed]
+    # The shortest traces, because they are cut least.
     kept = sorted(failed, key=lambda one: len(one.trial.trace))[: cut.failures]
     return [one for one in evidence if one in kept] + passed[: cut.failures]
 
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
-    """Return the texts of a program; what is no text, or longer than `most` characters, is only named."""
+    """Return the texts of a program; a file that is no text, or longer than `most` characters, is only named."""
     files = {part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)] for part in parts}
     return [{"ref": ref, "files": some} for ref, some in files.items()]
 
 
 def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
-    """Return what hides an expected answer in a text, whole or its telling pieces; not what the prompt says too.
+    """Return a function that hides an expected answer in a text, whole or by its pieces, but not what the prompt has
+    too.
 
     Case and the width of spaces do not matter.
     """
+    # Longest first: a masked piece would hide the whole answer from its own pattern.
     pieces = sorted(dict.fromkeys(filter(None, _answer_pieces(expected or ""))), key=len, reverse=True)
     patterns = [pattern for pattern in map(_piece_pattern, pieces) if pattern.search(prompt) is None]
 
@@ -142,15 +147,18 @@ def _answer_pieces(expected: str) -> Iterator[str]:
         return
     leaves = (leaf for leaf in iter_leaves(value) if isinstance(leaf, str | int | float) and not isinstance(leaf, bool))
     for text in (leaf.strip() if isinstance(leaf, str) else json.dumps(leaf) for leaf in leaves):
+        # Masking every 7 would make a trace unreadable.
         if isinstance(value, Mapping | list) and len(text) < _MIN_PIECE:
             continue
         yield text
+        # A number is often written with separators of thousands.
         with suppress(ValueError):
             yield f"{int(text):,}"
 
 
 def _piece_pattern(piece: str) -> re.Pattern[str]:
     words = r"\s+".join(re.escape(word) for word in piece.split())
+    # Not within a longer word or number: 5 is not a part of 1.5.
     before = r"(?<!\w)(?<!\d[.,])" if piece[:1].isalnum() else ""
     after = r"(?!\w)(?![.,]\d)" if piece[-1:].isalnum() else ""
     # The choice "A" is not every "a".
@@ -166,18 +174,18 @@ def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
 
 
 PROPOSER_INSTRUCTIONS = Path(__file__).with_name("proposer.txt").read_text("utf-8").rstrip("\n")
-"""What every proposer is told. The same for every question, so that it is cached."""
+"""Instructions of every proposer. They are the same for every question, so that a provider can cache them."""
 
 ASSIGNMENT_INSTRUCTIONS = (
     "agents names who does tasks; resources_read of a trial has the agent that did it, else it was main. Where a"
     " failure has the one cause `bad executor assignment`, say in better_agent which of them should have done the task."
 )
-"""What a proposer is told besides where the agents may be restructured."""
+"""Further instructions of a proposer where the agents may be restructured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastIteration:
-    """One iteration of the run before this one, as its history shows it. difference: of the means, None: unmeasured."""
+    """One earlier iteration in the history of a question. difference: of the means; None: unmeasured."""
 
     iteration: int
     summary: str
@@ -190,7 +198,7 @@ class PastIteration:
 
 @dataclass(frozen=True, slots=True)
 class QuestionGuide:
-    """What an optimizer tells a proposer in addition: instructions, and data that they speak of."""
+    """Instructions and data that an optimizer adds to a proposer's question."""
 
     instructions: str
     data: Mapping[str, Any]
@@ -207,14 +215,15 @@ def proposer_question(
     agents: Sequence[str] = (),
     guide: QuestionGuide | None = None,
 ) -> ModelQuestion:
-    """Return what a proposer is asked. agents: those that tasks are handed to, where their assignment is diagnosed.
+    """Return the question to a proposer. agents: those that tasks are handed to, where their assignment is diagnosed.
 
-    Only training tasks may stand in the evidence: ValueError for any other. What was expected stands nowhere in it. The
-    evidence is cut, as little as it must be, to a size that a model can hold.
+    Only training tasks may be in the evidence: ValueError for any other. Expected answers are nowhere in it. The
+    evidence is cut, as little as necessary, to a size that a model can hold.
     """
     for cut in CUTS:
         data = _question_data(program, evidence, history, cut)
         if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
+            # The last cut is used even where it is too long: less evidence would be none.
             break
     data |= {"may_change": sorted(kinds - {Kind.ENVIRONMENT}), "most_intents": max_edits}
     instructions, schema = PROPOSER_INSTRUCTIONS, PLAN_SCHEMA
@@ -245,13 +254,13 @@ def _past_data(past: PastIteration) -> dict[str, Any]:
 
 
 BUILDER_INSTRUCTIONS = Path(__file__).with_name("builder.txt").read_text("utf-8").rstrip("\n")
-"""What every builder is told. The same for every question, so that it is cached."""
+"""Instructions of every builder. They are the same for every question, so that a provider can cache them."""
 
 
 def builder_question(
     program: Program, plan: EditPlan, *, redactor: Redactor, kinds: frozenset[Kind] = ALL_KINDS
 ) -> ModelQuestion:
-    """Return what a builder is asked: the intents, and the resources that they touch; of the others only the refs.
+    """Return the question to a builder: the intents, and the resources that they touch; of the others only the refs.
 
     Nothing of the evidence, of answers, or of the proposer's reasons is in it.
     """
@@ -266,11 +275,11 @@ def builder_question(
 
 
 CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-8").rstrip("\n")
-"""What a builder is told that writes the cards of agents."""
+"""Instructions of a builder that writes the cards of agents."""
 
 
 def card_question(program: Program, edit: Restructure, *, redactor: Redactor) -> ModelQuestion:
-    """Return what a builder is asked about a change of agents: the change, the agents it touches, their skills.
+    """Return the question to a builder about a change of agents: the change, the agents it touches, their skills.
 
     Nothing of the evidence, of tasks, of answers or of the numbers is in it.
     """
@@ -292,13 +301,13 @@ def card_question(program: Program, edit: Restructure, *, redactor: Redactor) ->
 
 
 CRITIC_INSTRUCTIONS = Path(__file__).with_name("critic.txt").read_text("utf-8").rstrip("\n")
-"""What every critic is told."""
+"""Instructions of every critic."""
 
 REWRITER_INSTRUCTIONS = Path(__file__).with_name("rewriter.txt").read_text("utf-8").rstrip("\n")
-"""What every builder is told that rewrites one variable."""
+"""Instructions of every builder that rewrites one variable."""
 
 MAX_CRITIQUE = 2_000
-"""Characters of one critique."""
+"""The most characters of one critique."""
 
 CRITIC_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -322,9 +331,9 @@ REWRITE_SCHEMA: Mapping[str, Any] = {
 
 
 def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *, redactor: Redactor) -> ModelQuestion:
-    """Return what a critic is asked about one trial. ValueError for a trial that is not of a training task.
+    """Return the question to a critic about one trial. Raises ValueError for a trial that is not of a training task.
 
-    What was expected stands nowhere in it; nor does anything of other tasks, of past iterations or of the gate.
+    Expected answers are nowhere in it; nor is anything of other tasks, of past iterations or of the gate.
     """
     for cut in CUTS:
         most = max(1_000, min(40_000, cut.head))
@@ -337,13 +346,14 @@ def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *
         }
         if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
             break
+    # 4,096 tokens: a critique is cut to MAX_CRITIQUE characters in any case.
     return ModelQuestion(ModelRole.CRITIC, CRITIC_INSTRUCTIONS, redactor.redact_value(data)[0], CRITIC_SCHEMA, 4_096)
 
 
 def rewrite_question(
     variable: ResourceVariable, critiques: Sequence[str], tried: Sequence[Mapping[str, Any]], *, redactor: Redactor
 ) -> ModelQuestion:
-    """Return what the builder of one variable is asked: its text, the critiques, and what was tried and not kept.
+    """Return the question to the builder of one variable: its text, the critiques, and the rejected values.
 
     Nothing of the evidence, of tasks or of answers is in it.
     """

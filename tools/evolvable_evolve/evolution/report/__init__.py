@@ -5,7 +5,7 @@ Begin with `collect_facts`, all that a report states (`RunFacts`), and `write_re
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.report.charts import draw_curve, draw_lineage, format_mean

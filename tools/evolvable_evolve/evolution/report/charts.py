@@ -9,6 +9,7 @@ from evolvable_evolve.evolution.report.run_facts import CandidateFacts, MeanInte
 
 
 def _shape(name: str) -> Callable[..., Element]:
+    # htpy has no elements of SVG. Floats are written short, to keep the page small.
     element = Element(name)
 
     def made(**attributes: str | float) -> Element:
@@ -33,6 +34,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
+        # With one value there is no span to divide by.
         span = (self.high - self.low) or 1.0
         return round(self.start + (value - self.low) / span * (self.end - self.start), 1)
 
@@ -43,6 +45,7 @@ def ticks(high: float, count: int = 5) -> list[float]:
         return [0.0]
     step = 10.0 ** (len(str(int(high))) - 1) if high >= 1 else 0.1
     while high / step > count:
+        # Steps of 1, 2 and 5 and their multiples by ten.
         step *= 2 if str(step).lstrip("0.")[:1] in ("1", "5") else 2.5
     while high / step < count / 2.5:
         step /= 2
@@ -74,7 +77,7 @@ def label(x: float, y: float, said: str, anchor: str = "middle", class_: str = "
 
 
 def step_path(points: Sequence[tuple[float, float]]) -> str:
-    """Return a path that goes level to each point's place and then to its height."""
+    """Return a path of steps: level to each point's place, and then to its height."""
     return "".join(f"M{x},{y}" if not at else f"H{x}V{y}" for at, (x, y) in enumerate(points))
 
 
@@ -84,11 +87,11 @@ CURVE_WIDTH, CURVE_HEIGHT = 860, 320
 _CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 48, CURVE_WIDTH - 128, 16, CURVE_HEIGHT - 44
 
 MARK_SHAPES: Mapping[str, str] = {"base": "square", "admitted": "dot", "indecisive": "ring"}
-"""How a decision is drawn; whatever was not kept is a cross."""
+"""The shape of a decision; every other decision is a cross."""
 
 
 def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
-    """Return what the curve can be drawn over: iterations, evaluations, and dollars where any were spent."""
+    """Return the axes of the curve by name: iterations, evaluations, and dollars where any were spent."""
     found: dict[str, Callable[[CandidateFacts], float]] = {
         "iterations": lambda one: float(one.iteration),
         "evaluations": lambda one: float(one.evaluations),
@@ -116,6 +119,7 @@ def draw_curve(facts: RunFacts, over: str) -> Node:
 def _draw_frame(x: Scale, y: Scale, furthest: float, over: str) -> Node:
     rows = [0.0, 0.25, 0.5, 0.75, 1.0]
     whole = over != "dollars"
+    # Half an iteration or a tenth of a trial does not exist.
     columns = [value for value in ticks(furthest) if not whole or value == int(value)]
     said = [f"{value:,.0f}" if whole else f"${value:g}" for value in columns]
     return [
@@ -131,6 +135,7 @@ def _draw_noise(facts: RunFacts, y: Scale) -> Node:
     if base is None or facts.base_again is None:
         return None
     low, high = sorted((base.mean, facts.base_again.mean))
+    # Two equal means are a line that can still be seen.
     height = max(2.0, y(low) - y(high))
     return rect(x=_CURVE_LEFT, y=y(high), width=_CURVE_RIGHT - _CURVE_LEFT, height=height, class_="noise")
 
@@ -198,7 +203,7 @@ def draw_lineage(facts: RunFacts) -> Node:
 
 
 def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
-    """Return where each stands: a first child in its parent's row, the next opens one."""
+    """Return the place of each candidate: a first child in its parent's row, each further one in a new row."""
     places: dict[str, tuple[int, int]] = {}
     taken: set[str] = set()
     for one in tried:
@@ -233,7 +238,7 @@ def _draw_node(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
 
 
 def gain_class(delta: float | None) -> str:
-    """Return the class that a gain is coloured by."""
+    """Return the CSS class that a gain is coloured by."""
     if delta is None:
         return "none"
     return "better" if delta > 0 else "worse" if delta < 0 else "equal"
@@ -242,11 +247,11 @@ def gain_class(delta: float | None) -> str:
 _WIDTH, _BAR, _WATERFALL_LEFT, _RIGHT = 860, 26, 150, 130
 
 _UNITS = {"cost": "${:,.4f}", "tokens": "{:,.0f} tokens", "trials": "{:,.0f} trials"}
-"""By what the bill is drawn, the first of which there is any, and how it is written."""
+"""Units of the bill with their format; the first of which there is any is drawn."""
 
 
 def draw_waterfall(facts: RunFacts) -> Node:
-    """Return one bar for each purpose, where the one before ended, and the sum."""
+    """Return one bar for each purpose, beginning where the one before ended, and the sum."""
     by = next((unit for unit in _UNITS if facts.bill[unit]), "trials")
     whole = facts.bill[by] or 1
     rows = [(name.replace("role:", ""), spent[by]) for name, spent in facts.spent.items()]

@@ -1,4 +1,4 @@
-"""What a judge gave in each dimension of a rubric of the program: means by program and split."""
+"""Grades of a judge in the dimensions of a rubric of the program: means by program and split."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ def collect_grades(
     found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
     counted: set[str] = set()
     for record in records:
+        # A continued run may record a trial twice.
         if record["type"] != "trial" or record["trial"]["cached"] or record["trial"]["key"] in counted:
             continue
         trial = record["trial"]

@@ -26,7 +26,7 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_tools.redaction import Redactor
 
 _BARS = "▁▂▃▄▅▆▇█"
-_MAX_TASKS = 12
+_MAX_TASKS = 12  # names of tasks in one line
 
 
 def render_text(facts: RunFacts) -> str:
@@ -36,6 +36,7 @@ def render_text(facts: RunFacts) -> str:
     lines += [f"! {warning}" for warning in facts.warnings]
     measured = [one.validation.mean for one in facts.tried if one.validation is not None]
     if measured:
+        # A score of 1 belongs to the highest bar too.
         bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
     lines += [*map(_candidate_line, facts.tried), ""]
@@ -53,6 +54,7 @@ def render_text(facts: RunFacts) -> str:
     lines += _round_cost_lines(facts)
     lines += solution_table.table_lines(facts.rounds)
     lines += solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2) if facts.grades else []
+    # All refusals, because people look for what a gate had against a candidate.
     bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
     took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
     lines.append(f"Took {took}.")
@@ -95,7 +97,7 @@ def _counted(changes: Mapping[str, int]) -> str:
 
 
 def format_price(bill: Mapping[str, Any]) -> str:
-    """Return what was paid; what has no known price is never called free."""
+    """Return what was paid. A call without a known price is never shown as free."""
     if not bill["unpriced"]:
         return f"${bill['cost']:.4f}"
     unknown = f"{bill['unpriced']:,} without a known price"
@@ -103,13 +105,13 @@ def format_price(bill: Mapping[str, Any]) -> str:
 
 
 MAX_TASK_ROWS = 300
-"""Tasks in the table; the JSON has all."""
+"""The most tasks in the table; the JSON has all."""
 
-_UNFOLDED = 30  # tasks
+_UNFOLDED = 30  # tasks up to which the table is open
 
 
 def render_page(facts: RunFacts) -> str:
-    """Return the page."""
+    """Return the report as an HTML page."""
     about_lineage = "An edge is a change, its number what it gained on validation, in points."
     said = h.html(lang="en")[
         h.head[
@@ -174,6 +176,7 @@ def _learning(facts: RunFacts) -> Node:
     noise = ""
     if base is not None and facts.base_again is not None:
         noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
+    # Radio buttons and style sheets switch the pictures: the page has no scripts.
     keys = "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
     pictures = [h.div(class_=f"over over-{name}")[charts.draw_curve(facts, name)] for name in names]
     return _section("curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures])
@@ -237,6 +240,7 @@ def _tasks(facts: RunFacts) -> Node:
     for split in (Split.TRAIN, Split.VAL):
         changes[split.capitalize()] = Counter(flip.change for flip in facts.flips if flip.split == split)
     counted = [f"{split}: {_counted(found)}." for split, found in changes.items() if found]
+    # The report names no test task, so their changes are counts alone.
     said = " ".join([f"The base against {facts.best}.", *counted])
     shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
@@ -330,10 +334,10 @@ class WrittenReport:
 
 @translate_damage
 def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redactor | None = None) -> WrittenReport:
-    """Write report.html and report.json of a run, finished or not, by default into its folder; returns where.
+    """Write report.html and report.json of a run, finished or not, by default into its folder, and return their paths.
 
-    redactor: removes secrets from what is shown; by default one without a person's own patterns.
-    Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
+    redactor: removes secrets from what is shown; by default one without a person's own patterns. Raises LedgerDamaged,
+    NotFound for artefacts that are gone, OSError.
     """
     records = read_records(folder)
     known = collect_facts(folder, fold_records(records), records, redactor)
@@ -348,4 +352,5 @@ def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redact
 def _write_atomic(path: Path, content: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(content, encoding="utf-8", errors="replace")
+    # A browser that reloads the page while the run writes it never reads half of one.
     os.replace(draft, path)

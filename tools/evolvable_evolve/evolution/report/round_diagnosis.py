@@ -1,4 +1,4 @@
-"""What an optimizer found out about the trials of a round: critiques by variable, or signals by task."""
+"""Findings of an optimizer on the trials of a round: critiques by variable, or signals by task."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from evolvable_evolve.evolution.ledger import LedgerRecord, RunDirectory, RunSta
 
 @dataclass(frozen=True)
 class RoundDiagnosis:
-    """The diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the page unfolds."""
+    """Diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the page unfolds."""
 
     iteration: int
     said: str
@@ -24,10 +24,12 @@ def collect_diagnosis(folder: RunDirectory, state: RunState) -> list[RoundDiagno
     for record in state.gradients:
         rounds.setdefault(record["iteration"], []).append(record)
     found = [_critiques(folder, number, records) for number, records in rounds.items()]
+    # Gradients and signals are of different optimizers, so one of the two lists is empty.
     return [*found, *map(_signals, state.signals)]
 
 
 def _critiques(folder: RunDirectory, number: int, records: Sequence[LedgerRecord]) -> RoundDiagnosis:
+    # A dropped critique repeated words of a task, and was never used.
     changes, dropped = (sum(bool(one[name]) for one in records) for name in ("change", "dropped"))
     said = f"{len(records)} trials criticised, {changes} asked for a change"
     said += f", {dropped} dropped as they repeat words of tasks" if dropped else ""
@@ -54,6 +56,7 @@ def _signals(record: LedgerRecord) -> RoundDiagnosis:
 
 def _group_rollouts(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the rollouts of one task, each with its signals; a task of Reinforce++ has one."""
+    # Reinforce++ records one answer for each task, GRPO lists.
     if "rewards" not in group:
         return [group]
     names = {"reward": "rewards", "advantage": "advantages", "ratio": "ratios", "objective": "objectives"}

@@ -28,7 +28,7 @@ from evolvable_tools.redaction import Redactor
 
 
 def _describe_calibration(record: LedgerRecord) -> str:
-    """Return by whom a rubric was judged, and how right they were in calibration."""
+    """Return who judged a rubric, and how often it was right in calibration."""
     known = record["calibration"]
     return (
         f"{record['by']} ({record['label']}): right on {known['good_right']} of {known['good']} good and"
@@ -52,11 +52,11 @@ _OPTIONS = (
         "edits",
     ),
 )
-"""Settings that an option of their name gives, but for `fail_below`."""
+"""Settings with an option of the same name; the option of `fail_below` has another."""
 
 
 def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
-    """Return what is needed to make the run again and to tell it from another."""
+    """Return what is needed to repeat the run and to distinguish it from another."""
     said = state.settings
     return {
         "evolvable": version("evolvable"),
@@ -87,6 +87,7 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
         words += ["--rounds", str(rounds)]
     for name in _OPTIONS:
         given, default = (_as_words(known.get(name)) for known in (settings, usual))
+        # Options with their default would make the command long, and may get another default later.
         if name in settings and given != default:
             words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", *given]
     limits = settings.get("limit", {})
@@ -112,8 +113,8 @@ def _executor_option(executor: Mapping[str, Any]) -> str:
 class ResourceUse:
     """One resource under one candidate. trials: those that counted with it installed. read: the share that read it.
 
-    score_read, score_unread: mean scores of those that did and did not; tokens_read: a trial's, where any were told.
-    bytes: of all its files.
+    score_read, score_unread: mean scores of those that did and did not. tokens_read: of a trial that did, where tokens
+    are reported. bytes: of all its files.
     """
 
     ref: str
@@ -151,6 +152,7 @@ def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord
     return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, told)
 
 
+# Redacted before it is cut to the shorter length: half a secret would not be found.
 MAX_OUTPUT_SHOWN, MAX_OUTPUT_READ = 400, 2_000
 """Characters of an output in the report, and how many are searched for secrets before it is cut."""
 
@@ -197,7 +199,7 @@ class CandidateFacts:
 class TaskChange:
     """One task under the base and under the best. change: fixed, broken, unstable (the base differs from itself), same.
 
-    outputs: what either arm gave, cut, with the outcome.
+    outputs: of either arm, cut, with the outcome.
     """
 
     task: str
@@ -220,13 +222,13 @@ class CategoryScores:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All that is known of a run, for people. label: what its figures are: simulated, scripted or a model's name.
-    answer: the verdict in words that name the resource, '' before.
+    """All facts of a run, for people. label: what its figures are: simulated, scripted or a model's name. answer: the
+    verdict in words that name the resource, '' before.
 
     best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
     arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed. test_changes: how many test
-    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them. rounds: what
-    the answers of each round came to. diagnosis: what the optimizer found out about trials, by round.
+    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them. rounds: the
+    answers of each round. diagnosis: the optimizer's findings on trials, by round.
     """
 
     run: str
@@ -265,7 +267,7 @@ class RunFacts:
 def collect_facts(
     folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord], redactor: Redactor | None = None
 ) -> RunFacts:
-    """Return what there is to say of a run, at any time of it. records: of both of its ledgers.
+    """Return the facts of a run, at any time. records: of both of its ledgers.
 
     redactor: removes secrets from the texts of models and candidates; by default one without a person's own patterns.
     """
@@ -277,6 +279,7 @@ def collect_facts(
     if costs := round_costs(rounds, names.get(finalist, "")):
         verdict = {**verdict, "rounds": [asdict(one) for one in costs]}
     sizes = dict(Counter(split for split, _ in state.tasks.values()))
+    # The sealed tasks are in the verdict alone.
     if sealed := len(state.verdict.get("base", {})):
         sizes[str(Split.TEST)] = sealed
     arms = {name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")}
@@ -315,11 +318,12 @@ def collect_facts(
     )
 
 
+# These map test tasks to scores, and no report names a test task.
 _OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
 
 
 def headline(state: RunState, best: str) -> str:
-    """Return the run in one sentence with its numbers; nothing is claimed before the sealed test has spoken."""
+    """Return the run in one sentence with its numbers; nothing is claimed before the verdict."""
     said = state.verdict
     if not said:
         shown = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
@@ -336,6 +340,7 @@ def headline(state: RunState, best: str) -> str:
 
 
 def _ordinal(look: int) -> str:
+    # 11th, 12th and 13th.
     ending = "th" if 10 <= look % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(look % 10, "th")
     return f"{look}{ending}"
 
@@ -355,6 +360,7 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
 def _candidate_facts(
     folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
 ) -> CandidateFacts:
+    # Fields with the same name and meaning are copied.
     copied = {known.name: getattr(one, known.name) for known in fields(CandidateFacts) if hasattr(one, known.name)}
     shown = {
         "parents": tuple(names.get(parent, parent[:12]) for parent in one.parents),
@@ -363,7 +369,7 @@ def _candidate_facts(
         "diff": folder.kept(diff).decode("utf-8", "replace") if diff else "",
     }
     if one.decision is CandidateDecision.INDECISIVE:
-        # The tasks that counted are no sample of all: what is missing may depend on the candidate.
+        # The tasks that counted are no sample of all: missing ones may depend on the candidate.
         shown |= {"delta": None, "fixed": (), "broken": ()}
     facts = CandidateFacts(**copied | shown)
     summary, reason, diff = (redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff))
@@ -407,7 +413,7 @@ def _task_changes(
 
 
 def changed_test_tasks(state: RunState) -> dict[str, list[str]]:
-    """Return the ids of the opened test tasks by what became of them: fixed, broken, same. Only a person sees them."""
+    """Return the ids of the opened test tasks by outcome: fixed, broken, same. Only a person sees them."""
     tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
     found: dict[str, list[str]] = {}
     for task in sorted(tested.keys() & reached.keys()):
@@ -423,7 +429,7 @@ def _change_kind(before: float, after: float, shaky: bool) -> str:
 
 
 def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str], redactor: Redactor) -> dict[str, list[str]]:
-    """Return by task what the base and the best gave last in validation, without secrets and cut."""
+    """Return by task the last outputs of the base and the best in validation, without secrets and cut."""
     last: dict[str, dict[str, LedgerRecord]] = defaultdict(dict)
     for record in records:
         if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in ("calibrate", "val"):

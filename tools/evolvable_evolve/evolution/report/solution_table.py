@@ -1,4 +1,4 @@
-"""What the answers of each round came to: scores, the outcomes of programming problems, and the cost of rounds."""
+"""Answers of each round: scores, the outcomes of programming problems, and the cost of rounds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from evolvable_evolve.evolution.task import CodeOutcome, ModelUsage, Split, Tria
 from evolvable_evolve.evolution.trials import ROUND, Bill, parse_trial, to_bill
 
 FINAL = "final"
-"""The row of the answers that count, with what all rounds took."""
+"""The row of the final answers, with what all rounds took."""
 
 
 @dataclass(frozen=True)
 class SolutionRow:
-    """The answers of one program on one split as they stand after a round; an answer that was kept stands on.
+    """The answers of one program on one split after a round; an answer that the round did not change counts again.
 
     n: answers. outcomes: how many ended in each of the eight ways, which add up to n; empty for other tasks. ar, am:
     mean milliseconds and megabytes of accepted answers. apc: mean cases that an answer passed before the first failure,
@@ -38,7 +38,7 @@ class SolutionRow:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One answer as the ledger has it. bill: what this answer took."""
+    """One answer of the ledger. bill: of this answer alone."""
 
     score: float
     code: str
@@ -53,7 +53,7 @@ _Answers = Sequence[_Answer]
 def collect_rounds(
     records: Iterable[LedgerRecord], arms: Mapping[str, str], splits: Mapping[str, str]
 ) -> list[SolutionRow]:
-    """Return a row for each round of each arm and split, none where no answer was improved and no task is code.
+    """Return a row for each round of each arm and split; no rows where no answer was improved and no task is code.
 
     arms: names of programs by digest. splits: of the tasks that are shown, by id. A trial that infrastructure ended, or
     that a killed process left, counts for nothing.
@@ -70,7 +70,9 @@ def collect_rounds(
         if record["type"] != "trial" or record["trial"]["cached"]:
             continue
         trial = record["trial"]
+        # The rounds of an attempt are recorded before its trial.
         found = rounds.pop((trial["key"], record["attempt"]), [])
+        # A task without a split is sealed or unknown, and is not shown.
         place = trial["program"], splits.get(trial["task"], "")
         if not TrialOutcome(trial["outcome"]).counts or trial["key"] in counted or place not in groups:
             continue
@@ -105,7 +107,7 @@ class RoundCost:
     seconds: float
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the cost in words."""
         money = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
         spent = f"{self.calls:,} calls, {self.tokens:,} tokens, {money}"
         return f"round {self.round} {self.gain:+.3f} for {spent}" if self.round else f"first answers {spent}"
@@ -138,6 +140,7 @@ def _only_answer(record: LedgerRecord) -> _Answer:
 def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[SolutionRow]:
     most = max(map(len, trials), default=0)
     for number in range(most):
+        # A trial with fewer rounds keeps its last answer.
         standing = [answers[min(number, len(answers) - 1)] for answers in trials]
         yield _row(arm, split, str(number), standing, [answers[number] for answers in trials if number < len(answers)])
     if most:
@@ -147,6 +150,7 @@ def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[Solution
 def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) -> SolutionRow:
     bill = sum((one.bill for one in made), Bill())
     codes = [one for one in standing if one.code]
+    # Time and memory of a wrong program say nothing.
     accepted = [one for one in codes if one.code == CodeOutcome.PASSED]
     return SolutionRow(
         arm,
@@ -160,6 +164,7 @@ def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) 
         _mean(codes, "cases_passed"),
         bill.tokens,
         bill.calls,
+        # A sum without the unknown prices would look cheaper than it was.
         None if bill.unpriced else bill.cost,
         sum(one.wall for one in made),
     )
@@ -197,6 +202,7 @@ def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
         means = [_shown(row.ar, ".1f"), _shown(row.am, ".1f"), _shown(row.apc, ".2f")]
         spent = [f"{row.tokens:,}", f"{row.calls:,}", _shown(row.cost, ".4f"), f"{row.seconds:.1f}"]
         cells.append([row.arm, row.split, row.round, str(row.n), f"{row.mean:.3f}", *outcomes, *means, *spent])
+    # The first five columns and the costs are for every kind of task.
     left_out = set() if code else set(range(5, 5 + len(CodeOutcome) + 3))
     return [[cell for at, cell in enumerate(line) if at not in left_out] for line in cells]
 

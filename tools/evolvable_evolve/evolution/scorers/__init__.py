@@ -1,11 +1,11 @@
-"""Scorers: they say how good an answer is. A scorer that cannot say raises ScorerError and never returns 0.
+"""Scorers: each returns how good an answer is. One that cannot tell raises ScorerError and never returns 0.
 
 Begin with `TaskSetScorer`, which scores a task by the scorer that it names.
 """
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.scorers.external_scorers import (

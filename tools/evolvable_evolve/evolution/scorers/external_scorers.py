@@ -31,10 +31,10 @@ from evolvable_evolve.evolution.task import (
 from evolvable_tools.llm import ProcessResult, printable_line, schema_problem
 
 COMMAND_SCORER_SECONDS = 60.0
-"""How long a scorer may take, where its argument `timeout_s` says nothing."""
+"""Seconds that a scorer may take, where its argument `timeout_s` is missing."""
 
 MAX_SCORER_TEXT = 4_000
-"""Characters of the feedback and of the evidence that are kept."""
+"""Characters that are kept of the feedback, and of the evidence."""
 
 
 async def command_score(
@@ -47,13 +47,13 @@ async def command_score(
     seconds: float = COMMAND_SCORER_SECONDS,
     host: executors.CommandHost = executors.UNCONFINED,
 ) -> Score:
-    """Run the scorer and return what it says. Raises ScorerError.
+    """Run the scorer and return its score. Raises ScorerError.
 
     It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
-    {python} stand for that folder and for the Python that runs it. host: what it runs with.
+    {python} are replaced by that folder and by the Python that runs it. host: what it runs with.
     """
     with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as made:
-        # As it really is: a scorer may compare paths.
+        # Without links in it, because a scorer may compare paths.
         place = Path(made).resolve()
         await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
         python = host.sandbox.python if host.sandbox is not None else sys.executable
@@ -62,6 +62,7 @@ async def command_score(
         given = _scorer_input(task, rollout, place)
         try:
             work = place / "workspace"
+            # What it changes in its copy is not needed.
             ran = await host.run(command, work, seconds, given, readable=shown, returns=False, task=task.id)
         except (OSError, ValueError) as error:
             raise ScorerError(
@@ -79,6 +80,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
         (place / "workspace").mkdir()
     else:
         try:
+            # Links are copied as links: they may lead out of the workspace.
             shutil.copytree(workspace, place / "workspace", symlinks=True, ignore=special_files)
         except (OSError, shutil.Error) as error:
             raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
@@ -89,7 +91,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
 
 
 def special_files(folder: str, names: list[str]) -> set[str]:
-    """Return what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
+    """Return the names that are neither file, folder nor link: reading a pipe would wait, and no scorer needs one."""
     kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
     return {name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}
 
@@ -129,7 +131,7 @@ def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
 
 
 def _parse_score(said: Any) -> Score:
-    """Return the score that a scorer's JSON says. Raises ValueError."""
+    """Return the score in a scorer's JSON. Raises ValueError."""
     if not isinstance(said, dict):
         raise ValueError("it is no JSON object")
     if fault := schema_problem(said, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))):
@@ -156,16 +158,17 @@ JUDGE_SCHEMA = executors.load_schema(Path(__file__).with_name("judge.schema.json
 
 @cache
 def judge_instructions() -> str:
-    """Return what every judge is told. The same for every question, so that it is cached."""
+    """Return the instructions of every judge. They are the same for every question: a provider can cache them."""
     return Path(__file__).with_name("judge_instructions.txt").read_text(encoding="utf-8").rstrip("\n")
 
 
 def judge_question(prompt: str, output: str, *, expected: str | None = None, rubric: str = "") -> ModelQuestion:
-    """Return what a judge is asked about one answer. rubric: a text, or the name of one of the program's."""
+    """Return the question to a judge about one answer. rubric: a text, or the name of one of the program's."""
     said = {"task": prompt, "expected": expected, "rubric": rubrics.rubric_text(rubric), "answer": output}
     given = {key: value for key, value in said.items() if value}
     if rubric in rubrics.named_rubrics():
         schema = rubrics.graded_schema(rubric, JUDGE_SCHEMA)
+        # 2,048 tokens: a judge answers in a few sentences.
         return ModelQuestion(ModelRole.JUDGE, rubrics.graded_instructions(), given, schema, 2_048)
     return ModelQuestion(ModelRole.JUDGE, judge_instructions(), given, JUDGE_SCHEMA, 2_048)
 
@@ -178,6 +181,7 @@ def parse_judge_score(answer: Mapping[str, Any]) -> Score:
     value = float(answer["score"])
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"a judge said {value:g}, which is not between 0 and 1")
+    # A judge that contradicts itself has not understood the form, and its number means nothing.
     if bool(answer["passed"]) is not (value >= 0.5):
         raise ValueError(f"a judge gave {value:g} and passed {answer['passed']}")
     errors = "; ".join(f"{one['type']}: {one['value']}" for one in answer["errors"])
@@ -188,19 +192,21 @@ MIN_KNOWN_ANSWERS = 3
 """Known good and known bad answers that a calibration needs, of each."""
 
 MAX_KNOWN_ANSWERS = 10
-"""Known good and known bad answers that it is asked about at most, of each, for one rubric."""
+"""Known good and known bad answers that a judge is asked about at most, of each, for one rubric."""
 
+# With ten answers a side one may be wrong, with fewer none.
 MIN_AGREEMENT = 0.9
 """Share of each side that a judge must get right."""
 
-_PASS_SCORE = 0.5
+_PASS_SCORE = 0.5  # a judge's score from which on an answer counts as good
 _MAX_OUTPUT = 60_000  # characters of an output that a judge reads
+# By the beginning of a word in the model's name: judges favour answers of their own maker's models.
 _FAMILIES = (("claude", "anthropic"), ("gpt", "openai", "codex", "o1", "o3", "o4"), ("gemini", "google"), ("llama",))
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSample:
-    """An answer to a task of which a person knows whether it is good."""
+    """An answer to a task, and whether it is good by a person's word."""
 
     task: Task
     output: str
@@ -209,7 +215,7 @@ class JudgeSample:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalibration:
-    """How often a judge was right about known answers, by one rubric. `wrong` names the tasks where it was not."""
+    """How often a judge was right about known answers, by one rubric. `wrong` names the tasks where it was wrong."""
 
     judge: str
     rubric: str
@@ -221,7 +227,7 @@ class JudgeCalibration:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the calibration that a `judge` record of a run holds."""
+        """Return the calibration in a `judge` record of a run."""
         fields = record["calibration"]
         return cls(**{**fields, "wrong": tuple(fields["wrong"])})
 
@@ -243,7 +249,7 @@ class JudgeCalibration:
 
 @dataclass(frozen=True, slots=True)
 class JudgeScorer:
-    """Somebody who may score, with the calibration for each rubric (by the rubric's digest).
+    """A judge with its calibrations, by the digest of each rubric.
 
     It can be pickled when its model can.
     """
@@ -254,6 +260,7 @@ class JudgeScorer:
     async def score(self, rubric: str, task: Task, output: str) -> Score:
         """Return the judge's score. Raises JudgeRefused unless it is calibrated for the rubric, and ScorerError."""
         calibration = self.calibrations.get(rubric_digest(rubric))
+        # The calibration of one model says nothing of another.
         if calibration is None or calibration.judge != self.brain.name:
             raise JudgeRefused(
                 f"{self.brain.name} has not been calibrated for the rubric of task {task.id}.",
@@ -315,7 +322,7 @@ def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
 
 
 def rubric_digest(rubric: str) -> str:
-    """Return by what a calibration for a rubric is known: the sha256 of its text."""
+    """Return the key of a rubric's calibration: the sha256 of its text."""
     return hashlib.sha256(rubrics.rubric_text(rubric).encode("utf-8", "replace")).hexdigest()
 
 
@@ -325,6 +332,7 @@ def is_same_family(one: str, other: str) -> bool:
 
 
 def _families(name: str) -> set[int]:
+    # Letters with the digits right after them: `o3` is a name, and `4o` is not.
     parts = re.findall(r"[a-z]+\d*", name.lower())
     return {at for at, words in enumerate(_FAMILIES) if any(part.startswith(words) for part in parts)}
 
@@ -343,7 +351,7 @@ async def judge_answer(brain: ProposerModel, rubric: str, task: Task, output: st
     except ValueError as error:
         text = f"The judge gave no score for task {task.id}: {error}."
         raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None
-    # What would tell the answer is not for a proposer.
+    # Feedback reaches the proposer, so it must not contain the expected answer.
     telling = task.expected and _normalise(task.expected) in _normalise(said.feedback)
     feedback = "" if telling else said.feedback
     said = replace(said, feedback=feedback, evidence=f"{answer.by}: {said.evidence}")

@@ -20,6 +20,7 @@ _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>[12]\d{3})\b"
 _PARTS = {"MONTH": _MONTH, "DAY": _DAY, "YEAR": _YEAR}
 _FORMS = (re.sub("MONTH|DAY|YEAR", lambda part: _PARTS[part[0]], form) for form in _WORDS["dates"])
+# Not within a longer number, a path or a version.
 _DATES = [re.compile(rf"(?<![\w.,/-]){form}(?![\w/-]|[.,]\d)", re.ASCII | re.IGNORECASE) for form in _FORMS]
 
 _CURRENCIES: dict[str, str] = {name: code for code, names in _WORDS["currencies"].items() for name in names}
@@ -27,6 +28,8 @@ _POWERS: dict[str, int] = _WORDS["powers"]
 _LETTERS: dict[str, int] = _WORDS["letters"]
 _FILLERS, _HEDGES, _NEGATIONS = (frozenset(_WORDS[name]) for name in ("fillers", "hedges", "negations"))
 
+# letter as in 5M, a percent sign, or a word.
+# Currency, sign, and currency after the sign; digits with separators of thousands; an exponent; then one factor: a
 _NUMBER = re.compile(
     r"(?P<currency>[$€£¥]\s?)?(?P<sign>(?<![\w.)])-\s?)?(?P<late>[$€£¥]\s?)?"
     r"(?P<digits>(?<![A-Za-z_\d])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)"
@@ -42,9 +45,9 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number as it counts: its value with every factor in it, and the currency named with it, '' for none.
+    """A number with all its factors multiplied in, and the currency named with it, '' for none.
 
-    A plain number is written with digits alone, as years are.
+    plain: it is written with digits alone, as years are.
     """
 
     value: Decimal
@@ -58,12 +61,12 @@ class Quantity:
 
 
 Date = tuple[int | None, int, int | None]
-"""Year, month and day, as far as they are said. One that can be read two ways keeps both numbers as they stand."""
+"""Year, month and day, as far as they are given. A date that can be read two ways keeps both numbers as written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """What a text says: its dates, its quantities, and its other words, small, fillers left out."""
+    """Contents of a text: its dates, its quantities, and its other words in lower case without fillers."""
 
     dates: tuple[Date | str, ...]
     quantities: tuple[Quantity, ...]
@@ -71,13 +74,15 @@ class ParsedAnswer:
 
 
 def parse_answer(text: str) -> ParsedAnswer:
-    """Return the text taken apart. Never raises."""
+    """Return the dates, quantities and words of a text. Never raises."""
+    # The typographic minus and the no-break space mean the plain characters.
     dates, rest = _without_dates(text.replace("\u2212", "-").replace("\u00a0", " "))
     rest = _ORDINAL.sub("", rest)
     quantities, left, end = [], [], 0
     for found in _NUMBER.finditer(rest):
         quantity, unknown = _quantity(found, rest[found.end() : found.end() + _CURRENCY_WINDOW].lower())
         quantities.append(quantity)
+        # A letter that is no factor belongs to the words.
         left += [rest[end : found.start()], unknown]
         end = found.end()
     words = _WORD.findall(" ".join([*left, rest[end:]]).casefold())
@@ -91,6 +96,7 @@ def _without_dates(text: str) -> tuple[list[Date | str], str]:
     def take(found: re.Match[str]) -> str:
         date = _date(found)
         if date is None:
+            # It only looks like a date, so it stays for the numbers.
             return found[0]
         dates.append(date)
         return " "
@@ -105,6 +111,7 @@ def _date(found: re.Match[str]) -> Date | str | None:
     year = int(parts["year"]) if parts.get("year") else None
     if parts.get("one"):
         one, two = int(parts["one"]), int(parts["two"])
+        # Above 12 a number is the day, whichever comes first. Both up to 12 is ambiguous, and compared as written.
         if one > 12 >= two > 0 and one <= 31:
             return year, two, one
         if two > 12 >= one > 0 and two <= 31:
@@ -122,6 +129,7 @@ def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
     after = re.match(r"\s?([a-z]+|[€£¥])", following)
     currency = _CURRENCIES.get(sign) or (_CURRENCIES.get(after[1], "") if after else "")
     letter, word = found["letter"] or "", (found["factor"] or found["named"] or "").lower()
+    # With a currency sign the letter's case does not matter: $5m is five million.
     power = _LETTERS.get(letter.upper() if sign else letter, 0) + _POWERS.get(word, _POWERS.get(word[:-1], 0))
     power += int((found["power"] or "e0")[1:])
     value = Decimal(f"{'-' if found['sign'] else ''}{found['digits'].replace(',', '')}e{power}")
@@ -131,6 +139,7 @@ def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
 
 _NO = frozenset(["no", "false"])
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
+# Signs of a list of guesses.
 _LISTED = re.compile(r"[;|]|\s/\s|\bone of\b|\bany of\b")
 _NUMERIC_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
@@ -139,9 +148,9 @@ def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context:
     """Return 1.0 where the output gives the expected answer and no other, else 0.0.
 
     Units and percentages are multiplied in (0.543 billion is 543 million), lists are matched one to one in any order,
-    dates by what they mean, years exactly, everything else within `rel_tol`. Words of the expected answer must stand
-    in the output as whole words. Any further number or date must stand in `context` (the task) as well, and then no
-    word of doubt may stand beside it. Raises ValueError for an empty expected answer or a tolerance outside [0, 1].
+    dates by their meaning, years exactly, everything else within `rel_tol`. Words of the expected answer must be in the
+    output as whole words. Any further number or date must be in `context` (the task) as well, and then no word of doubt
+    may be beside it. Raises ValueError for an empty expected answer or a tolerance outside [0, 1].
     """
     if not expected.strip():
         raise ValueError("The expected answer is empty.")
@@ -158,6 +167,7 @@ def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context:
         return 0.0
     if not dates and not quantities:
         return float(not _adds_words(_NEGATIONS, expected, output))
+    # Further numbers may repeat the question, and nothing else.
     known = parse_answer(context)
     stated = set(dates) <= set(known.dates) and all(
         any(each.value == other.value for other in known.quantities) for each in quantities
@@ -168,6 +178,7 @@ def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context:
 def _matches_text(expected: str, wanted: ParsedAnswer, output: str, given: ParsedAnswer) -> bool:
     """Compare answers without numbers: all words of the expected one in a row, and no doubt or list about them."""
     asked = _words(expected)
+    # The opposite of a yes or no counts as doubt about it.
     doubts = _HEDGES | {_OPPOSITES[word] for word in asked & _OPPOSITES.keys()}
     if _adds_words(doubts if asked & _NO else doubts | _NEGATIONS, expected, output):
         return False
@@ -197,6 +208,7 @@ def _surplus(wanted: Sequence[Hashable], given: Sequence[Hashable]) -> list[Hash
 
 def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: Decimal) -> list[Quantity] | None:
     """Return the quantities given beyond those wanted; None unless each wanted one has one of its own."""
+    # Fewer quantities than wanted cannot match one to one.
     if len(given) < len(wanted):
         return None
     taken: dict[int, int] = {}  # index given -> index wanted
@@ -218,15 +230,18 @@ def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: D
 
 
 def _within_tolerance(wanted: Quantity, given: Quantity, rel_tol: Decimal) -> bool:
+    # A missing currency is not wrong, another one is.
     if wanted.currency and given.currency and wanted.currency != given.currency:
         return False
     if wanted.value == given.value:
         return True
+    # 2019 for 2020 is within 1 % and wrong.
     return not wanted.is_year and abs(wanted.value - given.value) <= rel_tol * abs(wanted.value)
 
 
 TOLERANCES = (0.05, 0.01, 0.1, 0.0, 0.025)
-"""The relative tolerances of the graded score, in the order in which they are added up."""
+"""The relative tolerances of the graded score, in the order in which they are added: the sum depends on it by rounding.
+"""
 
 _OFFICEQA_NUMBER = re.compile(r"-?\d+\.?\d*%?")
 _AROUND = 20  # characters on each side of a number that are its context
@@ -252,6 +267,7 @@ def officeqa_compat(expected: str, output: str, rel_tol: float) -> float:
     found = [value for value, *_ in find_numbers(output)]
     if not wanted or not found:
         return float(_plain_text(expected) in _plain_text(output))
+    # A list of years is matched against years; elsewhere a year in the output is no guess at a value.
     with_years = any(map(is_year, wanted)) or (len(wanted) == 1 and significant_text(expected)[0])
     kept = [value for value in found if with_years or not is_year(value)]
     near = all(any(_within_relative(value, guess, rel_tol) for guess in kept) for value in wanted)
@@ -292,7 +308,9 @@ def is_year(value: float) -> bool:
 
 
 def significant_text(text: str) -> tuple[bool, str]:
-    """Return what a text says besides numbers, unit words and punctuation, and whether that is two characters."""
+    """Return whether a text has at least two characters besides numbers, unit words and punctuation, and these
+    characters.
+    """
     if not text:
         return False, ""
     rest = _OFFICEQA_NUMBER.sub("", text.lower().replace("\u2212", "-")).replace(",", "")
@@ -302,13 +320,13 @@ def significant_text(text: str) -> tuple[bool, str]:
 
 
 def text_overlaps(expected: str, output: str) -> bool:
-    """Return whether what both say besides numbers agrees: one contains the other, or nothing was expected."""
+    """Return whether the words besides numbers agree: one text contains the other, or nothing was expected."""
     wanted, said = significant_text(expected), significant_text(output)
     return not wanted[0] or (said[0] and (wanted[1] in said[1] or said[1] in wanted[1]))
 
 
 def find_final_answer(text: str) -> str:
-    """Return what stands between FINAL_ANSWER tags, or all of a text without them. Raises ValueError for nothing."""
+    """Return the text between FINAL_ANSWER tags, or all of a text without them. Raises ValueError for an empty one."""
     if not text:
         raise ValueError("Cannot extract from empty text")
     found = _TAGGED.search(text)
@@ -324,5 +342,5 @@ def _within_relative(value: float, guess: float, rel_tol: float) -> bool:
 
 
 def _plain_text(text: str) -> str:
-    """Return the text as whole answers are compared: small, without quotes at its ends and without parentheses."""
+    """Return the text as whole answers are compared: in lower case, without quotes at its ends or parentheses."""
     return re.sub(r"\([^)]*\)", "", text.strip().lower().strip('"').strip("'")).strip()

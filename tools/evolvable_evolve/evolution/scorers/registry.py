@@ -25,7 +25,7 @@ from evolvable_server.plugins import plugin_scorers
 from evolvable_tools.llm import schema_problem
 
 _SEARCHED = 200_000  # characters at the end of an output in which JSON between other words is looked for
-_TRIES = 500  # brackets at which reading JSON is begun
+_TRIES = 500  # brackets at which reading JSON is tried: each try may read to the end
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n```", re.DOTALL)
 
 
@@ -43,10 +43,12 @@ def extract_answer(output: str, part: str) -> str:
 
 
 def extract_json(output: str) -> Any:
-    """Return the JSON value that the output is, or the last fenced one, or the last object or array between words.
+    """Return the JSON value of an output: all of it, else the last fenced block, else the last object or array between
+    words.
 
     Raises ValueError when there is none.
     """
+    # The last one counts: models often show a draft before their answer.
     for text in (output, *reversed(_FENCED.findall(output))):
         try:
             return executors.parse_strict_json(text)
@@ -74,8 +76,8 @@ def _iter_embedded(text: str) -> Iterator[Any]:
 def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
     """Return how many of the expected leaves the given value has, and how many there are.
 
-    Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`.
-    1 and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
+    Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`. 1
+    and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
     """
     if not isinstance(expected, dict | list) or not expected:
         return int(_equal_leaves(expected, given, rel_tol)), 1
@@ -91,7 +93,7 @@ def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unorde
 
 
 def count_leaves(value: Any) -> int:
-    """Return how many leaves a JSON value has: what is neither a filled object nor a filled array."""
+    """Return how many leaves a JSON value has: values that are neither a filled object nor a filled array."""
     if isinstance(value, dict) and value:
         return sum(map(count_leaves, value.values()))
     return sum(map(count_leaves, value)) if isinstance(value, list) and value else 1
@@ -101,6 +103,7 @@ def _match_unordered(expected: list[Any], given: list[Any], rel_tol: float) -> I
     """Yield each expected element with one of its own: a whole match where there is one, else what is left over."""
     left = list(given)
     missed = []
+    # Whole matches first, so that a partial match does not take the element of a whole one.
     for one in expected:
         for at, other in enumerate(left):
             right, all_ = match_json_subset(one, other, rel_tol=rel_tol, unordered=True)
@@ -113,6 +116,7 @@ def _match_unordered(expected: list[Any], given: list[Any], rel_tol: float) -> I
 
 
 def _equal_leaves(expected: Any, given: Any, rel_tol: float) -> bool:
+    # In Python True equals 1.
     if isinstance(expected, bool) or isinstance(given, bool):
         return expected is given
     if isinstance(expected, int | float) and isinstance(given, int | float):
@@ -123,14 +127,16 @@ def _equal_leaves(expected: Any, given: Any, rel_tol: float) -> bool:
     return type(expected) is type(given) and bool(expected == given)
 
 
+# Only nested repetitions take that long, and those may take years.
 PATTERN_SECONDS = 5.0
-"""How long a pattern may take on one answer; the start of the process is part of it."""
+"""Seconds that a pattern may take on one answer, with the start of its process."""
 
 MAX_PATTERN = 2_000
-"""Characters."""
+"""Characters of a pattern."""
 
 PATTERN_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
+# In a process of its own, because a match of Python's `re` cannot be interrupted.
 _PROGRAM = """
 import json, re, sys
 given = json.load(sys.stdin.buffer)
@@ -140,7 +146,7 @@ print(int(bool((found.fullmatch if given["whole"] else found.search)(given["text
 
 
 def compile_pattern(pattern: str, flags: str) -> "re.Pattern[str]":
-    """Return the pattern, which says whether it is one. Raises ValueError with the reason."""
+    """Return the compiled pattern. Raises ValueError with the reason."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"the pattern has {len(pattern):,} characters, the limit is {MAX_PATTERN:,}")
     if unknown := set(flags) - set(PATTERN_FLAGS):
@@ -156,9 +162,10 @@ async def match_pattern(
 ) -> bool:
     """Return whether the pattern is found in the text, or fits all of it. Raises ScorerError when it takes longer.
 
-    The engine is Python's, the same everywhere: a score must not depend on what else is installed.
+    The engine is Python's on every machine: a score must not depend on what else is installed.
     """
     given = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
+    # -I and -S: nothing of the user's is imported, and the process starts faster.
     command = (sys.executable, "-I", "-S", "-c", _PROGRAM)
     try:
         ran = await executors.run_command(command, json.dumps(given).encode(), timeout=seconds)
@@ -180,12 +187,12 @@ def _flag_bits(flags: str) -> int:
 
 _SAMPLES = {"type": "array", "items": {"type": ["string", "object"]}}
 _COMMON_ARGUMENTS = {"answer": {"enum": ["whole", "last_line", "tagged"]}, "good": _SAMPLES, "bad": _SAMPLES}
-"""Arguments of every scorer. answer: all of the output, its last line with text, or what stands in tags."""
+"""Arguments of every scorer. answer: all of the output, its last line with text, or the text in FINAL_ANSWER tags."""
 
 
 @cache
 def scorer_types() -> Mapping[str, Mapping[str, Any]]:
-    """Return the tables of scorers.toml, and those of plugins, which replace none."""
+    """Return the tables of scorers.toml, and those of plugins, which cannot replace ours."""
     own: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
     more = {
         name: {"arguments": one.arguments, "required": list(one.required), "needs_expected": one.needs_expected}
@@ -219,10 +226,10 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskSetScorer:
-    """Scores as each task says. The feedback never tells the expected answer.
+    """Scores each task by the scorer that it names. The feedback never tells the expected answer.
 
-    files: those of the task set that scorers need, without what workspaces begin with. host: what command scorers run
-    with. judge: for tasks that have one. registered: the command scorers that tasks name.
+    files: those of the task set that scorers need, without those that workspaces begin with. host: what command scorers
+    run with. judge: for tasks that have one. registered: the command scorers that tasks name.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -231,7 +238,7 @@ class TaskSetScorer:
     registered: Mapping[str, RegisteredScorer] = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path | None = None) -> Score:
-        """Return how good the output is. Raises ScorerError when the scorer cannot say.
+        """Return how good the output is. Raises ScorerError when the scorer cannot tell.
 
         workspace: as the run left it; a command scorer gets a copy.
         """
@@ -261,9 +268,9 @@ class TaskSetScorer:
         return _score_by_plugin(task, answer, args)
 
     def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
-        """Return an output, with files of the workspace, that the scorer can score; None where none is known.
+        """Return an output, with files of the workspace, that the scorer can score; None where there is none.
 
-        Only of scorers that run here: a judge that fails says nothing about an output.
+        Only for scorers that run on this machine: a judge that fails says nothing about an output.
         """
         if task.scorer.type not in ("command", "regex"):
             return None
@@ -289,6 +296,7 @@ class TaskSetScorer:
         spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
         files = judge = named = ""
         if task.scorer.type == "command":
+            # A command may read any file of the task set, so all of them decide.
             lines = (f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(self.files.items()))
             files = hashlib.sha256("\n".join(lines).encode()).hexdigest()
             own = self.registered.get(str(task.scorer.args.get("name")))
@@ -303,7 +311,7 @@ class TaskSetScorer:
 def _score_by_plugin(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     try:
         value, feedback = plugin_scorers()[task.scorer.type].score(task.expected or "", answer, args)
-    except Exception as error:  # whatever the code of others raises
+    except Exception as error:  # the code of a plugin may raise anything
         raise ScorerError(
             f"The scorer {task.scorer.type} of a plugin failed: {type(error).__name__}: {error}"
         ) from error
@@ -360,7 +368,7 @@ def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 
 def _wrong_keys(prompt: str, expected: Any, given: Any, options: Mapping[str, Any]) -> str:
-    """Return which keys are missing or wrong, of those that the task itself names: no others may be told."""
+    """Return which keys are missing or wrong, among those that the task itself names: others must not be revealed."""
     if not isinstance(expected, dict) or not isinstance(given, dict):
         return ""
     told = [key for key in expected if key and key in prompt]

@@ -30,7 +30,9 @@ def named_rubrics() -> Mapping[str, Mapping[str, str]]:
 
 
 def rubric_text(rubric: str) -> str:
-    """Return the text of a rubric: of one of the program's, what its dimensions mean; else the rubric itself."""
+    """Return the text of a rubric: for one of the program's, its dimensions with their meanings; else the rubric
+    itself.
+    """
     dimensions = named_rubrics().get(rubric)
     return "\n".join(f"{name}: {what}" for name, what in dimensions.items()) if dimensions else rubric
 
@@ -41,13 +43,14 @@ def dimension_names() -> frozenset[str]:
 
 
 def graded_instructions() -> str:
-    """Return what a judge is told that grades dimensions."""
+    """Return the instructions of a judge that grades dimensions."""
     return _TASK
 
 
 def graded_schema(rubric: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of an answer that grades the dimensions of a rubric. schema: of an answer with one score."""
     grades = {name: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST} for name in named_rubrics()[rubric]}
+    # The score follows from the grades, so a judge is not asked for it.
     kept = {name: what for name, what in schema["properties"].items() if name not in ("score", "passed")}
     dimensions = {"type": "object", "properties": grades, "required": [*grades], "additionalProperties": False}
     return {**schema, "properties": {"dimensions": dimensions, **kept}, "required": ["dimensions", *kept]}
@@ -56,6 +59,7 @@ def graded_schema(rubric: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def graded_score(rubric: str, answer: Mapping[str, Any]) -> Score:
     """Return the score of graded dimensions: their mean on the way from 1 to 5. Raise ValueError for another grade."""
     grades = {name: float(answer["dimensions"][name]) for name in named_rubrics()[rubric]}
+    # The schema bounds the grades, but not every provider enforces a schema.
     for name, grade in grades.items():
         if not LOWEST <= grade <= HIGHEST:
             raise ValueError(f"a judge gave {name} {grade:g}, which is not between {LOWEST} and {HIGHEST}")

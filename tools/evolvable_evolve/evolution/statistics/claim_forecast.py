@@ -1,8 +1,8 @@
-"""What a comparison on given tasks will come to: the rule itself is run on drawn repeats.
+"""Forecast of a comparison on given tasks: the decision rule itself is run on drawn repeats.
 
-Nothing of a comparison is assumed to be known but what was seen of it. Every draw takes a world that fits: how often a
-result differs from one run to the next, which share of the tasks passes anyway, is fixed, and is broken. It draws the
-repeats that are missing and asks `decide_stage`, the code that decides the real ones.
+Only the repeats measured so far are taken as known. Every draw takes a world that fits them: how often a result differs
+from one run to the next, and which share of the tasks passes anyway, is fixed, and is broken. It draws the repeats that
+are missing and asks `decide_stage`, the code that decides the real ones.
 """
 
 import math
@@ -15,30 +15,35 @@ from itertools import accumulate, product
 from evolvable_evolve.evolution.statistics.claim_stages import TryAnswer, decide_stage
 from evolvable_evolve.evolution.statistics.repeat_labels import Repeats
 
+# A share of 200 draws has a standard error of at most 3.5 points, enough for a forecast.
 DRAWS = 200
+# It bounds the time of a forecast: large task sets get fewer draws.
 MAX_WORK = 30_000  # trials that are drawn for one forecast, of all draws together
 
 FOUND_GAIN = 0.25
 """The gain of which a forecast says how likely it is found."""
 
-# A value that stands here several times counts so often.
+# Prior weights of the worlds: a repeated value weighs that many times. Every world is weighed, so grids are coarse.
 _NOISE = (*(0.0,) * 9, 0.01, 0.04, 0.04, 0.08, 0.15, 0.25, 0.35, 0.45)
 _PASSING = (0.15, 0.35, 0.5, 0.65, 0.85)
 _FIXED = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.65, 0.85)
 _BROKEN = (0.0, 0.0, 0.0, 0.05, 0.15, 0.4)
 _LATENT = ((0, 0), (0, 1), (1, 0), (1, 1))
-_TINY = 1e-12
-_KEPT = 0.97
+_TINY = 1e-12  # keeps a logarithm or a weight defined where a world cannot explain a task
+_KEPT = 0.97  # above the promised 19 of 20, because a quantile of 30 to 200 draws is uncertain itself
 
-_Seen = tuple[tuple[float, float], tuple[float, float]]  # of one task: what passed and failed, before and after
+# Of one task: the sums of passed and of failed repeats, before and after.
+_Seen = tuple[tuple[float, float], tuple[float, float]]
 _World = tuple[float, tuple[float, float, float, float]]  # the noise, and the share of tasks of each kind of _LATENT
 
 
 @dataclass(frozen=True, slots=True)
 class TryForecast:
-    """What is to be expected. clear: the chance of helps or harms; any_answer: also of no difference. found: that of
-    helps for a skill that is worth FOUND_GAIN. trials: the mean of all that the comparison takes; most: what it keeps
-    to in 19 of 20 cases at least.
+    """Chances and trials to expect of a comparison.
+
+    clear: the chance of helps or harms. any_answer: the same or no difference. found: the chance of helps for a skill
+    that gains FOUND_GAIN. trials: the mean number of trials. most: the number that the comparison stays within in at
+    least 19 of 20 cases.
     """
 
     clear: float
@@ -49,9 +54,9 @@ class TryForecast:
 
 
 def forecast_found(tasks: int, stages: int, gain: float = FOUND_GAIN, seed: int = 0) -> TryForecast:
-    """Return what is to be expected of a skill that gains so much on these tasks, before the first trial.
+    """Return the forecast for a skill that gains `gain` on these tasks, before the first trial.
 
-    How steady the executor is, is not known then: steady, nearly steady and unsteady ones count alike.
+    How steady the executor is, is unknown then, so steady, nearly steady and unsteady executors weigh alike.
     """
     rng = random.Random(seed)
     noises = [_BEFORE[at % len(_BEFORE)] for at in range(_draws(tasks, stages))]
@@ -59,7 +64,7 @@ def forecast_found(tasks: int, stages: int, gain: float = FOUND_GAIN, seed: int 
 
 
 def forecast_rest(before: Repeats, after: Repeats, stage: int, stages: int, seed: int = 0) -> TryForecast:
-    """Return what is to be expected after so many stages (1 or more), from what they showed."""
+    """Return the forecast after `stage` stages (1 or more), from the repeats of both arms so far."""
     tasks = [task for task in before if before[task] and after.get(task)]
     if not tasks:
         return TryForecast(0.0, 0.0, 0.0, 0.0, 0)
@@ -70,19 +75,21 @@ def forecast_rest(before: Repeats, after: Repeats, stage: int, stages: int, seed
     ended = []
     for noise, shares in drawn:
         kinds = [_kind(rng, one, noise, shares) for one in seen]
+        # Copies, because `_finish` appends the drawn repeats to them.
         known = [{str(at): list(arm[task]) for at, task in enumerate(tasks)} for arm in (before, after)]
         ended.append(_finish(rng, kinds, noise, (known[0], known[1]), stage, stages))
+    # Every second world is enough for this figure, and halves its time.
     found = _found(rng, [noise for noise, _ in drawn[::2]], len(tasks), stages, FOUND_GAIN)
     return _summary(found, ended, len(tasks), stages)
 
 
-_BEFORE = (0.0, 0.05, 0.3)
+_BEFORE = (0.0, 0.05, 0.3)  # steady, nearly steady and unsteady executors
 
 
 def _found(
     rng: random.Random, noises: Sequence[float], tasks: int, stages: int, gain: float
 ) -> list[tuple[TryAnswer, int]]:
-    """Return how comparisons of a skill that gains so much end, one for each noise."""
+    """Return how comparisons of a skill with this gain end, one for each noise."""
     ended = []
     for noise in noises:
         # Noise hides a part of what is fixed: the gain is that of the results.
@@ -93,6 +100,7 @@ def _found(
 
 
 def _draws(tasks: int, stages: int) -> int:
+    # Under 30 draws the quantile that gives `most` means nothing.
     return max(30, min(DRAWS, MAX_WORK // max(1, 2 * tasks * stages)))
 
 
@@ -105,7 +113,7 @@ def _split(scores: Sequence[float]) -> tuple[float, float]:
 def _fitting_worlds(
     seen: Sequence[tuple[tuple[float, float], tuple[float, float]]],
 ) -> tuple[list[_World], list[float]]:
-    """Return all worlds with the sums of their weights: how well each explains what was seen."""
+    """Return all worlds with the running sums of their weights, by how well each explains the repeats."""
     counts: dict[_Seen, int] = {}
     for one in seen:
         counts[one] = counts.get(one, 0) + 1
@@ -114,25 +122,29 @@ def _fitting_worlds(
     for noise, shares in worlds:
         total = 0.0
         for one, number in counts.items():
+            # Tasks with the same counts are weighed once.
             weights = _kind_weights(one, noise, shares)
             total += number * math.log(max(_TINY, sum(weights)))
         logs.append(total)
     best = max(logs)
+    # Relative to the best: the weights alone are too small for a float.
     return worlds, list(accumulate(math.exp(one - best) for one in logs))
 
 
+# The grid depends on nothing, and has some thousand worlds.
 @lru_cache(maxsize=1)
 def _worlds() -> list[_World]:
     found = []
     for noise, passing, fixed, broken in product(_NOISE, _PASSING, _FIXED, _BROKEN):
         rest = 1 - fixed - broken
+        # Tasks cannot be more than all.
         if rest >= 0:
             found.append((noise, (rest * (1 - passing), fixed, broken, rest * passing)))
     return found
 
 
 def _kind_weights(one: _Seen, noise: float, shares: Sequence[float]) -> list[float]:
-    """Return how likely a task is of each kind and shows what it did, both together."""
+    """Return the joint chance of each kind of task and of the repeats that it showed."""
     fits = []
     for arm in one:
         passed, failed = arm
@@ -147,6 +159,7 @@ def _kind(
     noise: float,
     shares: Sequence[float],
 ) -> tuple[int, int]:
+    # `choices` raises for weights that are all zero.
     return rng.choices(_LATENT, weights=[weight + _TINY for weight in _kind_weights(one, noise, shares)])[0]
 
 
@@ -162,6 +175,7 @@ def _finish(
     for now in range(stage + 1, stages + 1):
         for at, kind in enumerate(kinds):
             for arm, passes in zip(arms, kind, strict=True):
+                # Noise turns a result around.
                 arm.setdefault(str(at), []).append(float(bool(passes) != (rng.random() < noise)))
         decision = decide_stage(arms[0], arms[1], now, stages, len(kinds))
         if decision.answer is not None:
@@ -174,6 +188,7 @@ def _summary(
 ) -> TryForecast:
     """Return the forecast. found: drawn comparisons of a skill that gains FOUND_GAIN; ended: of this one, if begun."""
     every = ended or found
+    # Each stage runs every task once under both arms.
     lengths = sorted(2 * tasks * stage for _, stage in every)
     most = lengths[min(len(lengths) - 1, math.ceil(_KEPT * len(lengths)))] if lengths else 0
     mean = sum(lengths) / len(lengths) if lengths else 0.0

@@ -1,7 +1,7 @@
 """Does a change help on tasks like these? The unit is the group of tasks that are alike, one value a group.
 
-Another claim than that on the tasks at hand, by another test: repeats of one task say nothing of another task. It is
-asked once, where the comparison on these tasks ended, at .025 a side, as the data decided when that was.
+This is another claim than that on the tasks at hand, by another test: repeats of one task say nothing of another task.
+It is tested once, where the comparison on these tasks ended, at .025 a side, because the data decided when that was.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,19 @@ from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS
 from evolvable_evolve.evolution.statistics.paired_tests import POWER, sign_flip_p_value
 
 GENERAL_ALPHA = 0.025
-"""What each side of the claim about other tasks may err."""
+"""The error limit of each side of the claim about other tasks."""
 
+# A larger number is no practical advice.
 MOST_MORE = 60
-"""Further tasks up to which a number is named."""
+"""The highest number of further tasks that a claim names."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralClaim:
-    """What is said of tasks like these. better, worse: groups. more: how many further tasks would tell in four of five
-    cases, from a favourable and from a careful reading of what was seen; None where no number up to MOST_MORE would.
+    """Claim about tasks like these. better, worse: numbers of groups.
+
+    more: how many further tasks would decide it in four of five cases, by a favourable and by a careful reading of the
+    groups so far; None where no number up to MOST_MORE would.
     """
 
     answer: TryAnswer
@@ -48,8 +51,9 @@ def claim_of_groups(values: Sequence[float]) -> GeneralClaim:
 
 
 def _more_tasks(groups: int, better: int, worse: int) -> tuple[int, int] | None:
-    """Return how many further tasks would decide it in four of five cases, if they came out as these did."""
+    """Return how many further tasks would decide it in four of five cases, if they came out as the groups so far."""
     ahead, behind = max(better, worse), min(better, worse)
+    # Without a lead no number of tasks like these decides.
     if ahead == behind:
         return None
     # What was seen flatters: the careful reading takes half a standard error from the lead.
@@ -64,6 +68,7 @@ def _more_tasks(groups: int, better: int, worse: int) -> tuple[int, int] | None:
 
 
 def _tasks_needed(groups: int, ahead: int, behind: int, gain: float, loss: float) -> int | None:
+    # Nothing is claimed of fewer than MIN_GROUPS groups.
     for more in range(max(1, MIN_GROUPS - groups), MOST_MORE + 1):
         if _chance(ahead, behind, more, gain, loss) >= POWER:
             return more
@@ -86,10 +91,12 @@ def _chance(ahead: int, behind: int, more: int, gain: float, loss: float) -> flo
     return total
 
 
+# The loops over further tasks ask for the same numbers many times.
 @lru_cache(maxsize=1024)
 def _least_ahead(changed: int) -> int:
     """Return the fewest of so many changed tasks that have to be ahead; one more than all where none is enough."""
     tail, least = 0, changed + 1
+    # The tail grows by one outcome as long as it stays within alpha.
     while least > 0 and (tail + comb(changed, least - 1)) / 2**changed <= GENERAL_ALPHA:
         least -= 1
         tail += comb(changed, least)

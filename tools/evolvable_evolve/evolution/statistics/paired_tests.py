@@ -19,17 +19,18 @@ from typing import TypeVar
 
 from evolvable_store.errors import InvalidArgument
 
-_MAX_DENOMINATOR = 720
-_CLOSE = 1e-9
+_MAX_DENOMINATOR = 720  # 6!, far above the denominators of means over a few repeats
+_CLOSE = 1e-9  # floats differ from their fraction by rounding alone
 
 
 def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
-    """Return the greatest common step of `values` and how many steps each is; None when there is none to be found.
+    """Return the greatest common step of `values` and the number of steps of each; None without a common step.
 
     A step is a fraction of whole numbers up to 720; for nothing but zeros it is 1.
     """
     exact = [_nearest_fraction(value) for value in values]
     for near, value in zip(exact, values, strict=True):
+        # A small value that rounds to 0 would lose its sign.
         if abs(float(near) - value) > _CLOSE or bool(near) != bool(value):
             return None
     below = math.lcm(*(near.denominator for near in exact))
@@ -38,25 +39,28 @@ def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
     return Fraction(shared, below), [value // shared for value in whole]
 
 
+# The same few scores occur in every test.
 @lru_cache(maxsize=4096)
 def _nearest_fraction(value: float) -> Fraction:
     return Fraction(value).limit_denominator(_MAX_DENOMINATOR)
 
 
-TOTAL_ALPHA = 0.05
+TOTAL_ALPHA = 0.05  # all looks at one test together
 
 
 def alpha_for_look(look: int, alpha: float = TOTAL_ALPHA) -> float:
     """Return the alpha of the `look`-th look (from 1): `alpha` times 6/(pi² look²), which sum to `alpha` at most."""
     if look < 1:
         raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
+    # 6/pi² is one over the sum of all 1/k².
     return alpha * 6 / (pi * pi * look * look)
 
 
-_EXACT_SIGNS = 20
+_EXACT_SIGNS = 20  # two halves of ten have 1,024 sums each
+# A p-value of .05 has a standard error of .002 with 10,000 patterns and of .005 with 2,000.
 _DRAWS, _LEAST_DRAWS = 10_000, 2_000
-_MOST_BITS = 10_000_000
-_MAX_CELLS = 4_000_000
+_MOST_BITS = 10_000_000  # random bits of one test: with many different sizes fewer patterns are drawn
+_MAX_CELLS = 4_000_000  # a bound on the additions of an exact count, and so on its time
 
 
 def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
@@ -86,6 +90,7 @@ def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
         for place, count in enumerate(ways):
             longer[place + size] += count
         ways = longer
+    # Rounded up: the pattern's sum, twice the kept sizes less the total, must reach `seen`.
     least = -(-(seen + sum(sizes)) // 2)
     return sum(ways[max(0, least) :]) / (1 << len(sizes))
 
@@ -94,6 +99,7 @@ def _split_sign_share(sizes: Sequence[float], seen: float) -> float:
     """Return the same for sizes without a common step: every sum of one half against the sorted sums of the other."""
     middle = len(sizes) // 2
     one, other = _signed_sums(sizes[:middle]), sorted(_signed_sums(sizes[middle:]))
+    # Equal sums may differ by rounding, and have to count as reached.
     slack = _CLOSE * max(1.0, math.fsum(sizes))
     enough = sum(len(other) - bisect_left(other, seen - part - slack) for part in one)
     return enough / (1 << len(sizes))
@@ -121,11 +127,11 @@ def _drawn_sign_share(sizes: Sequence[float], seen: float, seed: int) -> float:
     return (enough + 1) / (draws + 1)
 
 
-RESAMPLES = 2000
+RESAMPLES = 2000  # the usual number for a 95 % percentile interval
 LEVEL = 0.95
 
-_BOOTSTRAP_BITS = 3_000_000
-_BOOTSTRAP_DRAWS, _MIN_RESAMPLES = 4_000_000, 400
+_BOOTSTRAP_BITS = 3_000_000  # of the packed power: they bound the time of an exact interval
+_BOOTSTRAP_DRAWS, _MIN_RESAMPLES = 4_000_000, 400  # many tasks get fewer resamples; 400 have ten beyond each end
 
 _Drawn = TypeVar("_Drawn")
 
@@ -144,6 +150,7 @@ def paired_interval(differences: Sequence[float], seed: int = 0) -> tuple[float,
         counted = _exact_interval(whole)
         if counted is not None:
             low, high = (float(step * total / len(whole)) for total in counted)
+            # Drawing is for values without a common step, and for too many of them.
             return low, high
     return _drawn_interval(list(differences), fmean, seed)
 
@@ -156,6 +163,7 @@ def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
     """
     least, tasks = min(whole), len(whole)
     width = (max(whole) - least) * tasks + 1
+    # Bytes of a coefficient: it counts at most tasks**tasks resamples.
     slot = (tasks * tasks.bit_length()) // 8 + 1
     if 8 * slot * width > _BOOTSTRAP_BITS:
         return None
@@ -168,6 +176,7 @@ def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
 
 def _tail_ends(counts: Iterator[int], every: int) -> tuple[int, int]:
     """Return the first places at which the tail below, and all but the tail above, are reached."""
+    # A fraction, because the counts can be larger than any float.
     tail = Fraction(1 - LEVEL).limit_denominator(1000) / 2
     low, seen = -1, 0
     for place, count in enumerate(counts):
@@ -188,7 +197,7 @@ def _drawn_interval(values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float
     return drawn[round(tail * last)], drawn[round((1 - tail) * last)]
 
 
-POWER = 0.8
+POWER = 0.8  # four runs of five, the usual convention
 NOISE = 0.14
 """Share of tasks whose result differs between two runs of the same program, where it was not measured: three in ten
 unstable, each passing two runs in three."""
@@ -201,12 +210,14 @@ MOST_WEIGHT = 4.0
 
 
 def read_estimates(written: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
-    """Return the estimates that a record holds."""
+    """Return the estimates of a record: by task the mean score and its weight."""
     return {task: (float(score), float(weight)) for task, (score, weight) in written.items()}
 
 
 def pool_estimates(known: Estimates, seen: Estimates, share: float) -> dict[str, tuple[float, float]]:
-    """Return what is known of each task with what was seen, whose trials count this share."""
+    """Return the estimates `known` updated by `seen`, whose trials weigh `share` each. Tasks without an estimate are
+    left out.
+    """
     pooled = dict(known)
     for task in seen.keys() & known.keys():
         (score, weight), (other, trials) = known[task], seen[task]

@@ -1,4 +1,4 @@
-"""The chance that a test finds a true gain, as a band: what is not known about the tasks is not assumed.
+"""The chance that a test finds a true gain, as a band: unknown properties of the tasks are not assumed.
 
 Normal approximations, checked against simulations in the tests. The band is over base rates from .2 to .8 and over how
 a gain is spread: evenly over the tasks that can gain, or all of it on few tasks.
@@ -14,13 +14,14 @@ from evolvable_evolve.evolution.statistics.paired_tests import NOISE, POWER
 from evolvable_evolve.evolution.statistics.staged_test import alpha_of_look
 
 GAINS = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
-"""True gains of which the chance is told."""
+"""True gains of which plans and reports state the chance."""
 
+# The range of `docs/evolve.md`: outside of it a task set has little room on one side.
 BASE_RATES = (0.2, 0.35, 0.5, 0.65, 0.8)
 
-_LEAST_NOISE = 0.01  # nothing is perfectly steady
-_UPPER = 0.84  # standard errors up to the limit that a true value is under in four cases of five
-_PRIOR_GAIN = 0.05  # of an accepted proposal, before there was one
+_LEAST_NOISE = 0.01  # an executor that never differed in a few trials is not perfectly steady
+_UPPER = 0.84  # the 80 % quantile of the normal distribution: four of five true values lie below
+_PRIOR_GAIN = 0.05  # of an accepted proposal, while none was accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def smallest_gain(design: PowerDesign) -> float | None:
 
     The one figure of what a test can show: `taskset check`, `evolve plan` and reports have it from here.
     """
+    # Half a point each, up to 79.5: the lowest base rate leaves room for 80.
     for step in range(1, 160):
         gain = step / 200
         band = power_band(design, gain)
@@ -74,14 +76,17 @@ def _powers(design: PowerDesign, gain: float) -> Iterator[float]:
         return
     within = max(_LEAST_NOISE, design.noise) / design.repeats
     for rate in BASE_RATES:
+        # A base rate leaves room for one less it. The small term is for rounding.
         if gain > 1 - rate + 1e-9:
             continue
+        # The variance between tasks: all that can gain do so alike, or a share `gain` of them gains a whole point.
         even, concentrated = gain * gain * rate / (1 - rate), gain * (1 - gain)
         for between in (even, max(even, concentrated)):
             yield _power(design, gain, within, between)
 
 
 def _power(design: PowerDesign, gain: float, within: float, between: float) -> float:
+    # The sign-flip test holds the sum of squares fixed, so its spread contains the gain itself.
     square = between + gain * gain
     # Under the narrower claim repeats are exchanged within tasks, which spreads less than a task's sign.
     null = within + (square / (2 * design.repeats) if design.narrow else square)
@@ -94,17 +99,19 @@ def _power(design: PowerDesign, gain: float, within: float, between: float) -> f
 def chance_left(
     gains: Sequence[float], remaining: int, accepted: Sequence[float], tried: int, design: PowerDesign
 ) -> float:
-    """Return at most which chance is left that a run is promoted, by what its search has shown so far.
+    """Return an upper limit of the chance that a run is promoted, from its search so far.
 
-    gains: of the best over the base, by validation task. remaining: proposals to come. accepted: the gains of those
-    that were accepted, of so many tried. An upper limit is taken at every step: the true chance is mostly lower.
+    gains: of the best over the base, by validation task. remaining: proposals to come. accepted: the gains of the
+    accepted proposals, of `tried` in all. Every step takes an upper limit: the true chance is mostly lower.
     """
     now = fmean(gains) if gains else 0.0
     if len(gains) > 1:
         spread = sqrt(sum((one - now) ** 2 for one in gains) / (len(gains) - 1) / len(gains))
         now += _UPPER * spread
+    # Laplace's rule of succession: neither 0 nor 1 after few proposals.
     rate = (len(accepted) + 1) / (tried + 2)
     each = max(fmean(accepted) if accepted else _PRIOR_GAIN, 0.0)
+    # Beyond .8 no base rate of the band has room, and there would be no chance to state.
     reached = min(0.8, max(0.0, now) + remaining * rate * each)
     band = power_band(design, reached)
     return band[1] if band is not None else 0.0

@@ -43,6 +43,7 @@ def label_test(before: Repeats, after: Repeats) -> LabelTest:
     """Return the exact test of the gain of `after` over `before` on the tasks that both have."""
     tasks = [task for task in before if before[task] and after.get(task)]
     gains = [_mean(after[task]) - _mean(before[task]) for task in tasks]
+    # In units of one over it, every difference of means is a whole number.
     scale = math.lcm(*(len(arm[task]) for arm in (before, after) for task in tasks))
     laws = [_task_ways(_steps(before[task]), _steps(after[task]), scale) for task in tasks]
     seen = sum(_scaled_gain(_steps(before[task]), _steps(after[task]), scale) for task in tasks)
@@ -70,6 +71,7 @@ def _scaled_gain(before: Sequence[int], after: Sequence[int], scale: int) -> int
     return sum(after) * (scale // len(after)) - sum(before) * (scale // len(before))
 
 
+# Tasks with the same scores have the same law.
 @lru_cache(maxsize=4096)
 def _task_ways(before: tuple[int, ...], after: tuple[int, ...], scale: int) -> _Ways:
     """Return every gain that the labels of one task can give, with the number of ways to deal them so."""
@@ -85,6 +87,7 @@ def _task_ways(before: tuple[int, ...], after: tuple[int, ...], scale: int) -> _
 def _part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
     """Return in how many ways `size` of the values have each sum."""
     low, high = pooled[0], pooled[-1]
+    # Two values: counted by binomial coefficients. The combinations themselves grow exponentially with the repeats.
     if set(pooled) <= {low, high} and low != high:
         ones = pooled.count(high)
         taken = range(max(0, size - (len(pooled) - ones)), min(ones, size) + 1)
@@ -99,8 +102,10 @@ def _tails(laws: Sequence[_Ways], seen: int) -> tuple[float, float]:
     next: multiplying them is one operation of whole numbers.
     """
     every = math.prod(sum(count for _, count in law) for law in laws)
+    # Exponents must not be negative, so gains are counted from the least.
     least = sum(law[0][0] for law in laws)
     step = math.gcd(*(gain - law[0][0] for law in laws for gain, _ in law)) or 1
+    # No coefficient is larger than the number of all ways.
     slot = every.bit_length() + 1
     packed = [sum(count << (slot * ((gain - law[0][0]) // step)) for gain, count in law) for law in laws]
     product = _product(packed)
@@ -108,6 +113,7 @@ def _tails(laws: Sequence[_Ways], seen: int) -> tuple[float, float]:
     mask = (1 << slot) - 1
     above = _coefficient_sum(product >> (slot * place), slot)
     here = (product >> (slot * place)) & mask
+    # At most the gain seen: all less those with at least it, and those with exactly it again.
     return above / every, (every - above + here) / every
 
 

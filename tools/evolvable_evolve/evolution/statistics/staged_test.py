@@ -15,6 +15,7 @@ from statistics import NormalDist
 from evolvable_evolve.evolution.statistics.paired_tests import to_lattice
 from evolvable_store.errors import InvalidArgument
 
+# Chosen among simulated designs: "The stages of the test" in `benchmarks/README.md`.
 STAGE_SHARES = (0.5, 0.25, 0.25)
 """The share of the tasks in each stage of a sealed test.
 
@@ -23,24 +24,26 @@ With half of them in the first, fewer tests of a true gain end there by chance t
 STAGES = len(STAGE_SHARES)
 
 EQUAL_SHARES = (1 / 3, 1 / 3, 1 / 3)
-"""Those of tests that were opened before 24 November 2026."""
+"""The stages of tests that were opened before 24 November 2026, which continue with them."""
 
+# Chosen with the shares, in the same simulations. Ending early costs one to three points of power.
 FUTILITY = (0.5, 1.0)
 """Standardised gains below which the first and the second stage end the test. The level does not rest on them."""
 
-_GRID = 120  # steps of the largest difference, where differences share no step
+_GRID = 120  # steps of the largest difference, where differences share no step; more of them cost time
 _NORMAL = NormalDist()
 _REPEATED_95 = 2.024  # O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05
 
 
+# Further looks are at opened tasks, so the first one has four fifths of the .05.
 FIRST_LOOK_ALPHA, FURTHER_LOOKS_ALPHA = 0.04, 0.01
-"""What the first look at a task spends, and all further ones together."""
+"""The alpha of the first look at a task, and of all further ones together."""
 
 
 def alpha_of_look(look: int, first: float = FIRST_LOOK_ALPHA) -> float:
     """Return the alpha of the `look`-th look (from 1) at a test; all looks together stay at .05.
 
-    first: of the first look. The further ones keep their proportion to it.
+    first: the alpha of the first look. The further ones keep their proportion to it.
     """
     if look < 1:
         raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
@@ -60,9 +63,9 @@ def spent_alpha(share: float, alpha: float) -> float:
 class StagedResult:
     """Result of the stages measured so far.
 
-    stage: of how many the result is. share: of the whole test. p: one-sided, of being as far at this stage or over a
-    boundary before it. alpha: what `p` must reach at this stage. bounds: standardised boundaries of the stages before
-    this one. z: standardised gain. gain: mean difference of a task. error: standard error of the gain. shares: of the
+    stage: their number. share: their part of the whole test. p: one-sided, of being as far at this stage or over a
+    boundary before it. alpha: the limit of `p` at this stage. bounds: standardised boundaries of the stages before this
+    one. z: standardised gain. gain: mean difference of a task. error: standard error of the gain. shares: parts of the
     whole test at the end of each stage measured.
     """
 
@@ -84,6 +87,7 @@ class StagedResult:
     @property
     def futile(self) -> bool:
         """Whether to end here because a significant gain is unlikely. Never true at the last stage."""
+        # Not binding: going on after it raises no error, because the boundaries ignore it.
         return self.stage <= len(FUTILITY) and self.share < 1 and self.z <= FUTILITY[self.stage - 1]
 
     @property
@@ -119,6 +123,7 @@ def staged_sign_flip(
     if not stages or len(stages) > len(planned):
         raise InvalidArgument(f"{len(stages)} stages of {len(planned)} were measured.")
     sums = [[math.fsum(group) - least * len(group) for group in stage] for stage in stages]
+    # All stages in one call, so that they share one step; then they are divided again.
     whole = _whole_steps([one for stage in sums for one in stage])
     at, counts = 0, list[list[int]]()
     for stage in sums:
@@ -131,6 +136,7 @@ def staged_sign_flip(
     every = [group for stage in stages for group in stage]
     tasks = sum(map(len, every))
     gain = math.fsum(one for group in every for one in group) / tasks if tasks else 0.0
+    # Squares of groups, not of tasks: tasks of one group are not independent.
     error = math.sqrt(math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in every)) / max(1, tasks)
     flat = [one for stage in counts for one in stage]
     spread = math.sqrt(sum(one * one for one in flat))
@@ -145,7 +151,9 @@ def _whole_steps(sums: Sequence[float]) -> list[int]:
     """
     if not any(sums):
         return [0] * len(sums)
+    # Rounding errors of the sums would hide a common step.
     stepped = to_lattice([round(one, 9) for one in sums])
+    # A finer step makes the packed numbers long, and the count slow.
     if stepped is not None and max(map(abs, stepped[1])) <= 4 * _GRID:
         return list(stepped[1])
     step = max(map(abs, sums)) / _GRID
@@ -159,18 +167,22 @@ def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tu
     coefficients so far apart that none reaches into the next.
     """
     flips = sum(1 for stage in stages for one in stage if one)
+    # Bytes of a coefficient: it counts at most 2**flips patterns.
     slot = flips // 8 + 1
     ways, made, crossed, total, squares = 1, 0, 0, 0, 0
     bounds: list[float] = []
     for number, (stage, level) in enumerate(zip(stages, levels, strict=True), 1):
         for size in (abs(one) for one in stage if one):
             ways += ways << (8 * slot * size)
+            # A flip doubles the patterns, also those that crossed an earlier boundary.
             made, crossed, total, squares = made + 1, crossed * 2, total + size, squares + size * size
         packed = ways.to_bytes(slot * (total + 1), "little")
         if number == len(stages):
             seen = sum(one for each in stages for one in each)
+            # Sums are counted from the lowest, in steps of two.
             least = (seen + total) // 2
             return _fraction(crossed + _tail(packed, slot, least, total), made), bounds
+        # The patterns that this stage may still let cross, from the highest sum down.
         allowed, tail, bound = int(Fraction(level) * (1 << made)) - crossed, 0, total + 1
         while bound:
             more = int.from_bytes(packed[slot * (bound - 1) : slot * bound], "little")
@@ -178,6 +190,7 @@ def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tu
                 break
             tail, bound = tail + more, bound - 1
         crossed += tail
+        # Those over the boundary ended the test here, and no later stage counts them again.
         ways &= (1 << (8 * slot * bound)) - 1
         bounds.append((2 * bound - total) / math.sqrt(squares) if bound <= total and squares else math.inf)
     raise AssertionError("there is at least one stage")
@@ -197,8 +210,10 @@ def median_unbiased_gain(result: StagedResult) -> float:
 
     Results are ordered by stage. The normal approximation serves for the sums of the stages before.
     """
+    # Without an earlier boundary the mean itself is unbiased.
     if result.error <= 0 or not any(math.isfinite(bound) for bound in result.bounds):
         return result.gain
+    # The median lies within six standard errors, and 20 halvings narrow that to a hundred-thousandth of one.
     low, high = result.gain - 6 * result.error, result.gain + 6 * result.error
     seen = result.gain / result.error
     for _ in range(20):
@@ -210,7 +225,7 @@ def median_unbiased_gain(result: StagedResult) -> float:
     return (low + high) / 2
 
 
-_CELLS = 48
+_CELLS = 48  # of a numeric integration over 14 standard deviations
 
 
 def _density(value: float) -> float:
@@ -225,6 +240,7 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
     last = shares[-1]
     times = [share / last for share in shares]
     spread = math.sqrt(times[0])
+    # Outside of seven standard deviations the mass is below 1e-11.
     low, high = drift * times[0] - 7 * spread, drift * times[0] + 7 * spread
     width = (high - low) / _CELLS
     cells = [low + (number + 0.5) * width for number in range(_CELLS)]
@@ -232,6 +248,7 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
     passed = 0.0
     for number, bound in enumerate(bounds):
         edge = bound * math.sqrt(times[number])
+        # Paths over the boundary end here; the others go on.
         passed += sum(chance for cell, chance in zip(cells, mass, strict=True) if cell >= edge)
         kept = [(cell, chance) for cell, chance in zip(cells, mass, strict=True) if cell < edge and chance > 1e-12]
         step = times[number + 1] - times[number]
@@ -253,7 +270,7 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
 
 
 def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
-    """Return the exact one-sided upper limit of a chance that was met `count` of `of` times."""
+    """Return the exact one-sided upper limit of a chance, where `count` of `of` cases had the event."""
     if not 0 <= count <= of:
         raise InvalidArgument(f"{count} of {of} is no share.")
     if count == of:
@@ -261,6 +278,7 @@ def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
     low, high = 0.0, 1.0
     # Logarithms, since the number of ways to choose half of 2,000 is larger than any float.
     ways = [math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(count + 1)]
+    # 50 halvings reach the precision of a float.
     for _ in range(50):
         middle = (low + high) / 2
         yes, no = math.log(middle), math.log1p(-middle)
@@ -273,7 +291,7 @@ LARGE_LOSS = 0.25
 """A group whose mean falls by more than this has a large loss."""
 
 
-_ENOUGH_LOSSES = 3
+_ENOUGH_LOSSES = 3  # fewer losses say too little of how large they are
 
 
 def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
@@ -362,8 +380,10 @@ def stratified_permutation_p_value(before: Mapping[str, Group], after: Mapping[s
     tables: list[dict[Fraction, int]] = []
     seen = Fraction(0)
     for task in tasks:
+        # Graded scores to a thousandth; larger denominators only make the table of sums larger.
         one, other = ([Fraction(value).limit_denominator(1000) for value in arm[task]] for arm in (first, second))
         pooled = one + other
+        # Such a task adds nothing to any difference.
         if len(set(pooled)) == 1:
             continue
         tables.append(_exchanged_sums(pooled, len(other)))
@@ -375,6 +395,7 @@ def _exchanged_sums(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, in
     """Return how many choices of `taken` of these values give each difference of means, chosen less the others."""
     ways: list[dict[Fraction, int]] = [{Fraction(0): 1}, *({} for _ in range(taken))]
     for value in pooled:
+        # From large to small, so that no value is chosen twice.
         for size in range(taken, 0, -1):
             for total, count in ways[size - 1].items():
                 ways[size][total + value] = ways[size].get(total + value, 0) + count

@@ -12,12 +12,13 @@ from evolvable_store.errors import InvalidArgument
 Scores = Mapping[str, Sequence[float]]
 """The scores that count by task id, one for each repeat. A task without a score that counts is missing."""
 
+# Below it a run is INDECISIVE, because missing results may explain the gain (`docs/evolve.md`).
 MIN_COVERAGE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class PairedScores:
-    """The tasks measured under both, in sorted order of their ids, with their means; and the share of all tasks."""
+    """Scores of the tasks measured under both arms, sorted by task id. missing: tasks without a score of one arm."""
 
     tasks: tuple[str, ...]
     before: tuple[float, ...]
@@ -43,6 +44,7 @@ class PairedScores:
     @property
     def binary(self) -> bool:
         """Whether every task passed or failed outright, so that gains and losses can be counted."""
+        # Only where every score is 0 or 1 do counts of tasks say all of it.
         return all(score in (0.0, 1.0) for score in (*self.before, *self.after))
 
     @property
@@ -57,10 +59,10 @@ class PairedScores:
 
 
 def pair_scores(before: Scores, after: Scores, tasks: Collection[str] | None = None) -> PairedScores:
-    """Return both on the same tasks. `tasks` are all that should have been measured; by default those of either.
+    """Return both arms on the same tasks. tasks: all that should have been measured; by default those of either arm.
 
-    Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a score outside
-    0 to 1.
+    Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a score outside 0 to
+    1.
     """
     every = sorted(set(tasks) if tasks is not None else {*before, *after})
     both = tuple(task for task in every if before.get(task) and after.get(task))
@@ -79,7 +81,7 @@ MAX_COST_RISE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """Tokens a task before and after, over the `n` tasks known of both; the ratio with its 95 % interval.
+    """Tokens a task before and after, over the `n` tasks with both; the ratio with its 95 % interval.
 
     `per_extra_solved` is what each further solved task costs in tokens, None when none is solved more.
     """
@@ -98,16 +100,20 @@ def compare_log_costs(
 ) -> CostChange | None:
     """Return the change of cost by the mean of the log ratios of paired tasks; None where it is unknown.
 
-    A few tasks that take very many tokens say little so. The change is `within` unless its estimate exceeds the limit.
+    Logarithms keep a few tasks with very many tokens from deciding. The change is `within` unless its estimate exceeds
+    the limit.
     """
     both = sorted(task for task in set(base) & set(finalist) if base[task] > 0 and finalist[task] > 0)
     if not both or len(both) < MIN_COVERAGE * tasks:
         return None
     logs = [math.log(finalist[task] / base[task]) for task in both]
     mean = fmean(logs)
+    # One task has no spread: the interval has no width then, and `n` says why.
     error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    # 1.96: the 97.5 % quantile of the normal distribution.
     low, high = math.exp(mean - 1.96 * error), math.exp(mean + 1.96 * error)
     before, after = (fmean(arm[task] for task in both) for arm in (base, finalist))
+    # Without a gain there is no task that the tokens could be divided by.
     more = (after - before) / gain if gain > 0 else None
     ratio = math.exp(mean)
     return CostChange(len(both), before, after, ratio, (low, high), ratio <= 1 + limit, more)

@@ -1,11 +1,11 @@
-"""Restructuring of agents: what the traces say of the structure, and the gate that decides on one edit.
+"""Restructuring of agents: figures of the structure from traces, and the gate that decides on one edit.
 
 Begin with `summarise_structure` and `decide_structure`.
 """
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.structure.structure_evidence import (

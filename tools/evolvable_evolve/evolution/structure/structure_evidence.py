@@ -1,4 +1,4 @@
-"""What traces say of the structure of agents, as numbers: failures by task type, utilities, overlap, assignments.
+"""Figures of the structure of agents from traces: failures by task type, utilities, overlap, assignments.
 
 Pure: the same input gives the same summary, on real sessions and on the trials of a run. Source: SkillMAS, the summary
 F of a round.
@@ -17,8 +17,8 @@ from evolvable_tools import Utility, wilson_interval
 class AgentTrace:
     """What one agent did in one verified episode.
 
-    agent: `main` or an agent's ref. passed: the verified outcome. skills: refs that were used. round: when, counted
-    from 1. better: the agent that should have done it, where a unique diagnosis says so.
+    agent: `main` or an agent's ref. passed: the verified outcome. skills: refs that were used. round: its number, from
+    1. better: the agent that should have done it, where a unique diagnosis names one.
     """
 
     task: str
@@ -45,11 +45,11 @@ class LocalRepair:
 
 @dataclass(frozen=True)
 class StructureInput:
-    """All that a summary is made from.
+    """All input of a summary.
 
     owned: which skills each agent owns, `main` included. traces: the newest of each episode, failures as they were
     retained. utilities: Q by agent and task type; by default those of the traces. validated: skills that may change
-    owner. last_seen: the round of each agent's last trace; by default as the traces say. round: the present one.
+    owner. last_seen: the round of each agent's last trace; by default by the traces. round: the present one.
     """
 
     owned: Mapping[str, frozenset[str]]
@@ -135,7 +135,7 @@ class StructureSummary:
     def skills_for(self, agent: str, task_types: Iterable[str], least: float) -> tuple[str, ...]:
         """Return the movable skills of an agent of whose uses at least this share were for these task types.
 
-        Of a skill that no trace shows, as where a client loads it with its agent, the edits say what it is for.
+        For a skill in no trace, as where a client loads it with its agent, the edits decide.
         """
         wanted = set(task_types)
         found = []
@@ -148,7 +148,7 @@ class StructureSummary:
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as it is kept: lists in their order, sets sorted."""
+        """Return the summary as JSON values: lists in their order, sets sorted."""
         plain = asdict(self)
         plain["rows"] = [asdict(row) | {"gap": row.gap} for row in self.rows]
         plain["owned"] = {agent: sorted(skills) for agent, skills in sorted(self.owned.items())}
@@ -178,6 +178,7 @@ def summarise_structure(given: StructureInput) -> StructureSummary:
     agents = sorted(agent for agent in given.owned)
     uses: dict[str, Counter[str]] = {}
     for trace in given.traces:
+        # A skill that is used twice in a trace counts once.
         for skill in dict.fromkeys(trace.skills):
             uses.setdefault(skill, Counter())[trace.task_type] += 1
     repaired: dict[str, set[str]] = {}
@@ -201,6 +202,7 @@ def summarise_structure(given: StructureInput) -> StructureSummary:
 def _by_agent(learned: Mapping[tuple[str, str], Utility]) -> dict[str, dict[str, Utility]]:
     found: dict[str, dict[str, Utility]] = {}
     for (agent, task_type), utility in learned.items():
+        # A utility without an update is a default and no evidence.
         if utility.n:
             found.setdefault(agent, {})[task_type] = utility
     return found
@@ -246,6 +248,7 @@ def overlap(one: frozenset[str], other: frozenset[str]) -> float:
 def _misassignments(failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[str]]) -> Iterable[Misassignment]:
     found: dict[tuple[str, str], list[AgentTrace]] = {}
     for trace in failed:
+        # Work cannot be handed to an agent that does not exist.
         if trace.better in owned and trace.better != trace.agent:
             found.setdefault((trace.agent, trace.better), []).append(trace)
     for (agent, better), traces in sorted(found.items()):
@@ -254,6 +257,7 @@ def _misassignments(failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[
 
 def _idle_rounds(given: StructureInput) -> dict[str, int]:
     """Return for each agent how many rounds in a row, this one included, it had no trace. main is never idle."""
+    # Traces are kept for a while only, so older rounds come from `last_seen`.
     last = dict(given.last_seen or {})
     for trace in given.traces:
         last[trace.agent] = max(last.get(trace.agent, 0), trace.round)

@@ -23,7 +23,7 @@ MAX_NAME = 40
 
 
 class StructureAction(StrEnum):
-    """What the gate decides."""
+    """The decision of the gate."""
 
     KEEP = "keep"
     ADD = "add"
@@ -34,7 +34,7 @@ class StructureAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StructureThresholds:
-    """From where on each rule holds.
+    """Limits from which on each rule holds.
 
     mass, failures: the share and the number of retained failures at one task type. gap: how far its agent is behind its
     other types. enough: traces on each side, where the intervals overlap. chance: the most chance of such a difference
@@ -48,6 +48,7 @@ class StructureThresholds:
     failures: int = field(default=4, metadata={"range": (1, 1000)})
     gap: float = field(default=0.15, metadata={"range": (0, 1)})
     enough: int = field(default=10, metadata={"range": (1, 1000)})
+    # Only an addition is tested: it is the change that makes the program larger.
     chance: float = field(default=0.01, metadata={"range": (0, 1)})
     overlap: float = field(default=0.6, metadata={"range": (0.01, 1)})
     difference: float = field(default=0.05, metadata={"range": (0, 1)})
@@ -92,7 +93,7 @@ class Restructure:
 
     @property
     def key(self) -> str:
-        """What the same change is known by, whatever skills move."""
+        """The key by which the same change is recognised, whatever skills move."""
         return f"{self.op} {' '.join(self.agents)} {', '.join(self.boundary)}".strip()
 
     def __str__(self) -> str:
@@ -107,7 +108,7 @@ class Restructure:
         return says + types + moved
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change as it is recorded."""
+        """Return the change as JSON values."""
         return asdict(self)
 
     @classmethod
@@ -120,7 +121,7 @@ class Restructure:
 
 @dataclass(frozen=True)
 class StructureDecision:
-    """What the gate decided. why: in words. numbers: those that decided, empty for keep. edit: None for keep."""
+    """Decision of the gate. why: in words. numbers: those that decided, empty for keep. edit: None for keep."""
 
     action: StructureAction
     why: str
@@ -141,6 +142,7 @@ def decide_structure(
 
     tried: keys of changes that were measured and not kept. frozen: agents that only a person changes.
     """
+    # In this order: a missing agent costs failures, a superfluous one only its upkeep.
     rules: tuple[Callable[[StructureSummary, StructureThresholds], Iterator[Found]], ...] = (
         _additions,
         _mergers,
@@ -150,6 +152,7 @@ def decide_structure(
     passed_over = 0
     for rule in rules:
         for action, edit, why, numbers in rule(summary, thresholds):
+            # A change that was measured and not kept would be proposed in every round.
             if edit.key in tried or any(agent in frozen for agent in edit.agents):
                 passed_over += 1
                 continue
@@ -164,8 +167,10 @@ def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterato
         gap, apart = row.gap, row.high < row.others_low
         if gap is None or not row.repairs or row.failures < least.failures or row.share < least.mass:
             continue
+        # Bonferroni over the agent's types: with many of them one is behind by chance.
         types = sum(other.agent == row.agent for other in summary.rows)
         by_chance = min(1.0, types * chance_of_fewer(row))
+        # All rounds together stay at `chance`.
         allowed = alpha_for_look(max(1, summary.round), least.chance) if least.chance < 1 else 1.0
         if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > allowed:
             continue

@@ -6,7 +6,7 @@ alone; both are doors of their own, so that a contract keeps the search away fro
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.tasks.dependency_folders import linked_folders

@@ -1,8 +1,8 @@
 """Read the check that a line of shell runs, as arguments and environment: nothing of it is ever given to a shell.
 
-What stands around a check is understood where it is harmless: a change into a folder of the project, the activation of
-an environment in it, variables, `&&` between checks, and a filter behind a pipe, which is cut off. The end of a line
-with a filter is the filter's, so what the check came to is known there by its own closing line alone.
+Other words around a check are understood where they are harmless: a change into a folder of the project, the activation
+of an environment in it, variables, `&&` between checks, and a filter behind a pipe, which is cut off. The exit code of
+a line with a filter is the filter's, so the check's result is read from its own closing line there.
 """
 
 import re
@@ -12,25 +12,30 @@ from dataclasses import dataclass, field
 from evolvable_tools.outcomes import VIEWERS, ToolCall, closing_verdict, ended_badly, is_check, read_tokens
 from evolvable_tools.sessions import command_line
 
+# Longer lines are scripts, and what they check cannot be told from the last command.
 MAX_LINE, MAX_STEPS, MAX_WORDS = 2_000, 4, 24
 """The most characters of a line, checks joined by `&&`, and words of a check."""
 
 AND = "&&"
 
+# NAME=VALUE before a command.
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# PATH=FOLDER/bin:$PATH, the one use of a variable that is understood.
 _OWN_PATH = re.compile(r"""(?:^|(?<=[\s;&]))PATH=(["']?)([\w./-]+/bin):\$\{?PATH\}?\1(?=\s)""")
 _ACTIVATE = re.compile(r"(.+/bin)/activate(?:\.\w+)?")
+# Variables that change which programs run, or what those load before they begin.
 _STEERING = re.compile(
     r"(?:LD|DYLD|GIT|BASH|SHELL|NPM|PIP|UV)_?\w*|PATH|ENV|IFS|HOME|TMPDIR|NODE_OPTIONS|PYTHON(?:STARTUP|HOME|INSPECT)|"
     r"(?:RUBY|PERL5)OPT|JAVA_TOOL_OPTIONS|RUSTC\w*|CC|CXX|EDITOR|PAGER",
     re.IGNORECASE,
 )
+# With one of these a program lists, shows, opens or edits, and ends with 0 whatever the work is like.
 _SHOWING = """
 --version -V --help -h --collect-only --co --list --list-tests --listTests --no-run --dry-run --fixtures --markers
 --setup-plan --setup-only --cache-show --notest --show-only --showConfig --init --ui --trace --pdb --inspect-brk
 --clearCache --print-config --exit-zero -DskipTests -DskipTests=true -Dmaven.test.skip=true
 """
-_NO_CHECK = frozenset(_SHOWING.split()) | {"-k"}  # which may choose nothing
+_NO_CHECK = frozenset(_SHOWING.split()) | {"-k"}  # which may choose no test
 _NO_CHECK_OF = {
     "go": frozenset(("-c", "-list", "-n")),
     "make": frozenset(("-n", "-q", "-t", "-p")),
@@ -42,17 +47,20 @@ _NO_CHECK_OF = {
     "rubocop": frozenset(("-a", "-A", "--autocorrect", "--autocorrect-all")),
     "vitest": frozenset(("list", "bench", "dev", "init")),
 }
-"""What makes of a check something else, where the same letters are harmless in other programs."""
+"""Options that make something else of a check in one program and are harmless in others."""
 
+# Options by which a check repairs files itself, and then succeeds.
 _CHANGES = re.compile(r"(?:-{1,2}|[\w-]+:)(?:\w+-)*fix(?:-\w+)*|--write|--update-?[sS]napshots?")
 _NOTHING = re.compile(r"-run[ =](?:\^?\$?|XXX|xxx|NONE|none)(?: |$)")
-"""By which Go chooses no test, and ends well."""
+"""The pattern by which `go test` chooses no test and succeeds."""
+# Programs that are no check, or that run anything.
 _PROGRAMS = "test [ echo cat printf git sudo rm head tail grep less more vim nano ls true exec command eval nohup ssh"
 _NEVER = frozenset(_PROGRAMS.split())
+# A watcher never ends. `--no-watch` and `--watch=false` turn it off.
 _WATCHING = re.compile(r"(?<!--no-)watch(?!\w*=false$)")
 _COMPOSE = frozenset(("exec", "run"))
 _RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec", "npx", "bunx"))
-"""What starts the program that its next word names."""
+"""Commands that start the program that their next word names."""
 
 _RUN_OPTIONS = {
     "--extra": 2,
@@ -64,9 +72,11 @@ _RUN_OPTIONS = {
     "-q": 1,
     "--yes": 1,
 }
-"""Options of them before the program, with how many words they are."""
+"""Options of the runners before the program, with their number of words."""
 
+# A short option may hold its value without a space.
 _SHORT_OPTION = re.compile(r"^-[A-Za-z]")
+# Redirections to these lose nothing but output.
 _STREAMS = frozenset(("1", "2", "/dev/null"))
 
 
@@ -75,7 +85,7 @@ class CheckLine:
     """A check that can be run alone in the project.
 
     steps: its commands, each after the one before succeeded. folder: below the project, '' for the project itself.
-    settings: its variables. path: folders of programs in the project. piped: a filter stood behind it.
+    settings: its variables. path: folders of programs in the project. piped: a filter was behind it.
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -86,7 +96,7 @@ class CheckLine:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What of it is no command, as the program beside the tasks takes it."""
+        """The folder, variables and paths as options of the program that runs checks beside the tasks."""
         place = ("--in", self.folder) if self.folder else ()
         settings = (word for name, value in self.settings for word in ("--set", f"{name}={value}"))
         return (*place, *settings, *(word for folder in self.path for word in ("--path", folder)))
@@ -106,7 +116,7 @@ class CheckLine:
 def read_check(line: str, project: str | None) -> CheckLine | None:
     """Return the check that a line of shell runs in the project, None where it is no check that can be run alone.
 
-    Only kinds of commands whose exit code says whether work is right are taken, with no path that leads out of the
+    Only kinds of commands whose exit code says whether work is right are accepted, with no path that leads out of the
     project, and no variable that changes which programs run.
     """
     if len(line) > MAX_LINE:
@@ -115,6 +125,7 @@ def read_check(line: str, project: str | None) -> CheckLine | None:
     if (own := _OWN_PATH.search(text)) is not None:
         path.append(own[2])
         text = text[: own.start()] + text[own.end() :]
+    # Substitutions, variables and further lines would need a shell.
     if re.search(r"[`$\n\0]", text):
         return None
     parts = _split(text)
@@ -122,7 +133,7 @@ def read_check(line: str, project: str | None) -> CheckLine | None:
 
 
 def _split(line: str) -> list[tuple[list[str], bool]] | None:
-    """Return the commands of a line, each with whether it reads what the one before prints; None for any other line."""
+    """Return the commands of a line, each with whether it reads the output of the last; None for any other line."""
     parts: list[tuple[list[str], bool]] = [([], False)]
     redirected = False
     try:
@@ -133,6 +144,7 @@ def _split(line: str) -> list[tuple[list[str], bool]] | None:
                     return None
                 redirected = False
             elif is_sign and token in (">", ">&", "&>"):
+                # In `2>&1` the number belongs to the redirection.
                 if follows and words and words[-1].isdigit():
                     words.pop()
                 redirected = True
@@ -159,6 +171,7 @@ class _Reader:
 
     def read(self, parts: Sequence[tuple[list[str], bool]]) -> CheckLine | None:
         filters = [words for words, piped in parts if piped]
+        # Filters at the end only show the output; a pipe elsewhere changes what a check reads.
         while parts and parts[-1][1]:
             parts = parts[:-1]
         if any(piped for _, piped in parts) or not all(map(_only_filters, filters)):
@@ -168,15 +181,18 @@ class _Reader:
         path = tuple(self._inside(one) for one in self._path)
         if not all(path):
             return None
+        # With pipefail the exit code is the check's own again.
         piped = bool(filters) and not self._pipefail
         return CheckLine(tuple(self._steps), self._folder, tuple(self._settings.items()), path, piped)
 
     def _take(self, words: list[str]) -> bool:
-        """Follow one command; return whether it is understood."""
+        """Follow one command of the line; return whether it is understood."""
+        # A line of settings alone runs nothing.
         while words and (setting := _SETTING.fullmatch(words[0])) is not None and words[0] != words[-1]:
             if not self._set(setting[1], setting[2]):
                 return False
             words = words[1:]
+        # A change of folder between two checks would need a folder for each.
         if words[0] == "cd" and len(words) == 2 and not self._steps:
             return self._enter(words[1])
         if words[0] in ("source", ".") and len(words) == 2 and (found := _ACTIVATE.fullmatch(words[1])) is not None:
@@ -197,6 +213,7 @@ class _Reader:
 
     def _enter(self, place: str) -> bool:
         base = (self._project or "").rstrip("/")
+        # `cd` into the project itself is common in sessions.
         inner = "." if base and place.rstrip("/") == base else self._inside(place)
         self._folder = "/".join(one for one in (self._folder, *inner.split("/")) if one not in ("", "."))
         return bool(inner)
@@ -212,6 +229,7 @@ class _Reader:
             return False
         if inner[0] in _NEVER or any(map(_WATCHING.search, words)):
             return False
+        # `.venv/bin/pytest` and `./gradlew` are known by their last part.
         program = (
             inner[0].rpartition("/")[2]
             if re.search(r"(?:^|/)\.?bin/", inner[0]) or inner[0].startswith("./")
@@ -219,6 +237,7 @@ class _Reader:
         )
         if _does_another_thing(program, words):
             return False
+        # What `sh -c` runs is in a text that only a shell understands.
         shell_line = program in ("sh", "bash", "zsh") and any(re.fullmatch(r"-[a-z]*c", word) for word in inner[1:])
         if "/" in program or shell_line or not is_check(_joined([program, *inner[1:]])):
             return False
@@ -237,7 +256,7 @@ class _Reader:
 
 
 def _only_filters(words: Sequence[str]) -> bool:
-    """Return whether a command shows a part of what it reads. One that counts or leaves out says something else."""
+    """Return whether a command only shows a part of its input. One that counts or inverts changes the closing line."""
     if words[0] not in VIEWERS:
         return False
     short = "".join(word[1:] for word in words[1:] if re.fullmatch(r"-[A-Za-z]+", word))
@@ -248,7 +267,7 @@ def _only_filters(words: Sequence[str]) -> bool:
 
 
 def _does_another_thing(program: str, words: Sequence[str]) -> bool:
-    """Return whether words make of a check something that lists, changes files, or chooses nothing."""
+    """Return whether words turn a check into something that lists, changes files, or chooses nothing."""
     odd = _NO_CHECK | _NO_CHECK_OF.get(program, frozenset())
     changes = any(_CHANGES.fullmatch(word) for word in words)
     return bool(odd & set(words)) or changes or _NOTHING.search(" ".join(words)) is not None
@@ -265,16 +284,17 @@ def _run_by(words: Sequence[str]) -> Sequence[str]:
     inner = next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
     while inner and inner is not words and inner[0] in _RUN_OPTIONS:
         inner = inner[_RUN_OPTIONS[inner[0]] :]
+    # `uv run -m pytest` starts a module of Python.
     return ("python", *inner) if inner[:1] == ["-m"] else inner
 
 
 def _joined(words: Sequence[str]) -> str:
-    """Return words as the line of one command; signs in them would begin another."""
+    """Return words as the line of one command. A word with other characters becomes x, so that none is an operator."""
     return " ".join(word if re.fullmatch(r"[\w./:=@,+%-]+", word) else "x" for word in words)
 
 
 def check_result(call: ToolCall, check: CheckLine) -> bool | None:
-    """Return whether a check succeeded in a session, None where nobody can tell."""
+    """Return whether a check succeeded in a session, None where it is unknown."""
     text = "" if call.result is None else call.result.text
     if check.piped:
         return None if call.result is None else closing_verdict(text)

@@ -1,6 +1,6 @@
 """The folders of dependencies of a project, which its commits do not hold and its checks need.
 
-They are shown to the trials of its tasks read-only, at the same place in the workspace.
+Trials of its tasks see them read-only, at the same place in the workspace.
 """
 
 import os
@@ -12,16 +12,17 @@ _NAMES = frozenset(
 )
 _ENVIRONMENTS = frozenset((".venv", "venv"))  # of Python: each has a pyvenv.cfg
 _MAX_DEPTH = 3  # a package of a workspace of packages: packages/app/node_modules
-_MAX_FOLDERS = 20
+_MAX_FOLDERS = 20  # of one project, to bound what a trial mounts
 _MAX_ENTRIES = 20_000  # entries of folders that are looked at
 
 
 def find_dependencies(project: Path, held: Collection[str]) -> dict[str, str]:
     """Return the folders of dependencies of a project: the path in it -> the real path on this machine.
 
-    held: the paths of a commit's files; a folder that holds one of them is no dependency. A link counts for nothing,
-    whatever it leads to.
+    held: the paths of a commit's files; a folder that holds one of them is no dependency. Links are ignored,
+    whatever they lead to.
     """
+    # Every folder with a file of the commit below it.
     own = {"/".join(path.split("/")[:depth]) for path in held for depth in range(1, path.count("/") + 1)}
     found: dict[str, str] = {}
     waiting, seen = [(project, "")], 0
@@ -37,6 +38,7 @@ def find_dependencies(project: Path, held: Collection[str]) -> dict[str, str]:
             path = f"{below}{name}"
             if name in _NAMES and path not in own and _is_dependency(folder / name):
                 found[path] = str(folder / name)
+            # Only folders of the project itself lead to packages of a workspace.
             elif path in own and path.count("/") + 1 < _MAX_DEPTH and seen < _MAX_ENTRIES:
                 waiting.append((folder / name, f"{path}/"))
     return dict(list(found.items())[:_MAX_FOLDERS])

@@ -28,13 +28,14 @@ from evolvable_evolve.evolution.tasks.scorer_calibration import (
 from evolvable_evolve.evolution.tasks.similarity import Alike, count_effective
 from evolvable_store.errors import quoted
 
+# Names of files that suggest an answer.
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
 _LONG = 20  # characters of an answer that do not stand in a file by chance
-_COMMON = 0.5
+_COMMON = 0.5  # share of the tasks: a program that always says it would pass as many
 
 
 def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield what is equal that should differ, and where an answer can be read off."""
+    """Yield tasks that are equal and should differ, and answers that can be read without work."""
     yield from _find_equal(taskset)
     yield from _find_nested(taskset)
     yield from _find_visible_answers(taskset)
@@ -42,7 +43,7 @@ def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def visible_digest(taskset: TaskSet, task: Task) -> str:
-    """Return a hash of what a program gets to see of a task; case and spaces make no difference."""
+    """Return a hash of all that a program sees of a task; case and spaces make no difference."""
     files = {path: hashlib.sha256(data).hexdigest() for path, data in task_fixtures(task, taskset.files).items()}
     what = [" ".join(task.prompt.casefold().split()), files, task.setup]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("utf-8", "replace")).hexdigest()
@@ -88,7 +89,7 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
-    """Return whether a file is the answer, or holds it under a name that says so, or holds a long one."""
+    """Return whether a file is the answer, or holds it under a telling name, or holds a long one."""
     wanted = answer.encode()
     long = len(answer) >= _LONG and "\n" in answer
     return any(
@@ -100,6 +101,7 @@ def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
 
 def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     answers = [task.expected.strip().casefold() for task in taskset.tasks if task.expected]
+    # Two equal answers of three say nothing.
     if len(answers) < 4:
         return
     _, count = Counter(answers).most_common(1)[0]
@@ -108,7 +110,7 @@ def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield a warning where tasks that a model or a program made up are to decide."""
+    """Yield a warning where tasks that a model or a program made up would decide."""
     ids = [t.id for t in taskset.tasks if t.source == "synthetic" and t.split is not Split.TRAIN]
     if ids:
         yield make_issue("synthetic", ids, count=len(ids))
@@ -130,7 +132,7 @@ def count_by_category(all_: Sequence[Task]) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True)
 class TaskTemplate:
-    """Tasks that read alike: how many of the set, and what two of them ask."""
+    """Tasks that read alike: their number, and the prompts of two of them."""
 
     tasks: int
     examples: list[str]
@@ -142,7 +144,7 @@ _MAX_EXAMPLE = 120  # characters
 
 
 def find_task_templates(taskset: TaskSet) -> list[TaskTemplate]:
-    """Return the templates of a task set, the largest first. No example is of the test."""
+    """Return the templates of a task set, the largest first. No example is a test task."""
     members: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         members[task.kind or task.id].append(task)
@@ -156,7 +158,7 @@ def find_task_templates(taskset: TaskSet) -> list[TaskTemplate]:
 
 
 def _shorten(text: str) -> str:
-    """Return the end of a long text: what frames all tasks mostly stands before it."""
+    """Return the end of a long text: the words that all tasks share are mostly at the beginning."""
     return text if len(text) <= _MAX_EXAMPLE else f"... {text[-_MAX_EXAMPLE:]}"
 
 
@@ -176,7 +178,7 @@ _TEMPLATE_ISSUES = {
 
 
 def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield what a person said of templates, or that nobody did, and whether they stand in several parts."""
+    """Yield a person's answer on templates, or that there is none, and whether templates are in several splits."""
     templates = find_task_templates(taskset)
     if _names_templates(taskset):
         shown = "; ".join(" / ".join(map(quoted, one.examples)) or "of the test" for one in templates[:_MAX_SHOWN])
@@ -190,7 +192,7 @@ def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def _names_templates(taskset: TaskSet) -> bool:
-    """Return whether a check says what the templates of a task set are."""
+    """Return whether the check reports the templates of a task set."""
     return bool(find_task_templates(taskset)) and (bool(taskset.alike) or asks_about_templates(taskset))
 
 
@@ -207,23 +209,23 @@ def _is_template(own: Sequence[Task]) -> bool:
 
 
 MIN_TASKS = 40
-"""With fewer tasks in all nothing is claimed: a run is exploratory."""
+"""With fewer tasks in all, a run is exploratory and claims nothing."""
 
 MIN_VAL_TASKS = 20
 """Validation tasks below which chance decides among candidates."""
 
 MAX_DETECTABLE = 0.2
-"""A test that finds no smaller gain than this is warned about."""
+"""A test whose smallest detectable gain is larger gets a warning."""
 
 
 @dataclass(frozen=True)
 class TaskSetCheck:
-    """What a check found. With `passes` false nothing is spent on the task set.
+    """Result of a check. With `passes` False nothing is spent on the task set.
 
     sizes, categories: tasks by split. detectable: the smallest true gain, as a share of the tasks, that the test would
     find in four runs of five; None when it would find none. exploratory: no promotion can be claimed. looks: how often
     this test was looked at before. effective_n: the groups of its test that are not alike. templates: by which the
-    tasks look alike. alike: what a person said of them, '' for nothing. asks: whether a person should say it.
+    tasks look alike. alike: a person's answer on them, '' for none. asks: whether a person should answer.
     """
 
     name: str
@@ -250,13 +252,14 @@ async def check_taskset(
     scoring: TaskSetScorer | None = None,
     repeats: int = 0,
 ) -> TaskSetCheck:
-    """Return what is wrong with a task set, and what difference it could show.
+    """Return the faults of a task set, and the smallest difference that it could show.
 
     Command scorers are run, on a few known answers each. looks: how often its test was looked at. scoring: what scorers
     and setup commands run with. repeats: of each test task; 0 for as many as a run takes by default.
     """
     tests = len(taskset.of(Split.TEST))
     repeats = repeats or STAGED_REPEATS
+    # The next look is the one that a run would make.
     smallest = smallest_gain(PowerDesign.of(tests, repeats, look=looks + 1))
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
     remarks += _check_reviewed(taskset)
@@ -293,9 +296,9 @@ def count_groups(taskset: TaskSet) -> int:
 
 
 def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield the groups of tasks that are alike, a test with too few of them, and groups that were parted.
+    """Yield the groups of tasks that are alike, a test with too few groups, and groups in several splits.
 
-    What the remark on templates names already is not named again.
+    Templates that have a remark of their own are not named again.
     """
     named = _names_templates(taskset)
     members = [own for own in _groups_of(taskset) if not (named and _is_template(own))]
@@ -307,7 +310,7 @@ def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
         if len({task.split for task in own}) > 1:
             yield make_issue("group-parted", [task.id for task in own])
     groups = count_groups(taskset)
-    if groups < MIN_GROUPS and not _exploratory(taskset):  # that says as much
+    if groups < MIN_GROUPS and not _exploratory(taskset):  # an exploratory set has a remark of its own
         val, tests = narrow_sizes(len(taskset.of(Split.VAL)), len(taskset.of(Split.TEST)))
         yield make_issue("few-groups", count=groups, least=MIN_GROUPS, tests=tests, val=val)
 
@@ -326,6 +329,7 @@ def _check_categories(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     if single and len(table) > 1:
         yield make_issue("rare-category", names=format_ids(single))
     for split in Split:
+        # A category of one task cannot be in every split.
         without = [name for name, row in table.items() if not row[split] and sum(row.values()) > 1]
         if without and taskset.of(split):
             yield make_issue("category-missing", split=split, names=format_ids(without))

@@ -1,4 +1,4 @@
-"""The files of a project as a session shows them: as they were before the work, and as the work left them."""
+"""The files of a project as a session shows them: before the work, and as the work left them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,21 +10,23 @@ from evolvable_tools.outcomes import ToolCall, git_command, is_check, only_looks
 from evolvable_tools.sessions import command_line
 
 REDACTED = "[redacted:"
-"""How the place of a secret begins that was taken out of a text."""
+"""The beginning of the text that replaces a secret."""
 
+# A line of a file as clients number it: spaces, the number, an arrow or a tab.
 _NUMBERED = re.compile(r" *(\d+)(?:→|\t)(.*)")
 _READS = frozenset(("Read", "read", "read_file", "view"))
 _WRITES = frozenset(("Write", "write", "write_file", "create_file", "create"))
 _EDITS = frozenset(("Edit", "MultiEdit", "edit", "replace", "edit_file", "str_replace", "str_replace_editor"))
-"""Tools of clients that read, write and edit a file."""
+"""Names of the tools by which clients read, write and edit a file."""
 
+# Clients name the same arguments differently.
 _PLACES = ("file_path", "filePath", "path", "target_file", "absolute_path")
 _OLD, _NEW = ("old_string", "oldString", "old_str"), ("new_string", "newString", "new_str")
 _CONTENTS = ("content", "contents", "file_text")
 
 
 def _given(given: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Return what a call was given by one of these names."""
+    """Return the first of these arguments that a call has, None without any."""
     return next((given[name] for name in names if name in given), None)
 
 
@@ -35,14 +37,15 @@ class FileReplay:
     """
 
     def __init__(self, project: str | None, tree: Mapping[str, bytes]) -> None:
-        """tree: the files that the session began with, as far as a repository tells."""
+        """tree: the files that the session began with, as far as a repository has them."""
         self._base, self._tree = project.rstrip("/") + "/" if project else None, tree
         self.start: dict[str, str] = {}
         self.now: dict[str, str] = {}
         self.whole, self.problem = True, ""
 
     def take(self, call: ToolCall, *, counts: bool) -> None:
-        """Follow one call. counts: it is part of the work; what earlier turns changed belongs to the start."""
+        """Follow one call. counts: it is part of the work; changes of earlier turns belong to the start."""
+        # A failed call changed nothing, and after a problem the files are unknown for good.
         if self.problem or call.failed:
             return
         given = call.span.input or {}
@@ -52,6 +55,7 @@ class FileReplay:
             for path, change in parse_patch(patch):
                 self._change(path, change, counts)
         elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(text := _given(given, _CONTENTS), str):
+            # Writing over a file that was never read loses what it was; a created one had nothing.
             created = call.result is not None and "created" in call.result.text[:200].casefold()
             self._change(_given(given, _PLACES), [(None, text, created)], counts)
         elif call.span.tool in _EDITS:
@@ -67,12 +71,14 @@ class FileReplay:
 
     def _command(self, call: ToolCall) -> None:
         line = command_line(call.span.input or {})
+        # `cat FILE` shows the whole file.
         if len(call.commands) == 1 and call.commands[0].program == "cat" and len(call.commands[0].words) == 2:
             text = call.result.text if call.result else ""
+            # Codex puts a few lines of its own before the output.
             head, said, body = text.partition("Output:\n")
             self._note_read(call.commands[0].words[1], body if said and len(head) < 400 else text)
         elif not (only_looks(line) or is_check(line) or any(git_command(one) for one in call.commands)):
-            self.whole = False  # it may have changed files
+            self.whole = False  # it may have changed files in a way that the session does not show
 
     def _path(self, value: object) -> str | None:
         if not isinstance(value, str) or "\0" in value:
@@ -80,24 +86,28 @@ class FileReplay:
         path = value
         if path.startswith("/"):
             if self._base is None or not path.startswith(self._base):
+                # Only a path below the project can be in the repository.
                 return None
             path = path.removeprefix(self._base)
         return None if path_problem(path) else path
 
     def _read(self, given: Mapping[str, Any], text: str) -> None:
         lines = text.removesuffix("\n").split("\n")
+        # Numbers from 1 without a gap: all of the file, and its lines without the numbers.
         parts = [_NUMBERED.fullmatch(line) for line in lines]
         if (
             given.get("offset")
             or given.get("limit")
             or any(p is None or int(p[1]) != n for n, p in enumerate(parts, 1))
         ):
-            return  # not all of the file
+            return  # only a part of the file
         self._note_read(_given(given, _PLACES), "\n".join(part[2] for part in parts if part))
 
     def _note_read(self, place: object, text: str) -> None:
         path = self._path(place)
+        # A file is read as it was only before its first change.
         if path is not None and path not in self.now and REDACTED not in text:
+            # Clients do not show whether the last line ends; nearly all files do.
             self.start[path] = self.now[path] = text if text.endswith("\n") else f"{text}\n"
 
     def _change(self, place: object, parts: Sequence[tuple[str | None, str, bool]], counts: bool) -> None:
@@ -105,6 +115,7 @@ class FileReplay:
         if path is None:
             self.problem = "it changed a file outside of the project"
             return
+        # The tree first: later parts of the change need the text before it.
         self._open_from_tree(path)
         for old, new, several in parts:
             if REDACTED in new or REDACTED in (old or ""):
@@ -112,15 +123,17 @@ class FileReplay:
             elif old is None:
                 self.whole = self.whole and (several or path in self.now)
                 self.now[path] = new
+            # A text that occurs twice may have been replaced at either place.
             elif path not in self.now or not old or (self.now[path].count(old) != 1 and not several):
-                self.whole = False  # what the file was is not known from the session
+                self.whole = False  # the session does not show the text that was replaced
             else:
                 self.now[path] = self.now[path].replace(old, new)
         if not counts and path in self.now:
+            # What earlier turns changed is where this work began.
             self.start[path] = self.now[path]
 
     def _open_from_tree(self, path: str) -> None:
-        """Take a file as the repository has it, where the session did not show it before it changed it."""
+        """Read a file from the repository, where the session changed it without showing it."""
         if path not in self.now and path in self._tree:
             with suppress(UnicodeDecodeError):
                 self.start[path] = self.now[path] = self._tree[path].decode()
@@ -135,12 +148,14 @@ def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, b
     """Yield the files of a patch of Codex, each with its replacements; a new file has one without an old text."""
     path, parts, old, new = "", list[tuple[str | None, str, bool]](), list[str](), list[str]()
     created = False
+    # An end of its own, so that the last file is yielded where the patch was cut off.
     for line in [*patch.split("\n"), "*** End Patch"]:
         if line.startswith(("@@", "*** ")):
             if created and new:
                 parts.append((None, "\n".join(new) + "\n", True))
             elif old or new:
                 parts.append(("\n".join(old), "\n".join(new), False))
+            # Each block of a patch is one replacement.
             old, new = [], []
             if line.startswith("*** ") and not line.startswith("*** End of File"):
                 if path and parts:

@@ -32,7 +32,7 @@ ACCESS_FILE = "looks.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class TestAccess:
-    """One opening of a test: the number of it for this test, from 1 on, and who opened it when."""
+    """One opening of a test: its number for this test, from 1 on, and who opened it when."""
 
     test: str
     number: int
@@ -57,17 +57,19 @@ class TestAccessLog:
         return cls(home / EVOLVE_DIR / ACCESS_FILE)
 
     def take(self, test: str, run: str, finalist: str, least: int = 1) -> int:
-        """Return the number of this look, written down for good before it returns; an old one for who had it before.
+        """Return the number of this look, on the disk before it returns; the same run and finalist get their number
+        again.
 
-        least: the lowest number that it may have. Several looks that opened no task may share a number.
-
-        Raises LibraryCorrupt when the file was damaged, and OSError.
+        least: the lowest number that it may have. Several looks that opened no task may share a number. Raises
+        LibraryCorrupt when the file was damaged, and OSError.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # From reading the highest number to writing the next one: two runs must not get the same look.
         with FileLock(f"{self._path}.lock"):
             looks = self._read(mend=True)
             mine = [look for look in looks if look.test == test]
             for look in mine:
+                # A run that was killed after this opens the test again, and that is no further look.
                 if (look.run, look.finalist) == (run, finalist):
                     return look.number
             number = max(least, max((look.number for look in mine), default=0) + 1)
@@ -75,19 +77,22 @@ class TestAccessLog:
             with self._path.open("ab") as file:
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
+                # The number is not returned before it is on the disk: a test must not be opened without a record.
                 os.fsync(file.fileno())
         return number
 
     def merge(self, data: bytes) -> None:
-        """Add the looks of a backup that are not recorded here. Of a file that is damaged here the sound lines stay."""
+        """Add the looks of a backup that are not recorded here. Of a damaged file the sound lines stay."""
         if not data:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self._path}.lock"):
             here = self._path.read_bytes() if self._path.exists() else b""
+            # Equal lines are the same look, in either file.
             lines = dict.fromkeys(line for line in (*here.split(b"\n"), *data.split(b"\n")) if _is_access(line))
             merged = b"".join(line + b"\n" for line in lines)
             if merged != here:
+                # Replaced as a whole: a kill meanwhile leaves the old file.
                 draft = self._path.with_suffix(".merged")
                 draft.write_bytes(merged)
                 os.replace(draft, self._path)
@@ -97,19 +102,24 @@ class TestAccessLog:
         return [look for look in self._read() if look.test == test]
 
     def _read(self, *, mend: bool = False) -> list[TestAccess]:
-        """Read all looks. A last line without its end was never finished, and nobody got its number: it is left out,
-        and cut off by the holder of the lock."""
+        """Read all looks.
+
+        A last line without its end was never finished, and nobody got its number: it is left out, and the holder of the
+        lock cuts it off.
+        """
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
             return []
         whole, _, torn = data.rpartition(b"\n")
+        # Only under the lock: another process may be writing this line.
         if torn and mend:
             with self._path.open("r+b") as file:
                 file.truncate(len(data) - len(torn))
         try:
             return [TestAccess(**json.loads(line)) for line in whole.split(b"\n") if line]
         except (ValueError, TypeError):
+            # Counting fewer looks would raise the alpha, so a damaged file ends everything.
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at sealed tests cannot be counted.",
                 "Bring it back from a backup; without it no promotion can be claimed.",
@@ -125,7 +135,7 @@ def _is_access(line: bytes) -> bool:
 
 
 class TestSealed(Refused):
-    """A test row was asked for, or put, where none may be."""
+    """A test row is wanted, or put, where none may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ class OpenTasks:
 
 @dataclass(frozen=True, slots=True)
 class OpenedTest:
-    """The test after it was opened, with the files of the task set; this was look number `look` at it."""
+    """The test after it was opened, with the files of the task set; `look` is the number of this look at it."""
 
     tasks: tuple[Task, ...]
     files: Mapping[str, bytes]
@@ -158,14 +168,16 @@ class OpenedTest:
 
 
 class SealedTest:
-    """The test before it is opened: how large it is, and its digest. It cannot be pickled, listed or printed."""
+    """The test before it is opened: its size and its digest. It cannot be pickled, listed or printed."""
 
+    # A mangled name, so that no other code reads the tasks by accident.
     __slots__ = ("__taskset", "digest", "size", "sketches")
 
     def __init__(self, taskset: TaskSet) -> None:
         self.__taskset = taskset
         self.digest = taskset.test_digest
         self.size = len(taskset.of(Split.TEST))
+        # Sketches of the whole set: the form of a task shows only beside the others.
         sketches = sketch_set(taskset)
         self.sketches = {task.id: sketches[task.id] for task in taskset.of(Split.TEST)}
 
@@ -178,6 +190,7 @@ class SealedTest:
         tasks = self.__taskset.of(Split.TEST)
         if not tasks:
             raise TestSealed(f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing.")
+        # The arguments are evaluated first, so the look is on the disk before the tasks are returned.
         return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least))
 
     def describe_claim(self) -> str:
@@ -192,6 +205,7 @@ class SealedTest:
         return f"SealedTest({self.size} tasks, {self.digest[:12]})"
 
     def __reduce__(self) -> str:
+        # Pickling would hand the tasks to another process, whatever the slots are called.
         raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
 
 
@@ -205,20 +219,21 @@ class TestRunner(Protocol):
 
 @dataclass(frozen=True)
 class RecordingRunner:
-    """A runner that writes down which tasks of the test it opens, before it runs them."""
+    """A runner that records which tasks of the test it opens, before it runs them."""
 
     runner: "TrialRunner"
     record: Callable[[Sequence[Task]], object]
 
     async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
         """Return a trial for each request, in order; the tasks are recorded as opened first. Raises as TrialRunner."""
+        # Before the first trial: after a kill, a task that may have been seen is recorded as opened.
         self.record(list({task.id: task for _, task, _ in requests}.values()))
         return await self.runner.measure(requests, batch)
 
 
 @dataclass(frozen=True)
 class HeldOutTest:
-    """The sealed test of a run with what measures it, opened once for one finalist.
+    """The sealed test of a run with its runner, opened once for one finalist.
 
     opened: which tasks were opened, over all runs and task sets. program: refs of what the run changes.
     """
@@ -231,7 +246,7 @@ class HeldOutTest:
 
     @property
     def size(self) -> int:
-        """Return the number of its tasks."""
+        """The number of its tasks."""
         return self.test.size
 
     def describe_claim(self) -> str:
@@ -240,7 +255,7 @@ class HeldOutTest:
 
     @property
     def look(self) -> int:
-        """Return the number of the next look, over all runs: one more than the most of any of its tasks."""
+        """The number of the next look, over all runs: one more than the most of any of its tasks."""
         return next_look(list(self.test.sketches.values()), self.test.digest, self.accesses, self.opened)
 
     def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
@@ -249,6 +264,7 @@ class HeldOutTest:
         The tasks are reserved first, so that another run that opens any of them meanwhile has a later look.
         """
         every = self._opening(run, finalist, self.test.to_record(self.test.sketches))
+        # Before the test is opened: of two runs at once, the second one counts the first one's reservation.
         least = self.opened.reserve(every, list(self.test.sketches.values())) if self.opened else 1
         opened = self.test.open(self.accesses, run, finalist, least)
         runner = self.make_runner(opened.files)
@@ -257,7 +273,7 @@ class HeldOutTest:
         log, known = self.opened, {task.id for task in opened.tasks}
 
         def record(tasks: Sequence[Task]) -> None:
-            own = [task.id for task in tasks if task.id in known]  # and no canaries
+            own = [task.id for task in tasks if task.id in known]  # a canary is no task of the test
             log.add(self._opening(run, finalist, self.test.to_record(own)))
 
         return opened.tasks, opened.look, RecordingRunner(runner, record)
@@ -274,36 +290,39 @@ class HeldOutTest:
 def next_look(
     sketches: Sequence[TextSketch], digest: str, accesses: TestAccessLog, opened: OpenedTaskLog | None
 ) -> int:
-    """Return the number that the next look at a test has.
+    """Return the number of the next look at a test.
 
-    It is one more than the most looks at any of its tasks. A look from before tasks were recorded counts for all.
+    It is one more than the most looks at any of its tasks. A look from before tasks were recorded counts for all of
+    them.
     """
     if opened is None:
         return len(accesses.of(digest)) + 1
     known = opened.runs_with_tasks()
+    # Older looks have no record of their tasks.
     unknown = sum((look.run, look.finalist) not in known for look in accesses.of(digest))
     return 1 + max(opened.count_looks(sketches), default=0) + unknown
 
 
 def look_at(home: Path, taskset: TaskSet) -> int:
-    """Return the number that the next look at the test of a task set has, over all runs of a library."""
+    """Return the number of the next look at the test of a task set, over all runs of a library."""
     every = sketch_set(taskset)
     sketches = [every[task.id] for task in taskset.of(Split.TEST)]
     return next_look(sketches, taskset.test_digest, TestAccessLog.in_library(home), OpenedTaskLog.in_library(home))
 
 
 def opened_before(home: Path, taskset: TaskSet, tasks: Sequence[Task]) -> list[str]:
-    """Return the ids of those of these tasks of a set that a sealed test has opened before."""
+    """Return the ids of those of these tasks that a sealed test has opened before."""
     every = sketch_set(taskset)
     counts = OpenedTaskLog.in_library(home).count_looks([every[task.id] for task in tasks])
     return [task.id for task, count in zip(tasks, counts, strict=True) if count]
 
 
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
-    """Return the task set in two: what the search may see, and the test."""
+    """Return the task set in two: the part that the search may see, and the test."""
     train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
     files = {
         path: data
+        # Records hold expected answers, also of training tasks, and the search reads its tasks parsed.
         for path, data in taskset.files.items()
         if not reader.holds_task(path) and not _in_test_workspace(path, taskset)
     }
@@ -313,6 +332,7 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
 
 def _in_test_workspace(path: str, taskset: TaskSet) -> bool:
     """Return whether only tasks of the test begin with the file at this path."""
+    # A folder that a training task shares is open anyway.
     return {one.split for one in taskset.tasks if one.files and path.startswith(f"{one.files}/")} == {Split.TEST}
 
 
@@ -320,14 +340,15 @@ SEALED_NOTICE = (
     "[Not shown to agents: this belongs to the sealed test of a task set, or tells an answer. A person sees it with"
     " `evolvable get`.]\n"
 )
-"""What stands in the place of a whole file."""
+"""The text that replaces a whole file."""
 
 REDACTION_NOTE = (
     "[Not the whole file: to agents the expected answers, the arguments of scorers, and {hidden} of the sealed test are"
     " not shown. A person sees all with `evolvable get`. Do not write this back: change it by edits.]\n"
 )
-"""The first line of a file of tasks as an agent is shown it."""
+"""The first line of a file of tasks in an agent's view."""
 
+# Fields of a record that may give an answer away.
 _TELLING = ("expected", "scorer", "answer")
 _OPEN = (Split.TRAIN.value, Split.VAL.value)
 
@@ -338,13 +359,13 @@ def is_task_set(files: Mapping[str, Any]) -> bool:
 
 
 def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
-    """Return a file of an environment as an agent is shown it; the same bytes where there is nothing to hide."""
+    """Return a file of an environment for an agent's view; the same bytes where there is nothing to hide."""
     if not is_task_set(files):
         return files[path]
     try:
         taskset = reader.read_taskset("tasks", files)
     except reader.InvalidTaskSet:
-        taskset = None  # then nobody knows what is of the test, but for what says that it is not
+        taskset = None  # without a task set only a row's own split can tell that it is open
     if path == reader.LINES:
         return _redact_lines(files[path], taskset)
     if path.startswith(reader.FOLDER):
@@ -356,6 +377,7 @@ def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
     shown, hidden = [], 0
     for line in reader.split_lines(data.decode("utf-8", "replace")):
         if not line.strip():
+            # Blank lines are not counted as hidden tasks.
             continue
         said = _parse_object(line)
         if said is None or not _is_open(said.get("id"), said, taskset):
@@ -368,6 +390,7 @@ def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
 
 def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> bytes:
     parts = path.split("/")
+    # A file beside the folders of tasks, or one of a test task.
     if len(parts) < 3 or not _is_open(parts[1], {}, taskset):
         return SEALED_NOTICE.encode()
     if not reader.holds_task(path) or parts[2] == "prompt.md":
@@ -389,6 +412,7 @@ def _parse_object(text: str) -> dict[str, Any] | None:
 
 def _is_open(name: object, said: Mapping[str, Any], taskset: TaskSet | None) -> bool:
     """Return whether a task is surely not of the test."""
+    # In a set that cannot be read, only an explicit split counts.
     if taskset is None:
         return said.get("split") in _OPEN
     return any(task.id == name and task.split is not Split.TEST for task in taskset.tasks)
@@ -397,6 +421,7 @@ def _is_open(name: object, said: Mapping[str, Any], taskset: TaskSet | None) -> 
 def _without_answer(said: Mapping[str, Any]) -> dict[str, Any]:
     shown = {key: value for key, value in said.items() if key not in _TELLING}
     scorer = said.get("scorer")
+    # The type of a scorer is harmless; its arguments may hold the answer.
     if isinstance(scorer, dict) and isinstance(scorer.get("type"), str):
         scorer = scorer["type"]
     return shown | ({"scorer": scorer} if isinstance(scorer, str) else {})

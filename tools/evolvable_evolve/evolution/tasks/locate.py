@@ -33,19 +33,20 @@ from evolvable_tools import AuthorKind, Caller, Library, authorships, version_au
 from evolvable_tools.llm import NamedCommands, parse_json
 
 APPROVALS_FILE = "approved-commands.jsonl"
-"""The file of approvals, in the folder of all runs: one line of JSON each, which are only ever added."""
+"""The file of approvals, in the folder of all runs: one line of JSON each, only ever added to."""
 
+# They are filled in when a command runs, so there is no program to look for.
 _PLACEHOLDERS = ("{python}", "{taskset}")
 
 
 class CommandsUnapproved(Refused):
-    """A task set brings commands, and no person approved them."""
+    """A task set brings commands that no person approved."""
 
 
 def list_commands(taskset: TaskSet) -> list[tuple[str, ...]]:
     """Return the commands that a task set brings: scorers, public checks and setup, each once.
 
-    A scorer that it only names is the person's own command, and none of these.
+    A scorer that it names only is the person's own command, and not one of these.
     """
     return sorted({command for task in taskset.tasks for command in _task_commands(task)})
 
@@ -64,6 +65,7 @@ def approval_digest(taskset: TaskSet) -> str:
 
     That is their arguments, the programs that they start as they are on this machine, and all files of the task set.
     """
+    # With the program's bytes: a replaced interpreter is not what the person approved.
     commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
     files = [[path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())]
     return hashlib.sha256(json.dumps([taskset.digest, files, commands]).encode()).hexdigest()
@@ -76,6 +78,7 @@ def is_approved(home: Path, taskset: TaskSet) -> bool:
         lines = read_regular(home / "evolve" / APPROVALS_FILE).splitlines()
     except OSError:
         return False
+    # A damaged line approves nothing, and does not hide the others.
     said = [parse_json(line.decode("utf-8", "replace")) for line in lines]
     return any(isinstance(one, dict) and one.get("digest") == wanted for one in said)
 
@@ -86,13 +89,14 @@ def approve(home: Path, taskset: TaskSet, *, via: str) -> None:
     said = {"digest": approval_digest(taskset), "name": taskset.name, "at": at, "via": via}
     place = home / "evolve" / APPROVALS_FILE
     place.parent.mkdir(parents=True, exist_ok=True)
+    # O_APPEND: lines of two processes do not overwrite each other.
     descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with open(descriptor, "ab") as file:
         file.write(json.dumps(said).encode("ascii") + b"\n")
 
 
 def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
-    """Raise Unapproved where a task set brings commands that no person approved."""
+    """Raise CommandsUnapproved where a task set brings commands that no person approved."""
     if list_commands(taskset) and not is_approved(home, taskset):
         shown = "; ".join(" ".join(command)[:200] for command in list_commands(taskset)[:3])
         raise CommandsUnapproved(
@@ -102,7 +106,7 @@ def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
 
 
 def program_of(word: str) -> tuple[str, str]:
-    """Return where the program of a command is and the sha256 of its bytes; '' for what is not there."""
+    """Return the path of a command's program and the sha256 of its bytes; '' for what is not there."""
     if word.startswith(_PLACEHOLDERS):
         return word, ""
     found = shutil.which(word)
@@ -128,8 +132,8 @@ def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
 def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
     """Return the scorers that tasks name, as the person registered them.
 
-    named: what the person registered, None where nothing is. Raise Refused for a name that is not registered, and for
-    a command that would run files of the task set: nobody approved those.
+    named: the person's commands, None where nothing is registered. Raise Refused for a name that is not registered,
+    and for a command that would run files of the task set: those are not approved.
     """
     found = dict[str, RegisteredScorer]()
     for name, task in scorer_names(tasks).items():
@@ -145,6 +149,7 @@ def named_scorers(names: Iterable[str], named: NamedCommands | None) -> dict[str
     commands, found = named or NamedCommands("scorer"), dict[str, RegisteredScorer]()
     for name in names:
         words = commands.get(name).words
+        # A registered command is trusted with any task set, so it must not run files of one.
         if any("{taskset}" in word for word in words):
             text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
             raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
@@ -153,7 +158,7 @@ def named_scorers(names: Iterable[str], named: NamedCommands | None) -> dict[str
 
 
 def refuse_changed(found: Mapping[str, RegisteredScorer], recorded: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise Refused where a scorer is not what a run recorded when it began."""
+    """Raise Refused where a scorer is not the one that a run recorded when it began."""
     for name, scorer in found.items():
         if scorer.sha256 != recorded.get(name, {}).get("sha256"):
             hint = "Start a new run, or have the person register the command as it was."
@@ -161,6 +166,7 @@ def refuse_changed(found: Mapping[str, RegisteredScorer], recorded: Mapping[str,
 
 
 def _sha256(words: Sequence[str]) -> str:
+    # The files that the command names belong to what it does.
     files = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in named_files(words)]
     return hashlib.sha256(json.dumps([list(words), program_of(words[0]), files]).encode()).hexdigest()
 
@@ -173,7 +179,7 @@ def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
     """Return the task set of a folder, or of one file of lines. Raises TaskSetNotFound, InvalidTaskSet."""
     try:
         folder = stat.S_ISDIR(path.stat().st_mode)
-        # The place itself may be a link; what lies in it may not lead elsewhere.
+        # The place itself may be a link; links below it may not lead elsewhere.
         reading = read_folder(path.resolve()) if folder else read_single(path.resolve(), LINES)
     except OSError as error:
         raise TaskSetNotFound(
@@ -189,12 +195,13 @@ def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
 def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None) -> tuple[TaskSet, int]:
     """Return the task set of an environment (its newest version, or the one named), and the version it is.
 
-    What it says of tasks that read alike counts where a person stands for it; else nobody said anything.
+    Its field `alike` counts only where a person stands for it; else it is empty.
 
     Raises NoSuchResource, NoSuchVersion, InvalidArgument for another kind, InvalidTaskSet.
     """
     if ref.kind is not Kind.ENVIRONMENT:
         raise InvalidArgument(f"{ref} is no environment.", f"Write environment:{ref.name} if it is one.")
+    # Saved files become versions first, so that the head below has them.
     library.take_in([ref.at(None)])
     try:
         head = library.store.head(ref.at(None), caller.scopes)
@@ -204,24 +211,26 @@ def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios
     files = library.store.files(head, ref.version)
     version, data = ref.version or head.version or 0, {path: file.data for path, file in files.items()}
     said = read_alike(head.name, data)
+    # An agent that wrote "all-kinds" would enlarge its own n.
     known = not said or _is_persons_word(library, head, version, said)
     return read_taskset(head.name, data, ratios, alike=said if known else ""), version
 
 
 def _is_persons_word(library: Library, head: Head, version: int, said: str) -> bool:
-    """Return whether a person stands for what a version says of tasks that read alike, in it or in an older one.
+    """Return whether a person stands for the field `alike` of a version, in it or in an older one.
 
-    It is the same for every reader, as the groups, and with them a run, rest on it.
+    It is the same for every reader, because the groups rest on it, and with them a run.
     """
     whose = version_authorship(library, head, version)
     author = whose.of(ENVIRONMENT_FILE)
     agents = author.kind is AuthorKind.AGENT or (author.kind is AuthorKind.MEMBER and author.why)
-    if whose.stands or not agents:  # what came with an import is the word of who made the set
+    if whose.stands or not agents:  # an imported set is the word of its author
         return True
     base = version_base(library, head, version)
     if base is None:
         return False
     older = library.store.files(head, base).get(ENVIRONMENT_FILE)
+    # An agent's edit of other parts leaves the person's word as it was.
     return older is not None and read_alike(head.name, {ENVIRONMENT_FILE: older.data}) == said
 
 
@@ -233,7 +242,7 @@ def needs_commands(taskset: TaskSet) -> bool:
 def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
     """Raise Refused when a task set brings commands that no person wrote here or approved.
 
-    What came from elsewhere is approved by the hash of its commands and files, no matter who imported it.
+    An imported set is approved by the hash of its commands and files, no matter who imported it.
     """
     if not list_commands(taskset) or is_approved(library.store.home, taskset):
         return
@@ -242,10 +251,11 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
         refuse_unapproved(library.store.home, taskset, str(ref))
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
-        # That sessions did well with it vouches for nothing here: an agent tells that as well.
+        # Good outcomes of sessions do not count here, because an agent reports those as well.
         whose = authorships(library, [head.id], caller)[head.id]
         unvouched = not whose.stands and whose.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
         imported = not whose.stands and not unvouched
+    # An older version has the author of its own operation.
     else:
         [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
         actor, principal = past.operation.actor, past.operation.principal
@@ -264,6 +274,7 @@ _RECORD = "task.json"
 
 
 def _task_lines(taskset: TaskSet) -> list[str]:
+    # With their ends, so that unchanged lines are written back as they were.
     return re.split(r"(?<=\n)", taskset.files[LINES].decode("utf-8-sig"))
 
 
@@ -275,14 +286,14 @@ def _folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
 
 
 def count_unassigned(taskset: TaskSet) -> int:
-    """Return how many tasks do not say their split themselves."""
+    """Return how many tasks do not name their split themselves."""
     if LINES in taskset.files:
         return sum(is_unassigned(json.loads(line)) for line in _task_lines(taskset) if line.strip())
     return sum(map(is_unassigned, _folder_records(taskset).values()))
 
 
 def render_splits(taskset: TaskSet) -> dict[str, bytes]:
-    """Return the files that change when every task says its split; all that is not changed stays as it is."""
+    """Return the files that change when every task names its split; everything else stays as it is."""
     splits = {task.id: task.split for task in taskset.tasks}
     if LINES in taskset.files:
         return {LINES: "".join(_render_line(line, splits) for line in _task_lines(taskset)).encode()}
@@ -295,13 +306,15 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
 
 
 def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
-    """Return ENVIRONMENT.md of a task set with what a person said of tasks that read alike."""
+    """Return ENVIRONMENT.md of a task set with a person's answer on tasks that read alike."""
     about = taskset.files.get(ENVIRONMENT_FILE, b"")
     place = find_frontmatter(about)
+    # A set without a head gets one, because the answer has no other place.
     if place is None:
         head = f"---\nname: {taskset.name}\ndescription: Tasks of {taskset.name}.\n{ALIKE}: {answer}\n---\n"
         return {ENVIRONMENT_FILE: head.encode() + about}
     begin, end = place.start, place.end
+    # A second answer replaces the first.
     lines = [line for line in about[begin:end].splitlines(keepends=True) if not line.startswith(f"{ALIKE}:".encode())]
     return {ENVIRONMENT_FILE: about[:begin] + b"".join(lines) + f"{ALIKE}: {answer}\n".encode() + about[end:]}
 
@@ -309,12 +322,13 @@ def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
 def _render_line(line: str, splits: Mapping[str, Split]) -> str:
     if not line.strip() or not is_unassigned(record := json.loads(line)):
         return line
+    # The line keeps its own end, so that a file from Windows stays one.
     end = line[len(line.rstrip("\r\n")) :]
     return json.dumps({**record, "split": splits[record["id"]]}, ensure_ascii=False) + end
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files of a task set back to where it was read, each as a whole; returns the folder or the file.
+    """Write files of a task set back to where it was read, each as a whole; return the folder or the file.
 
     Raises InvalidArgument when nothing can be written there.
     """
@@ -322,6 +336,7 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
     for name, data in files.items():
         target = path / name if path.is_dir() else path
         try:
+            # Beside the target, so that the rename stays on one file system.
             descriptor, made = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
@@ -333,16 +348,17 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
     return path
 
 
+# Reading the set from the library for every trial would cost more than short trials do.
 RECHECK_SECONDS = 2.0
-"""Seconds for which the library's task set is taken to be as it was just found."""
+"""Seconds for which the library's task set counts as unchanged after it was read."""
 
 
 class IntegrityGuard:
-    """Says why nothing that is measured now is worth anything, or ''.
+    """Tells why nothing that is measured now counts, or ''.
 
-    files: those that the executor's command may run, as they are to be; place: where it has those whose path is not
-    absolute. ref: the version of the environment, None for tasks that the run keeps itself. It may be asked as often as
-    something ends.
+    files: those that the executor's command may run, as they have to be; place: where it has those whose path is not
+    absolute. ref: the version of the environment, None for tasks that the run keeps itself. It may be called as often
+    as trials end.
     """
 
     def __init__(
@@ -358,6 +374,7 @@ class IntegrityGuard:
         # Its versions stay readable, also when somebody removes it from the library meanwhile.
         self._head = library.store.head(ref.at(None), caller.scopes) if ref is not None else None
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
+        # By path, the times, size and inode at which the content was right.
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._first, self._looked = self._stored(), clock()
 
@@ -368,6 +385,7 @@ class IntegrityGuard:
                 more = "What the run has of the task set is written again when it is continued."
                 return f"{path} was changed, which this run measures with. {more}"
         if self._clock() - self._looked >= RECHECK_SECONDS:
+            # A version never changes, but a purge or a damaged disk may change what is read.
             try:
                 now = self._stored()
             except (EvolvableError, OSError) as error:
@@ -380,6 +398,7 @@ class IntegrityGuard:
     def _changed(self, path: Path, sha256: bytes) -> bool:
         try:
             stat = path.stat()
+            # The change time too: a program can set the modification time back.
             seen = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
             if self._seen.get(path) == seen:
                 return False

@@ -1,6 +1,7 @@
 """Looks at sealed tests go along with backups, archives and exported task sets, and are merged where they arrive.
 
-What arrives is added to what is there. An import or a restored backup can raise the number of a look, but not lower it.
+Imported looks are added to the present ones. An import or a restored backup can raise the number of a look, but not
+lower it.
 """
 
 import contextlib
@@ -20,16 +21,17 @@ from evolvable_tools import Caller, Library
 
 
 def backup_files(home: Path) -> dict[str, bytes]:
-    """Return the records of a library that its backup takes along, by their names in `evolve`."""
+    """Return the records of a library that its backup includes, by their names in `evolve`."""
     found = {}
     for name in (OPENED_FILE, ACCESS_FILE):
+        # Neither file is there before a sealed test was opened.
         with contextlib.suppress(FileNotFoundError):
             found[name] = read_regular(home / EVOLVE_DIR / name)
     return found
 
 
 def merge_backup(home: Path, source: Path) -> None:
-    """Add the records of a backup to those of a library. Of records that are damaged here the sound lines stay.
+    """Add the records of a backup to those of a library. Of damaged records the sound lines stay.
 
     Raises OSError.
     """
@@ -42,6 +44,7 @@ def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None
     """Return the lines that go along with these resources, by default all. Raises LibraryCorrupt."""
     log = OpenedTaskLog.in_library(library.store.home)
     if refs is None:
+        # With the looks at task sets that are gone: somebody may import such a set again.
         return log.export_lines()
     sketches = [one for ref in refs if ref.kind is Kind.ENVIRONMENT for one in _sketches(library, caller, ref)]
     return log.export_lines(sketches) if sketches else b""
@@ -51,6 +54,7 @@ def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
     """Return the sketches of all tasks of an environment, none where it is no task set."""
     try:
         taskset, _ = load_taskset(library, caller, ref)
+    # One broken set must not keep the others from being exported.
     except EvolvableError:
         return []
     return list(sketch_set(taskset).values())
@@ -63,6 +67,7 @@ def record_shown_test(
 
     settings: of the run. Raises NoSuchResource, LibraryCorrupt.
     """
+    # The version that the run measured: the set may have other tasks now.
     ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
     taskset, _ = load_taskset(library, caller, ref)
     sketches = sketches_to_record(taskset, [one for id_, one in sketch_set(taskset).items() if id_ in set(tasks)])
@@ -71,19 +76,19 @@ def record_shown_test(
 
 
 def import_looks(home: Path, lines: bytes) -> int:
-    """Add what came with an archive, and return how many records were new. Raises LibraryCorrupt, OSError."""
+    """Add the lines of an archive, and return how many records were new. Raises LibraryCorrupt, OSError."""
     return OpenedTaskLog.in_library(home).import_lines(lines) if lines else 0
 
 
 class LookTransfer:
-    """The looks as `evolvable_server.plugins.ArchivePart` has them."""
+    """The looks as an `evolvable_server.plugins.ArchivePart`."""
 
     def backup_files(self, home: Path) -> dict[str, bytes]:
-        """Return what `backup_files` returns."""
+        """Return the records by the function of the same name."""
         return backup_files(home)
 
     def merge_backup(self, home: Path, source: Path) -> None:
-        """Do what `merge_backup` does."""
+        """Add the records by the function of the same name."""
         merge_backup(home, source)
 
     def export(self, library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:

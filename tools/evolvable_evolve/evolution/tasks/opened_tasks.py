@@ -1,4 +1,4 @@
-"""Which test tasks were opened, by which run: the record that looks at a sealed test are counted from.
+"""Which test tasks were opened, by which run: the record from which looks at a sealed test are counted.
 
 A look counts for a task and not for a file. A space in a prompt, a dropped task, a longer prompt around the old one, or
 a task moved to another set leaves the count as it is. The record is one file of the library, to which lines are only
@@ -25,7 +25,7 @@ OPENED_FILE = "opened.jsonl"
 
 
 class OpeningState(StrEnum):
-    """What a line says of its tasks."""
+    """The state of the tasks of a line."""
 
     OPENED = "opened"
     RESERVED = "reserved"
@@ -60,6 +60,7 @@ class TaskOpening:
     def to_line(self) -> bytes:
         """Return the line that `from_line` reads, with its end."""
         said = {"run": self.run, "finalist": self.finalist, "test": self.test, "program": list(self.program)}
+        # An older version reads a line without a state as opened.
         if self.state is not OpeningState.OPENED:
             said["state"] = str(self.state)
         tasks = [one.to_json() for one in self.sketches]
@@ -78,7 +79,7 @@ class OpenedTaskLog:
         return cls(home / EVOLVE_DIR / OPENED_FILE)
 
     def add(self, opening: TaskOpening) -> None:
-        """Write an opening down for good, as far as the same run and finalist have not opened these tasks before.
+        """Record an opening on the disk, without the tasks that the same run and finalist have opened before.
 
         Raises LibraryCorrupt, OSError.
         """
@@ -88,20 +89,22 @@ class OpenedTaskLog:
     def reserve(self, opening: TaskOpening, asked: Sequence[TextSketch] = ()) -> int:
         """Reserve the tasks of a test for a run, and return the number of its look.
 
-        asked: the sketches by which earlier looks are found, by default those that are written down.
+        asked: the sketches by which earlier looks are found, by default those of the opening.
 
-        It is one more than the most of its tasks, those that other runs reserved at the same time among them. So of
+        The number is one more than the most of its tasks, with those that other runs reserved at the same time. So of
         two runs that open one test together only one has the first look. Raises LibraryCorrupt, OSError.
         """
+        # Counting and reserving under one lock: the next process counts this reservation.
         with self._writing() as known:
             look = 1 + max((len(who - {opening.who}) for who in _openers(known, asked or opening.sketches)), default=0)
             self._append(known, [replace(opening, state=OpeningState.RESERVED)])
         return look
 
     def decide(self, run: str, finalist: str) -> None:
-        """Record that a run is decided: what it reserved and did not open is fresh again. Raises as `add`."""
+        """Record that a run is decided: tasks that it reserved and did not open are fresh again. Raises as `add`."""
         with self._writing() as known:
             mine = {one.state for one in known if one.who == (run, finalist)}
+            # Once: a continued run decides again.
             if OpeningState.RESERVED in mine and OpeningState.DECIDED not in mine:
                 self._write(TaskOpening(run, finalist, "", (), (), OpeningState.DECIDED).to_line())
 
@@ -110,18 +113,19 @@ class OpenedTaskLog:
         return [len(found) for found in _openers(self._read(), sketches)]
 
     def runs_with_tasks(self) -> set[tuple[str, str]]:
-        """Return the runs and finalists of which it is known what they opened."""
+        """Return the runs and finalists with recorded tasks."""
         return {one.who for one in self._read()}
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[list[TaskOpening]]:
-        """Yield what is recorded, while no other process writes."""
+        """Yield the recorded openings, while no other process writes."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self._path}.lock"):
             yield self._read(mend=True)
 
     def _append(self, known: Sequence[TaskOpening], openings: Iterable[TaskOpening]) -> int:
-        """Write what is not known yet, and return how many lines it took."""
+        """Write the openings that are new, and return how many lines it took."""
+        # A continued run opens its tasks again, and the file grows by nothing.
         have = {(*one.who, one.state, sketch.words) for one in known for sketch in one.sketches}
         lines = []
         for opening in openings:
@@ -142,12 +146,14 @@ class OpenedTaskLog:
         """Read all openings. A last line without its end was never finished: nothing was run for it."""
         data = self.content()
         whole, _, torn = data.rpartition(b"\n")
+        # Only under the lock: another process may be writing this line.
         if torn and mend:
             with self._path.open("r+b") as file:
                 file.truncate(len(data) - len(torn))
         try:
             return [TaskOpening.from_line(line) for line in whole.split(b"\n") if line]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            # Counting fewer looks would raise the alpha, so a damaged file ends everything.
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at test tasks cannot be counted.",
                 "`evolvable backup restore BACKUP` keeps its sound lines and adds those of a backup. Until then no"
@@ -170,10 +176,11 @@ class OpenedTaskLog:
         return b"".join(lines)
 
     def import_lines(self, data: bytes) -> int:
-        """Add the openings that another library recorded, and return how many lines were new. Others are skipped.
+        """Add the openings of another library, and return how many lines were new. Lines that cannot be read are
+        skipped.
 
-        What comes can only raise the number of a look: a line of another library that says that a run is decided frees
-        nothing that is reserved here.
+        An import can only raise the number of a look: another library's line that a run is decided frees nothing that
+        is reserved here.
         """
         found = list(_in_force(_parse_sound(data)))
         if not found:
@@ -182,7 +189,8 @@ class OpenedTaskLog:
             return self._append(known, found)
 
     def merge_backup(self, data: bytes) -> None:
-        """Add the openings that a backup holds. Of a file that is damaged here the sound lines stay."""
+        """Add the openings of a backup. Of a damaged file the sound lines stay."""
+        # Without a file there is nothing to lock, and its folder may not be there.
         with FileLock(f"{self._path}.lock") if self._path.exists() else contextlib.nullcontext():
             try:
                 self._read()
@@ -190,6 +198,7 @@ class OpenedTaskLog:
                 sound = _in_force(_parse_sound(self.content()))
                 draft = self._path.with_suffix(".sound")
                 draft.write_bytes(b"".join(one.to_line() for one in sound))
+                # The damaged file is kept under another name before the sound lines take its place.
                 os.replace(self._path, self._path.with_suffix(".damaged"))
                 os.replace(draft, self._path)
         self.import_lines(data)
@@ -204,7 +213,7 @@ def _parse_sound(data: bytes) -> Iterator[TaskOpening]:
 
 
 def _in_force(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
-    """Yield what counts: what was opened, and what undecided runs reserved."""
+    """Yield the openings that count: opened tasks, and those that undecided runs reserved."""
     openings = list(openings)
     decided = {one.who for one in openings if one.state is OpeningState.DECIDED}
     for one in openings:
@@ -213,12 +222,13 @@ def _in_force(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
 
 
 def _is_same(one: TextSketch, other: TextSketch) -> bool:
-    """Return whether a test that opened one text opened the other: nearly equal, or the one within the other."""
+    """Return whether a test that opened one text opened the other: nearly equal, or one within the other."""
     return one.is_near(other) or one.is_within(other)
 
 
 def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) -> list[set[tuple[str, str]]]:
     """Return for each text the runs and finalists that opened it or nearly the same text."""
+    # Equal words are found by their hash. Only texts that share a triple are compared, because a library has thousands.
     by_words: dict[str, set[tuple[str, str]]] = defaultdict(set)
     known: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
     for opening in _in_force(openings):
@@ -236,6 +246,7 @@ def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) ->
         who = set().union(*(by_words.get(name, ()) for name in sketch.names))
         shared = {other for triple in (*sketch.triples, *sketch.shape) for other in having.get(triple, ())}
         for other in shared:
+            # A comparison is skipped where its openers are counted already.
             if not known[other] <= who and _is_same(sketch, other):
                 who |= known[other]
         found.append(who)

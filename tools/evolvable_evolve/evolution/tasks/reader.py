@@ -1,4 +1,4 @@
-"""Read a task set from its files, and report every problem of it at once."""
+"""Read a task set from its files, and report all its problems at once."""
 
 import hashlib
 import json
@@ -27,27 +27,30 @@ from evolvable_store import parse_document, path_problem
 from evolvable_store.errors import InvalidResource
 
 AUTO_SPLIT = "auto"
-"""The split of a task that says none: it is dealt out by its id."""
+"""The split of a task that names none: it is dealt out by its id."""
 
 
 def read_record(said: Any) -> tuple[Task | None, list[str]]:
-    """Return the task that a JSON value says, or None and everything that is wrong with it.
+    """Return the task of a JSON value, or None and everything that is wrong with it.
 
-    Its split and its digest follow from the whole task set. Until then it is of the test, which shows it to nobody.
+    Its split and its digest follow from the whole task set. Until then it belongs to the test, which is shown to
+    nobody.
     """
     if not isinstance(said, dict):
         return None, ["a task is a JSON object"]
+    # Half of a surrogate pair cannot be hashed or written.
     try:
         json.dumps(said, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return None, ["it is not valid Unicode: it has half of a character (\\ud800 to \\udfff)"]
     said = _upgrade_candidate(said)
+    # In the order of the fields, so that the same record gives the same messages.
     faults = sorted(_validator().iter_errors(said), key=lambda error: error.json_path)
     problems = [_describe_fault(error.json_path, error.message) for error in faults]
     if problems:
         return None, problems
     task = _make_task(said)
-    # A task that nobody has reviewed may wait for its scorer: a check of the task set refuses it.
+    # A task that was not reviewed may still lack its scorer. A check of the task set refuses it.
     scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in said else ""
     seen = _folder_problem(task.public.files, "public.files") if task.public else ""
     problems = list(filter(None, (scorer, _folder_problem(task.files), seen)))
@@ -70,7 +73,7 @@ def _upgrade_candidate(said: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @cache
 def _validator() -> Any:
-    from jsonschema import Draft202012Validator  # late: it is slow to import
+    from jsonschema import Draft202012Validator  # late, because its import is slow
 
     return Draft202012Validator(load_schema(Path(__file__).with_name("task.schema.json")))
 
@@ -82,6 +85,7 @@ def _make_task(said: Mapping[str, Any]) -> Task:
         said["id"],
         said["prompt"],
         spec,
+        # Until the splits are dealt: a task whose split is unknown must not be shown.
         Split.TEST,
         "",
         expected=_expected_text(said.get("expected")),
@@ -105,7 +109,7 @@ def _make_public_check(said: Mapping[str, Any]) -> PublicCheck:
 
 
 def _expected_text(value: Any) -> str | None:
-    """Return the expected answer as a text; what is not one is written as JSON."""
+    """Return the expected answer as a text; another value as its JSON."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -137,7 +141,7 @@ _EXPECTED = ("expected.txt", "expected.json")
 _SAMPLES = ("good", "bad")
 
 Written = tuple[str, Any]
-"""A record as it is written, after where it stands."""
+"""The place of a record in its file, and the record."""
 
 
 class InvalidTaskSet(InvalidResource):
@@ -149,10 +153,10 @@ def read_taskset(
 ) -> TaskSet:
     """Return the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
 
-    Such a folder has `task.json` with the record, or a part of it: the prompt may stand in `prompt.md`, the expected
-    answer in `expected.txt` or `expected.json`, and what the workspace begins with below `files/`. Tasks that name no
-    split are dealt out by `ratios`. alike: what counts as said of tasks that read alike; None: what the files say.
-    Raises InvalidTaskSet.
+    Such a folder has `task.json` with the record, or a part of it: the prompt may be in `prompt.md`, the expected
+    answer in `expected.txt` or `expected.json`, and the files of the workspace below `files/`. Tasks that name no split
+    are dealt out by `ratios`. alike: a person's word on tasks that read alike; None: the word in the files. Raises
+    InvalidTaskSet.
     """
     problems: list[str] = []
     tasks: list[Task] = []
@@ -178,7 +182,7 @@ def read_taskset(
 
 
 def is_unassigned(record: Mapping[str, object]) -> bool:
-    """Return whether a record says no split."""
+    """Return whether a record names no split."""
     return record.get("split", AUTO_SPLIT) == AUTO_SPLIT
 
 
@@ -193,13 +197,14 @@ def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
 
 
 def holds_task(path: str) -> bool:
-    """Return whether the file at this path says what a task is, and may say what it expects."""
+    """Return whether the file at this path is a part of a task's record, and may hold its expected answer."""
     parts = path.split("/")
     return path == LINES or (path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE))
 
 
 def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[Written]:
     if LINES in files:
+        # Otherwise tasks of the folder would be missing without a word.
         if any(path.startswith(FOLDER) and path.endswith(f"/{_RECORD}") for path in files):
             problems.append(f"it has both {LINES} and a folder {FOLDER} with tasks; keep one of them")
         yield from _iter_lines(files[LINES], problems)
@@ -216,7 +221,7 @@ def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[W
 def split_lines(text: str) -> list[str]:
     """Return the lines of a file with a JSON object a line.
 
-    `str.splitlines` also ends a line at U+0085 and U+2028, which stand in a JSON string as they are.
+    `str.splitlines` also ends a line at U+0085 and U+2028, which JSON strings may contain.
     """
     return re.split(r"\r?\n", text)
 
@@ -244,6 +249,7 @@ def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> 
             if not isinstance(record, dict):
                 raise ValueError("a task is a JSON object")
             said |= record
+        # The record wins over the files beside it.
         if f"{place}{_PROMPT}" in files:
             said.setdefault("prompt", files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip())
         for path in _EXPECTED:
@@ -271,6 +277,7 @@ def _workspace_problems(folder: str | None, files: Mapping[str, bytes], field: s
 def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
     seen: set[str] = set()
     for id_ in ids:
+        # Ids name workspaces and reports, also on file systems that ignore case.
         # Workspaces and reports are named by them, also where case makes no difference.
         if id_.casefold() in seen:
             yield f"two tasks have the id {id_}"
@@ -292,8 +299,9 @@ def _assemble(
     groups, sizes, kinds = found.groups, Counter(found.groups.values()), Counter(found.kinds.values())
     splits = _deal(tasks, groups, named, ratios)
     if not {Split.VAL, Split.TEST} <= set(splits.values()):
-        # Of a few templates each part has some: nothing is claimed of other tasks, and a run can still compare.
+        # With a few templates every split gets some of each: a run can compare, and claims nothing of other tasks.
         splits = _deal(tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named, ratios)
+    # A group of one is no group.
     named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
     made = tuple(
         replace(
@@ -305,6 +313,7 @@ def _assemble(
         )
         for task in tasks
     )
+    # Sorted, so that the order of lines makes no difference.
     test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
     whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
     return TaskSet(name, made, dict(files), whole, test, alike)
@@ -313,18 +322,18 @@ def _assemble(
 def _deal(
     tasks: Sequence[Task], groups: Mapping[str, str], named: Mapping[str, Split], ratios: SplitRatios
 ) -> dict[str, Split]:
-    """Return the split of each task by its id; tasks of a group are in one, where their lines name none."""
+    """Return the split of each task by its id; tasks of a group are in one split, except where their lines name one."""
     requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
     return assign_splits(requests, ratios)
 
 
 def read_alike(name: str, files: Mapping[str, bytes]) -> str:
-    """Return what a person wrote of tasks that read alike, as `Alike` has it, '' for nothing. Raises InvalidTaskSet."""
+    """Return a person's word on tasks that read alike, as `Alike` has it, '' for none. Raises InvalidTaskSet."""
     about = files.get(ENVIRONMENT_FILE)
     try:
         said = parse_document(about).fields.get(ALIKE) if about is not None else None
     except InvalidResource:
-        return ""  # no task set of a library; a library refuses it itself
+        return ""  # no environment of a library, which refuses such a head itself
     if said is None:
         return ""
     if said not in list(Alike):
@@ -333,10 +342,10 @@ def read_alike(name: str, files: Mapping[str, bytes]) -> str:
 
 
 def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
-    """Return everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
+    """Return everything that decides what the task is, without the known answers in the scorer's arguments."""
     start = f"{task.files}/"
     public: dict[str, Any] = {}
-    if task.public:  # the digest of a task without one stays as it was
+    if task.public:  # so that the digest of a task without a public check stays as it was
         seen = sorted((path, sha) for path, sha in hashes.items() if path.startswith(f"{task.public.files}/"))
         public = {"public": [task.public.argv, task.public.timeout_s, seen]}
     return {
@@ -346,6 +355,7 @@ def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[s
         "args": {key: value for key, value in task.scorer.args.items() if key not in _SAMPLES},
         "scorer_files": scorers if task.scorer.type == "command" else "",
         "expected": task.expected,
+        # Relative to the folder: a renamed workspace is the same task.
         "files": sorted((path.removeprefix(start), sha) for path, sha in hashes.items() if path.startswith(start)),
         "setup": task.setup,
         "timeout_s": task.timeout_s,

@@ -21,7 +21,7 @@ _MAX_IDS = 5  # tasks that a remark names
 
 
 class IssueLevel(StrEnum):
-    """How much a remark matters: with the first nothing is spent on the task set."""
+    """How much a remark matters: after the first kind nothing is spent on the task set."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -30,7 +30,7 @@ class IssueLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskSetIssue:
-    """One thing to say: by which rule, about which tasks, and what to do about it."""
+    """One remark: its rule, the tasks that it is about, and what to do about it."""
 
     level: IssueLevel
     rule: str
@@ -65,19 +65,22 @@ def format_tasks(ids: Sequence[str]) -> str:
     return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks ({format_ids(ids)})"
 
 
+# The others take microseconds.
 SLOW_SCORERS = ("command", "regex", "judge")
-"""Scorers that start a process or ask somebody: they are tried on a few tasks, the others on all."""
+"""Scorers that start a process or ask a model: they are tried on a few tasks, the others on all."""
 
 MIN_TRIED_TASKS = 3
-"""Tasks on which a slow scorer is tried that were given no known answers of their own."""
+"""Tasks without known answers of their own on which a slow scorer is tried."""
 
 MAX_TRIED_TASKS = 12
-"""Tasks on which a slow scorer is tried at most."""
+"""The most tasks on which a slow scorer is tried."""
 
 MAX_CONCURRENT = 4
-"""Tasks that are tried beside each other."""
+"""The most tasks that are tried beside each other."""
 
+# Answers that are wrong for every task.
 _WRONG = ("", "I do not know.")
+# Few are enough: a scorer that accepts a list accepts any.
 _GUESSES = 4
 
 
@@ -96,7 +99,7 @@ class KnownAnswer:
 
 @dataclass(slots=True)
 class _CalibrationCounts:
-    """What was found of the tasks of one scorer."""
+    """Findings on the tasks of one scorer."""
 
     good_low: list[str] = field(default_factory=list)
     no_output: list[str] = field(default_factory=list)
@@ -110,20 +113,23 @@ class _CalibrationCounts:
 
 
 async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[TaskSetIssue]:
-    """Return what is wrong with the scorers: each is given known answers, and each answer twice.
+    """Return what is wrong with the scorers: each gets known answers, and each answer twice.
 
     scoring: what they run with, without the files of the task set.
     """
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
+        # A task that waits for its review may have a scorer that is not finished.
         if task.reviewed:
             groups[_scorer_group(task)].append(task)
     remarks: list[TaskSetIssue] = []
     scoring = replace(scoring, files=scorer_files(taskset))
     for name, own in groups.items():
+        # A judge is calibrated by the run itself, with its own model.
         if own[0].scorer.type == "judge":
             remarks += _judge_issues(own, scoring.judge)
             continue
+        # Another task's answer is a plausible wrong one.
         others = sorted({task.expected for task in own if task.expected})
         places = asyncio.Semaphore(MAX_CONCURRENT)
         seen = await asyncio.gather(
@@ -134,7 +140,7 @@ async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[Ta
 
 
 def _scorer_group(task: Task) -> str:
-    """Return the name of the scorer a task shares with others: its type, and for commands and judges which."""
+    """Return the name of the scorer that a task shares with others: its type, and for commands and judges which."""
     command = "name" if "name" in task.scorer.args else "argv"
     which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
     return f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}" if which else task.scorer.type
@@ -145,14 +151,16 @@ def _choose_tasks(own: Sequence[Task]) -> list[Task]:
         return list(own)
     given = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
     others = [task for task in own if task not in given]
+    # Tasks with known answers first: they tell more than assumed ones.
     return given[:MAX_TRIED_TASKS] + others[: max(0, MIN_TRIED_TASKS - len(given))]
 
 
 def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
-    """Yield the known answers of a task: those it was given, what it expects, and what must be wrong."""
+    """Yield the known answers of a task: those in its arguments, its expected answer, and some that must be wrong."""
     args = task.scorer.args
     for side in ("good", "bad"):
         yield from (given_answer(said, side == "good") for said in sample_list(args.get(side)))
+    # Without a pattern of its own, the expected answer is the pattern and no output.
     is_answer = task.scorer.type != "regex" or "pattern" in args
     assumed = task.scorer.type == "command"
     if task.expected and is_answer and not args.get("good"):
@@ -166,7 +174,7 @@ def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
 
 
 def given_answer(said: Any, good: bool) -> KnownAnswer:
-    """Return a known answer as the arguments of a scorer say it: an output, or an object with output and files."""
+    """Return a known answer in the arguments of a scorer: an output, or an object with output and files."""
     if isinstance(said, str):
         return KnownAnswer(said, {}, good)
     files = {str(path): str(text).encode() for path, text in (said.get("files") or {}).items()}
@@ -178,7 +186,7 @@ def _as_answer(task: Task, text: str) -> str:
 
 
 def _differs(text: str, expected: str | None) -> bool:
-    """Return whether two answers surely differ: what one says is no part of what the other says."""
+    """Return whether two answers surely differ: neither is a part of the other."""
     one, other = (" ".join((each or "").casefold().split()) for each in (text, expected))
     return bool(one) and one not in other and other not in one
 
@@ -194,12 +202,15 @@ async def _try_scorer(
     async with places:
         for known in knowns:
             try:
+                # Twice, because a scorer with chance in it makes every comparison worthless.
                 first, second = [await score_known(taskset, task, known, scoring) for _ in range(2)]
             except (ScorerError, WorkspaceError) as error:
+                # The bare expected answer may have another form than the command's outputs.
                 if known.assumed and isinstance(error, ScorerError):
                     seen.no_output += [task.id] if known.good else []
                     continue
                 seen.trouble.append((task.id, error.text))
+                # After a fault of the scorer its further scores say nothing.
                 return seen
             _count_scores(seen, task.id, known, first, second)
         if await _accepts_guesses(task):
@@ -213,6 +224,7 @@ def _count_scores(seen: _CalibrationCounts, id_: str, known: KnownAnswer, first:
     if known.good:
         seen.good += 1
         seen.shapes.append(bool(first.checks) and all(check.kind == "shape" for check in first.checks))
+        # A slip below 1 for a good answer makes every pass rate too low.
         if first.value < 1:
             seen.good_low.append(id_)
     else:
@@ -231,6 +243,7 @@ def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
 
 async def score_known(taskset: TaskSet, task: Task, known: KnownAnswer, scoring: TaskSetScorer) -> Score:
     """Return the score of a known answer in a fresh workspace of its task. Raises ScorerError, WorkspaceError."""
+    # Only a command looks at files.
     if task.scorer.type != "command":
         return await scoring(task, Rollout(known.output))
     begins = {**task_fixtures(task, taskset.files), **known.files}
@@ -254,6 +267,7 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
     for rule, ids in found.items():
         if ids:
             yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
+    # With trouble the missing scores are explained already.
     if seen.no_output and not seen.trouble:
         yield make_issue("expected-is-no-output", seen.no_output, kind=kind)
     elif not seen.trouble and not (seen.good and seen.bad):
@@ -261,6 +275,7 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
     patterns = {str(task.scorer.args.get("pattern", task.expected)) for task in own}
     if seen.shapes and all(seen.shapes):
         yield make_issue("shape-only", name=name)
+    # One pattern for all tasks is passed by one answer for all tasks.
     elif kind == "regex" and len(own) > 1 and len(patterns) == 1:
         yield make_issue("one-pattern", count=len(own))
     if seen.guessed:

@@ -1,6 +1,6 @@
 """Complete the tasks of sessions from each other, so that the check of their task set has nothing to refuse.
 
-A judge is born with one good and one bad answer, and its calibration needs more; tasks of one project are one category
+A judge begins with one good and one bad answer, and its calibration needs more; tasks of one project are one category
 only where several sessions have them. Pure functions; no model is asked, nothing is run.
 """
 
@@ -23,7 +23,7 @@ _MIN_MEMBERS = 2  # groups of tasks from which on a project is a category
 
 @dataclass(frozen=True, slots=True)
 class JudgedTask:
-    """A task that a judge scores, with the answers to it that are known, and the sessions that they are from."""
+    """A task that a judge scores, with its known answers and the sessions that they are from."""
 
     task: SessionTask
     good: tuple[str, ...]
@@ -32,27 +32,28 @@ class JudgedTask:
 
 
 def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
-    """Return the tasks, those that ask the same and were corrected alike as one with the answers of all."""
+    """Return the tasks; those that ask the same and were corrected alike are joined into one with all answers."""
     alike: dict[tuple[str, str], list[SessionTask]] = defaultdict(list)
     for task in tasks:
         alike[same_words(task.prompt), same_words(task.correction)].append(task)
     joined = []
     for own in alike.values():
         good = tuple(dict.fromkeys(one.good for one in own))
+        # An answer that was accepted once is not a bad one.
         bad = tuple(dict.fromkeys(one.bad for one in own if one.bad not in good))
         joined.append(JudgedTask(own[0], good, bad, tuple(one.session for one in own)))
     return joined
 
 
 def same_words(text: str) -> str:
-    """Return what two texts have in common that differ in case and spaces alone."""
+    """Return a key of the text that ignores case and spaces."""
     return " ".join(text.casefold().split())
 
 
 def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
     """Return the tasks with answers to other prompts as bad ones, until a calibration has enough of them.
 
-    known: bad answers that other tasks of the judge have.
+    known: the number of bad answers that other tasks of the judge have.
     """
     count, completed = known + sum(len(one.bad) for one in tasks), list[JudgedTask]()
     for one in tasks:
@@ -62,14 +63,16 @@ def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
     return completed
 
 
+# Words around an answer that change nothing about it.
 _OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.\n\n{}")
 
 
 def complete_from_birth(tasks: Sequence[JudgedTask], known: tuple[int, int]) -> list[JudgedTask]:
-    """Return the tasks with their own answers in other words around, until a judge has enough of both kinds.
+    """Return the tasks with their own answers in other words, until a judge has enough of both kinds.
 
-    What surrounds an answer makes it neither right nor wrong, so these are known answers too. known: the good and the
-    bad ones that other tasks of the judge have.
+    Words around an answer make it neither right nor wrong, so these are known answers too.
+
+    known: the numbers of good and bad ones that other tasks of the judge have.
     """
     counts = {
         "good": known[0] + sum(len(one.good) for one in tasks),
@@ -80,6 +83,7 @@ def complete_from_birth(tasks: Sequence[JudgedTask], known: tuple[int, int]) -> 
         own: dict[str, tuple[str, ...]] = {}
         for side, answers in (("good", one.good), ("bad", one.bad)):
             forms = [form.format(answer) for form in _OPENERS for answer in answers]
+            # Only as many as are missing: real answers calibrate better than these.
             more = forms[: max(0, MIN_KNOWN_ANSWERS - counts[side])]
             own[side], counts[side] = (*answers, *more), counts[side] + len(more)
         completed.append(replace(one, good=own["good"], bad=own["bad"]))
@@ -106,7 +110,7 @@ def find_refused(taskset: TaskSet, new: Sequence[str]) -> dict[str, str]:
     for issue in find_leaks(taskset):
         if issue.level is IssueLevel.REFUSE and issue.rule in _REFUSED:
             own = [id_ for id_ in new if id_ in issue.tasks]
-            all_new = len(own) == len(issue.tasks)  # then one can stay
+            all_new = len(own) == len(issue.tasks)  # where all of them are new, the first can stay
             if refused := dict.fromkeys(own[all_new:], _REFUSED[issue.rule]):
                 return refused
     return {}
@@ -133,17 +137,19 @@ def find_shortage(taskset: TaskSet) -> str:
 def choose_categories(taskset: TaskSet, projects: Mapping[str, str]) -> dict[str, str]:
     """Return the category of each new task: its project where several sessions have it, else `other`.
 
-    What would be alone in `other` joins the largest category. projects: of the new tasks, by id.
+    A task alone in `other` joins the largest category. projects: of the new tasks, by id.
     """
     groups = find_kinds(taskset.tasks, taskset.files).groups
     members: dict[str, set[str]] = defaultdict(set)
     for task in taskset.tasks:
+        # Groups and not tasks: five tasks of one session are one.
         members[projects.get(task.id, task.category)].add(groups[task.id])
     chosen = {id_: name if len(members[name]) >= _MIN_MEMBERS else OTHER for id_, name in projects.items()}
     sizes: dict[str, set[str]] = defaultdict(set)
     for task in taskset.tasks:
         sizes[chosen.get(task.id, task.category)].add(groups[task.id])
     larger = [name for name in sorted(sizes) if name != OTHER]
+    # The check of a task set warns of a category of one.
     if larger and len(sizes[OTHER]) == 1:
         largest = max(larger, key=lambda name: len(sizes[name]))
         chosen = {id_: largest if name == OTHER else name for id_, name in chosen.items()}

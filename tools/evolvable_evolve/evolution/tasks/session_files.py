@@ -12,12 +12,14 @@ CHECK_SCRIPT = "check_exit.py"
 """The program beside the tasks that runs a check."""
 
 ARCHIVE = "project.zip"
-"""The file of a workspace that holds all of a project, where it is large."""
+"""The archive of a large project in its workspace."""
 
-_MAX_PLAIN = 30  # files of a workspace that are kept one by one; more are packed into one archive
+_MAX_PLAIN = 30  # files of a workspace that are stored one by one; more are packed into one archive
 _UNPACK = ["python3", "-m", "zipfile", "-e", ARCHIVE, "."]
+# Left out by name, because a private key looks like any text.
 _SECRET_FILES = (".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc")
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
+# Names by which test runners find tests, in several languages.
 _TEST_WORDS = ("test_", "_test.", ".test.", ".spec.", "_spec.", "conftest.py")
 _CONFIGURATION = ("pytest.ini", "tox.ini", "setup.cfg", "noxfile.py", "jest.config", "vitest.config", ".mocharc")
 
@@ -34,9 +36,11 @@ def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], 
     changed = {path: data for path, data in end.items() if start.get(path) != data}
     try:
         good = {path: data.decode() for path, data in changed.items()}
+    # The known good answer holds the changed files as text.
     except UnicodeDecodeError:
         return "the work changed a file that is no text"
     tests = {path: data for path, data in end.items() if _is_test(path)}
+    # A large suite is the project's own; only the tests of this work decide.
     if len(tests) > _MAX_PLAIN:
         tests = {path: data for path, data in tests.items() if path in changed}
     files = {f"checks/{task.id}/{path}": data for path, data in tests.items()}
@@ -63,6 +67,7 @@ def _redacted(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
         try:
             text = data.decode()
         except UnicodeDecodeError:
+            # Redaction works on text; a binary file is the project's own.
             found[path] = data
         else:
             clean = library.redacted(text)

@@ -45,12 +45,13 @@ from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, U
 from evolvable_tools.verbs import copied_from
 
 SESSION_SOURCE = "session:"
-"""How the source of a task that was found in a session begins."""
+"""The beginning of the source of a task that was found in a session."""
 
 RUBRIC = "The answer does what the task asks, and what the correction says that a person made (expected)."
 
+# A repository beyond it is not copied once for each task.
 MAX_TREE_FILES, MAX_TREE_BYTES = 5_000, 8 * 2**20
-"""Files and bytes of a project that are kept with one task."""
+"""The most files and bytes of a project that are stored with one task."""
 
 _ABOUT = """---
 name: {name}
@@ -65,7 +66,7 @@ one.
 
 @dataclass(frozen=True)
 class FoundSessionTask:
-    """A task that was found, as a person is shown it. tried: '' where its check was not tried yet."""
+    """A task that was found, for people. tried: '' where its check was not tried yet."""
 
     id: str
     session: str
@@ -79,7 +80,8 @@ class FoundSessionTask:
 
 @dataclass(frozen=True)
 class SessionTaskSet:
-    """What was found in sessions. left_out: why sessions gave no task, with how many. proposal: None without tasks.
+    """Outcome of a search for tasks in sessions. left_out: reasons why sessions gave no task, with their numbers.
+    proposal: None without tasks.
 
     shortage: what the task set lacks for its check, '' for nothing.
     """
@@ -116,16 +118,16 @@ class SessionDraft:
 
     @property
     def outcome(self) -> SessionTaskSet:
-        """What was found, before it is proposed."""
+        """The outcome before the set is proposed."""
         shortage = find_shortage(self.taskset) if self.found else ""
         left_out = dict(self.left_out.most_common())
         return SessionTaskSet(str(self.ref), self.sessions, self.found, left_out, shortage=shortage)
 
 
 def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str = "session-tasks") -> SessionDraft:
-    """Return the tasks in these transcripts as a task set; nothing is run or kept.
+    """Return the tasks in these transcripts as a task set; nothing is run or stored.
 
-    Texts are redacted, also those of files. What the library's environment of this name has stays, and a task that it
+    Texts are redacted, also those of files. The library's environment of this name stays as it is, and a task that it
     has already is not added again. Raises InvalidArgument for a name that is none and for a set of folders, and
     InvalidTaskSet.
     """
@@ -139,7 +141,9 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     known = _known_ids(ref, files)
     told = sessions_behind_proposals(library)
     judged: list[SessionTask] = []
+    # The work of earlier sessions: a fork repeats that of the session that it was made from.
     owners: dict[int, str] = {}
+    # The oldest first, so that a fork is the one that is left out.
     for path in sorted(transcripts, key=_written):
         try:
             session = read_session(path, redactor=library.redactor())
@@ -153,12 +157,14 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
             draft.left_out["it cannot be read now"] += 1
             continue
         draft.sessions += 1
+        # Work that an earlier session has is not taken from a copy.
         session = own_part(library, session, earlier=owners)
         for one in find_session_tasks(session, read_trees):
             if isinstance(one, NoTask):
                 draft.left_out[one.why] += 1
             elif one.id in known:
                 draft.left_out["the task set has it already"] += 1
+            # Judged tasks need the answers of all sessions, so they are added after the loop.
             elif one.kind is CheckKind.CORRECTION:
                 judged.append(one)
             else:
@@ -170,7 +176,7 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
 
 
 def _written(path: Path) -> float:
-    """Return when a file was written last: of several that have the same work, the first has the task."""
+    """Return when a file was last written: of several that have the same work, the first has the task."""
     try:
         return path.stat().st_mtime
     except (OSError, ValueError):
@@ -180,8 +186,8 @@ def _written(path: Path) -> float:
 def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
     """Return the files of the commit that a session began at, and of the one that its work made, None without it.
 
-    The first is the commit that the client notes, else the parent of the one that was made, else the newest before the
-    session began. Nothing where there is no repository any more. Raises TreeTooLarge.
+    The first is the commit that the client records, else the parent of the one that was made, else the newest before
+    the session began. Nothing where there is no repository any more. Raises TreeTooLarge.
     """
     folder = Path(session.project) if session.project and Path(session.project).is_absolute() else None
     if folder is None or not folder.is_dir():
@@ -189,6 +195,7 @@ def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mappin
     commits = list(recent_commits(folder))
     own = next((one for one in commits if made and one.id.startswith(made)), None)
     begun = session.commit or (own.parent if own else "")
+    # Clients that record no commit: the newest before the session is the best guess.
     if not begun and session.started is not None:
         begun = next((one.id for one in commits if one.at <= session.started), "")
     limits = (MAX_TREE_FILES, MAX_TREE_BYTES)
@@ -199,7 +206,7 @@ def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mappin
 def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = None) -> frozenset[str]:
     """Return the sessions whose evidence led to proposals for these resources, by default for any resource.
 
-    What a resource is a copy of counts as the resource.
+    Proposals for the original of a copy count for the copy.
     """
     proposals = library.store.backend.proposals
     if refs is None:
@@ -216,11 +223,12 @@ def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = Non
 
 
 def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
-    """Yield resources and those that they are copies of: what an original learned stands in its copy."""
+    """Yield resources and those that they are copies of: a copy contains what its original learned."""
     waiting, seen = list(refs), set[Ref]()
     while waiting:
         given = waiting.pop()
         ref = given.within(given.scope or USER_SCOPE).at(None)
+        # Copies of copies may form a circle.
         if ref in seen:
             continue
         seen.add(ref)
@@ -251,19 +259,22 @@ def _add(
         return
     record, files = made
     head = {ENVIRONMENT_FILE: _ABOUT.format(name=draft.ref.name).encode()}
-    if task.kind is CheckKind.EXIT_CODE:  # also in the place of an earlier one, which knows less and nothing else
+    if task.kind is CheckKind.EXIT_CODE:  # also over an earlier version of it, which can do less
         files = {**files, CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
     split = {"split": str(Split.TRAIN)} if learned else {}
     tags = [str(task.kind), *(["accepted"] if task.accepted else [])]
     about = {"id": task.id, "prompt": task.prompt, "category": OTHER}
+    # All tasks of a session are one group: they are dealt to one split.
     origin = {"tags": tags, "group": _source(task)[:200], "source": _source(task)}
     line = json.dumps({**about, **record, **split, **origin}, ensure_ascii=False)
     lines = draft.files.get(LINES, b"")
+    # A person's file may lack its last line break.
     lines += b"\n" if lines and not lines.endswith(b"\n") else b""
     now = {**head, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
     if len(now) > MAX_FILES or sum(map(len, now.values())) > MAX_RESOURCE:
         draft.left_out["the task set is full"] += 1
         return
+    # Each task is read at once: one that is no task must not spoil the whole set.
     try:
         read_taskset(draft.ref.name, now)
     except InvalidTaskSet as error:
@@ -291,6 +302,7 @@ def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: froz
     fresh = [one for one in tasks if (same_words(one.prompt), same_words(one.correction)) not in there]
     draft.left_out.update(["the task set has it already"] * (len(tasks) - len(fresh)))
     known = count_known(before, RUBRIC)
+    # Bad answers of other prompts before the reworded ones: they differ in substance.
     for one in complete_from_birth(complete_bad(join_answers(fresh), known[1]), known):
         args = {"rubric": RUBRIC, "good": one.good, "bad": one.bad}
         record = {"expected": one.task.correction, "scorer": {"type": "judge", "args": args}}
@@ -299,6 +311,7 @@ def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: froz
 
 def _settle(draft: SessionDraft) -> None:
     """Leave out what the check of the task set would refuse, and put the new tasks into categories."""
+    # Leaving a task out can show the next fault.
     while draft.found and (refused := find_refused(draft.taskset, [one.id for one in draft.found])):
         _leave_out(draft, refused)
     taskset = draft.taskset if draft.found else None
@@ -315,7 +328,7 @@ def _settle(draft: SessionDraft) -> None:
 
 
 def _in_category(line: str, categories: Mapping[str, str]) -> str:
-    """Return the line of a task in its category; of a task that has none here, the line as it is."""
+    """Return the line of a task in its category; of a task without one here, the line as it is."""
     record = json.loads(line)
     if record["id"] not in categories:
         return line
@@ -331,7 +344,8 @@ def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
 
 
 async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
-    """Run the check of each new task on the files before and after the work; leave out what does not tell them apart.
+    """Run the check of each new task on the files before and after the work; leave out checks that do not distinguish
+    them.
 
     A person has to have approved the commands. Judges are not asked: a run calibrates them before it spends anything.
     """
@@ -342,6 +356,7 @@ async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
     found = await asyncio.gather(*(_try_check(taskset, task, scoring, places) for task in own))
     refused = {task.id: why for task, why in zip(own, found, strict=True) if why}
     _leave_out(draft, refused)
+    # Without the tasks left out, a judge or a category may lack members.
     _settle(draft)
     tried = {task.id for task in own}
     draft.found = [replace(one, tried="fails before, passes after") if one.id in tried else one for one in draft.found]
@@ -353,6 +368,7 @@ async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, place
     before = KnownAnswer("", {}, good=False)
     async with places:
         try:
+            # The good state twice: a flaky test passes once.
             values = [(await score_known(taskset, task, one, scoring)).value for one in (before, after, after)]
         except (ScorerError, WorkspaceError):
             return "its check cannot be run here"
@@ -360,7 +376,7 @@ async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, place
 
 
 def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
-    """Take new tasks out of a draft and count why. refused: the reason of each, by id."""
+    """Remove new tasks from a draft and count why. refused: the reason of each, by id."""
     draft.left_out.update(refused.values())
     starts = tuple(f"{folder}/{id_}/" for id_ in refused for folder in ("work", "checks"))
     draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}

@@ -1,8 +1,8 @@
 """Find tasks in finished sessions: what a person asked for, how the work was checked, and what the files were.
 
-Deterministic; no model is asked, nothing is run. A session is hostile input: only what a person typed becomes a prompt,
-or a fixed sentence with the check; a check is of a known kind, and a path that leads out of the project ends the
-attempt. What is missing is said by a reason, so that a person can see why most sessions give no task.
+Deterministic; no model is asked, nothing is run. A session is hostile input: only words that a person typed become a
+prompt, or a fixed sentence with the check; a check is of a known kind, and a path that leads out of the project ends
+the attempt. Every session without a task has a reason, so that a person can see why most give none.
 """
 
 import hashlib
@@ -18,19 +18,21 @@ from evolvable_tools.outcomes import ToolCall, accepts, calls_of, corrects, git_
 from evolvable_tools.sessions import Session, Span, command_line
 
 MIN_PROMPT, MAX_PROMPT = 20, 6_000
-"""Characters of a prompt: a shorter one leans on what was said before, a longer one is a pasted text."""
+"""Characters of a prompt: a shorter one depends on what was said before, a longer one is a pasted text."""
 
 MAX_ANSWER = 8_000
-"""Characters of an answer that a judge compares."""
+"""The most characters of an answer that a judge compares."""
 
 MAX_WINDOWS = 10
-"""Windows of one session, from a check that fails to the next time that it succeeds."""
+"""The most windows of one session, from a check that fails to the next time that it succeeds."""
 
+# Beginnings of a prompt that cannot be understood without the one before it.
 _LEANING = re.compile(
     r"^\W*(?:and|also|now|then|next|again|yes|yep|ok|okay|no|nope|go on|continue|proceed|same|do (?:it|that|the same)|"
     r"(?:please\s+)?(?:fix|commit|undo|revert|try|do|change|move|rename|remove|delete|run|test)\s+(?:it|that|this|them|those|these))\b",
     re.IGNORECASE,
 )
+# The first line that `git commit` prints: [branch id].
 _COMMIT = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\]", re.MULTILINE)
 
 
@@ -48,9 +50,8 @@ class CheckKind(StrEnum):
 class SessionTask:
     """One task of a session. turn: of the prompt. argv: of the check by exit code. accepted: the person accepted it.
 
-    options: folder, variables and path of the check.
-
-    start, end: the files before and after the work. correction, good, bad: of a task that a judge scores.
+    options: folder, variables and path of the check. start, end: the files before and after the work. correction, good,
+    bad: of a task that a judge scores.
     """
 
     id: str
@@ -79,23 +80,24 @@ class NoTask:
 
 
 ReadTrees = Callable[[Session, str], tuple[Mapping[str, bytes], Mapping[str, bytes] | None]]
-"""Returns the files that a session began with, as far as a repository tells, and those of the commit that it made.
+"""Returns the files that a session began with, as far as a repository has them, and those of the commit that it made.
 
 The second argument is that commit, abbreviated, '' where none was made. Raises TreeTooLarge.
 """
 
 
 def no_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
-    """Return that no repository tells anything."""
+    """Return no files, for sessions without a repository."""
     return {}, None
 
 
 def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[SessionTask | NoTask]:
     """Return the tasks of a session, or why there is none.
 
-    A prompt is a task where a command or a correction checks the work. Each further window in which a check failed
-    and then succeeded is one as well, with a prompt that names the check.
+    A prompt is a task where a command or a correction checks the work. Each further window in which a check failed and
+    then succeeded is one as well, with a prompt that names the check.
     """
+    # Its prompt is a product's own and no person's.
     if session.reviewing:
         return [NoTask(session.session_id, "it is a review, or watches another session")]
     typed = [span for span in session.spans if span.typed and span.text.strip()]
@@ -103,11 +105,13 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
         return [NoTask(session.session_id, "it is a copy of another session")]
     if not typed:
         return [NoTask(session.session_id, "no person typed anything")]
+    # A subagent's calls belong to work that the person did not ask for in these words.
     calls = [call for call in calls_of(session) if call.span.agent is None]
     runs = list(_check_runs(calls, session.project))
     found: list[SessionTask] = []
     reasons: dict[str, None] = {}
     for number, said in enumerate(typed):
+        # The prompt of a fork belongs to the session that it was copied from.
         if said.copied:
             continue
         work = _Work(session, said, typed[number + 1 :], calls, runs, trees)
@@ -116,15 +120,17 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
             found.append(made)
         else:
             reasons.setdefault(made or "nothing checks the work", None)
+        # The files of a window come from the same calls as the prompt.
         if REDACTED not in said.text:
             found += _window_tasks(work, isinstance(made, SessionTask), MAX_WINDOWS - len(found))
+    # The most telling reason: that nothing checks the work holds of most prompts.
     best = next((why for why in reasons if why != "nothing checks the work"), "nothing checks the work")
     return list(found) or [NoTask(session.session_id, best)]
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckRun:
-    """One run of a check. passed: None where nobody can tell."""
+    """One run of a check. passed: None where the result is unknown."""
 
     call: ToolCall
     check: CheckLine
@@ -144,7 +150,7 @@ def _check_runs(calls: Sequence[ToolCall], project: str | None) -> Iterator[_Che
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one prompt led to. later: what the person typed after it. calls, runs: of the whole session."""
+    """The work that one prompt led to. later: what the person typed after it. calls, runs: of the whole session."""
 
     session: Session
     said: Span
@@ -166,19 +172,22 @@ class _Work:
     def task(
         self, first: int, last: _CheckRun, prompt: str, tree: Mapping[str, bytes], left: Mapping[str, bytes] | None
     ) -> SessionTask | str:
-        """Return the task whose work is between two places, or why its files are not known."""
+        """Return the task whose work is between two places, or why its files are unknown."""
         files = FileReplay(self.session.project, tree)
+        # Earlier calls as well: they made the files that this work began with.
         for call in self.calls:
             if call.span.index <= last.at:
                 files.take(call, counts=call.span.index > first)
         if files.problem:
             return files.problem
         start = {**tree, **{path: text.encode() for path, text in files.start.items()}}
+        # The commit has the files exactly, and the session only those that it showed.
         end = left if left is not None else {**tree, **{path: text.encode() for path, text in files.now.items()}}
         if left is None and not files.whole:
             return "the files that the work changed are not all known"
         if start == end:
             return "the work changed no file that is known"
+        # A task of the whole prompt keeps the id that it had before windows were found.
         whole = first < self.own[0].at
         return SessionTask(
             _task_id(self.session, self.said.turn, "" if whole else str(last.at)),
@@ -217,15 +226,18 @@ def _checked_task(work: _Work) -> SessionTask | str | None:
     if not own:
         some = any(_is_check_call(call) for call in work.calls if call.span.turn == said.turn)
         return "its check is no single command that can be run alone" if some else None
+    # The last run with a known result; a filter may hide that of the very last.
     last = next((run for run in reversed(own) if run.passed is not None), own[-1])
     if last.passed is None:
         return "a filter stands behind its check, and nothing says how the check ended"
     if not last.passed:
         return "its check still fails at the end"
+    # Passing from the start, it may have nothing to do with the work.
     if not any(run.check == last.check and run.passed is False for run in work.runs if run.at < last.at):
         return "its check never failed, so it may say nothing of the work"
     if why := work.undone_after(last.at) or _prompt_problem(said.text.strip(), said.turn <= 1):
         return why
+    # The commit may be made in a later turn.
     made = next((name for call in work.calls if call.span.turn >= said.turn and (name := _commit_made(call))), "")
     try:
         tree, left = work.trees(work.session, made)
@@ -247,6 +259,7 @@ def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
     own = [run for run in work.own if run.passed is not None]
     failing: dict[CheckLine, _CheckRun] = {}
     windows: list[tuple[_CheckRun, _CheckRun]] = []
+    # From the first failure on: later failures are attempts at the same window.
     for run in own:
         if not run.passed:
             failing.setdefault(run.check, run)
@@ -271,6 +284,7 @@ def _takes_back(call: ToolCall) -> bool:
 
 
 def _commit_made(call: ToolCall) -> str:
+    # A failed commit prints no id of its own.
     if call.result is None or call.failed or not any(git_command(one) == "commit" for one in call.commands):
         return ""
     said = _COMMIT.search(call.result.text[:4_000])
@@ -306,4 +320,5 @@ def _answer(session: Session, turn: int) -> str:
         for span in session.spans
         if span.turn == turn and span.role == "assistant" and span.input is None and span.agent is None
     ]
+    # A turn may have several texts, and the last is its answer.
     return parts[-1] if parts else ""

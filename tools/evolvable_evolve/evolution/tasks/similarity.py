@@ -1,4 +1,4 @@
-"""Near-duplicate tasks by their text: sketches that can be compared, and groups that must not be parted."""
+"""Near-duplicate tasks by their text: sketches that can be compared, and groups that must stay together."""
 
 import hashlib
 import re
@@ -16,19 +16,20 @@ NEAR_DUPLICATE = 0.8
 """The share of common word triples from which on two texts are near-duplicates."""
 
 WITHIN = 0.9
-"""The share of the shorter text's word triples from which on it stands in the longer one."""
+"""The share of the shorter text's word triples from which on it is contained in the longer one."""
 
 MIN_WORDS = 8
 """A shorter text is only a duplicate of one with the same words, those of courtesy aside."""
 
+# A "please" more or less makes no other task.
 _COURTESY = """
 please pls plz kindly hi hello hey dear thanks thank can could would will you me us now just the a an bitte danke svp
 favor favore merci gracias grazie obrigado obrigada пожалуйста спасибо
 """
 _COURTESY_WORDS = frozenset(_COURTESY.split())
-_SKETCH = 96  # hashes kept of a text's triples; enough to tell .8 from .6
+_SKETCH = 96  # hashes of a text's triples; enough to distinguish .8 from .6
 _MAX_FILE_TEXT = 20_000  # characters of the files of one task that are compared
-_MAX_COMPARED = 4_000  # of them by their structure
+_MAX_COMPARED = 4_000  # characters of them that are compared by their structure
 _WORD = re.compile(r"\w+")
 
 
@@ -36,13 +37,13 @@ _WORD = re.compile(r"\w+")
 class TextSketch:
     """A sketch of a prompt: a hash of its words, and the lowest hashes of its word triples.
 
-    The text cannot be read from it, but somebody who guesses a text can tell that it is the one.
+    The text cannot be read from it, but a guessed text can be recognised.
     """
 
     words: str
     triples: tuple[int, ...]
     asked: str = ""
-    """A hash of the words but those of courtesy; '' where that is `words`, and in records of earlier versions."""
+    """A hash of the words without those of courtesy; '' where that is `words`, and in records of earlier versions."""
     form: str = ""
     """A hash of the form of the task among those of its set, '' where no other has it."""
     shape: tuple[int, ...] = ()
@@ -52,8 +53,10 @@ class TextSketch:
     def of(cls, text: str) -> Self:
         """Return the sketch of a text. Case, spaces and punctuation make no difference."""
         words = _WORD.findall(text.casefold())
+        # A text of courtesy alone keeps its words.
         whole, asked = _hash_words(words), _hash_words([one for one in words if one not in _COURTESY_WORDS] or words)
         asked = asked if asked != whole else ""
+        # So few triples say nothing: one changed word changes half of them.
         if len(words) < MIN_WORDS:
             return cls(whole, (), asked)
         return cls(whole, _lowest(" ".join(words[at : at + 3]) for at in range(len(words) - 2)), asked)
@@ -72,6 +75,7 @@ class TextSketch:
     def to_json(self) -> dict[str, Any]:
         """Return the sketch as a JSON value."""
         more = {"asked": self.asked, "form": self.form, "shape": list(self.shape)}
+        # Empty fields are left out, as in records of earlier versions.
         return {"words": self.words, "triples": list(self.triples)} | {name: one for name, one in more.items() if one}
 
     @property
@@ -87,12 +91,13 @@ class TextSketch:
         """Return whether two texts are near-duplicates."""
         if self.names & other.names:
             return True
+        # Where both have a form, the frame of the set is left out of the comparison.
         if min(len(self.shape), len(other.shape)) >= MIN_WORDS - 2:
             return _has_most(frozenset(self.shape), frozenset(other.shape))
         return bool(self.triples) and bool(other.triples) and _has_most(self._set, other._set)
 
     def is_within(self, other: "TextSketch") -> bool:
-        """Return whether all but little of the shorter of two texts stands in the longer one.
+        """Return whether all but little of the shorter of two texts is contained in the longer one.
 
         Both sketches know all hashes up to the highest of a sketch that is cut off; only those are compared.
         """
@@ -106,6 +111,7 @@ class TextSketch:
 
 def _has_most(one: frozenset[int], other: frozenset[int]) -> bool:
     """Return whether two sets of lowest hashes are of texts with four of five triples in common."""
+    # The lowest hashes of the union are a fair sample of all triples (a bottom-k sketch).
     lowest = sorted(one | other)[:_SKETCH]
     return sum(1 for number in lowest if number in one and number in other) / len(lowest) >= NEAR_DUPLICATE
 
@@ -121,11 +127,9 @@ def _hash_words(words: Iterable[str]) -> str:
 def find_groups(texts: Mapping[str, str], given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the group of every text by its id: those that read alike, and those to which a person gave one name.
 
-    A group is named by the first of its ids. A person's names can only join what was detected, and not part it.
+    A group is named by the first of its ids. A person's names can only join detected groups, and not part them.
 
-    Args:
-        texts: the text of each task.
-        given: the group that a person named, by task; '' for none.
+    texts: the text of each task. given: the group that a person named, by task; '' for none.
     """
     ids = sorted(texts)
     return _joined(texts, find_forms([texts[one] for one in ids]), given or {})
@@ -136,6 +140,7 @@ def _joined(texts: Mapping[str, str], forms: Sequence[Form], given: Mapping[str,
     ids = sorted(texts)
     leader = dict(zip(ids, ids, strict=True))
 
+    # Union-find; the path is halved on the way, so that long chains stay cheap.
     def find(one: str) -> str:
         while leader[one] != one:
             leader[one] = leader[leader[one]]
@@ -143,6 +148,7 @@ def _joined(texts: Mapping[str, str], forms: Sequence[Form], given: Mapping[str,
         return one
 
     def join(one: str, other: str) -> None:
+        # The first id leads, whatever the order of joins, so that names of groups are stable.
         first, second = sorted((find(one), find(other)))
         leader[second] = first
 
@@ -158,7 +164,7 @@ def _joined(texts: Mapping[str, str], forms: Sequence[Form], given: Mapping[str,
 
 
 class Alike(StrEnum):
-    """What a person says of tasks that read alike, in the field `alike` of ENVIRONMENT.md."""
+    """A person's word on tasks that read alike, in the field `alike` of ENVIRONMENT.md."""
 
     ALL_KINDS = "all-kinds"
     """These are all the kinds of tasks that there are: a claim is about these kinds."""
@@ -170,9 +176,9 @@ class Alike(StrEnum):
 
 @dataclass(frozen=True)
 class TaskKinds:
-    """What of a task set is alike, by the ids of tasks. kinds: by what tasks say. groups: what counts as one.
+    """Alike tasks of a set, by their ids. kinds: by the texts of tasks. groups: those that count as one.
 
-    forms: of what is asked, for the record of opened tasks; '' and () where it says nothing.
+    forms: of the prompts, for the record of opened tasks; '' and () where a form says nothing.
     """
 
     kinds: Mapping[str, str]
@@ -181,39 +187,42 @@ class TaskKinds:
 
 
 def find_kinds(tasks: Iterable[Task], files: Mapping[str, bytes], alike: str = "") -> TaskKinds:
-    """Return what of these tasks is alike: what they ask, with the files that they begin with.
+    """Return which of these tasks are alike: in their prompts, and in the files that they begin with.
 
-    alike: what a person said. Tasks of one kind are one group, but where the person said that they are all the kinds
-    there are, or only read alike: then tasks with the same words are, and those of one given group.
+    alike: a person's word. Tasks of one kind are one group, except where the person said that they are all the kinds
+    there are, or only read alike: then tasks with the same words are one group, and those of one given group.
     """
     own = sorted(tasks, key=lambda task: task.id)
     texts = {task.id: task_text(task, files) for task in own}
     shown = [_workspace_text(task, files)[:_MAX_COMPARED] for task in own]
     workspaces = [one.group for one in find_forms(shown)] if any(shown) else []
+    # Equal requests with different files or another setup are different tasks.
     apart = [(workspaces[at] if workspaces else 0, task.setup) for at, task in enumerate(own)]
     forms = find_forms([task.prompt for task in own], apart)
     given = {task.id: task.group for task in own}
     groups = kinds = _joined(texts, forms, given)
+    # The person's word counts more than the texts.
     if alike in (Alike.ALL_KINDS, Alike.ONLY_WORDS):
         groups = _joined(texts, (), given)
     sizes = Counter(form.group for form in forms)
     shapes = {
         task.id: (_hash_words(form.tokens), _lowest(" ".join(triple) for triple in form.content))
         for task, form, text in zip(own, forms, shown, strict=True)
+        # A form alone in a small set is no form, and one with files is not described by its prompt.
         if not text and len(form.tokens) > 1 and (sizes[form.group] > 1 or len(own) >= MIN_TEXTS)
     }
     return TaskKinds(kinds, groups, shapes)
 
 
 def count_effective(groups: Iterable[str]) -> int:
-    """Return the effective n of tasks: of how many groups they are, each of which counts as one."""
+    """Return the effective n of tasks: the number of their groups, each of which counts as one."""
     return len(set(groups))
 
 
 def describe_claim(tasks: Sequence[Task], alike: str = "") -> str:
     """Return what a claim on these tasks is about, as a sentence; '' where no two of them are alike.
 
-    alike: what a person said. A kind is named by its category where no other kind has it, else by a task of it.
+    alike: a person's word. A kind is named by its category where no other kind has it, else by a task of it.
     """
     kinds: dict[str, list[Task]] = {}
     for task in tasks:
@@ -238,13 +247,14 @@ def _kind_names(kinds: Collection[Sequence[Task]]) -> list[str]:
 
 
 def task_text(task: Task, files: Mapping[str, bytes]) -> str:
-    """Return what a program is given of a task, as one text."""
+    """Return all that a program gets of a task, as one text."""
     return f"{task.prompt}\n{_workspace_text(task, files)}"
 
 
 def _workspace_text(task: Task, files: Mapping[str, bytes]) -> str:
     fixtures = task_fixtures(task, files)
     shown = "\n".join(f"{path}\n{data.decode('utf-8', 'replace')}" for path, data in sorted(fixtures.items()))
+    # A large workspace would make every comparison slow, and its beginning tells it.
     return shown[:_MAX_FILE_TEXT]
 
 
@@ -270,7 +280,7 @@ def sketch_set(taskset: TaskSet) -> dict[str, TextSketch]:
 def sketches_to_record(taskset: TaskSet, sketches: Iterable[TextSketch]) -> tuple[TextSketch, ...]:
     """Return the sketches as a look records them: without forms where a person said that tasks are independent.
 
-    What was recorded with its form before counts on.
+    Sketches that were recorded with a form before count on.
     """
     plain = taskset.alike in (Alike.ALL_KINDS, Alike.ONLY_WORDS)
     return tuple(replace(one, form="", shape=()) if plain else one for one in sketches)

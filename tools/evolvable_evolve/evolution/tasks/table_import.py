@@ -17,9 +17,9 @@ from evolvable_store.errors import InvalidArgument, quoted
 from evolvable_store.resource import Kind, Ref, slugify
 
 MAX_TABLE = 16 * 2**20
-"""Bytes of a table that is read."""
+"""The most bytes of a table that is read."""
 
-MAX_ROWS = 10_000
+MAX_ROWS = 10_000  # of a table; a larger one is no task set that anybody pays for
 _MAX_FIELD = 2**20  # characters of one cell
 _ABOUT = """---
 name: {name}
@@ -32,7 +32,7 @@ Made by `evolvable evolve taskset import`.
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """Which columns of a table say what. category, id: '' where no column says it. scorer: of every task."""
+    """The columns of a table by their use. category, id: '' without a column for it. scorer: of every task."""
 
     question: str
     answer: str
@@ -43,7 +43,7 @@ class TableColumns:
 
 @dataclass(frozen=True)
 class ImportedTable:
-    """A task set made of a table. skipped: rows that are empty, or ask and expect what an earlier row did."""
+    """A task set made of a table. skipped: rows that are empty, or repeat question and answer of an earlier row."""
 
     ref: str
     tasks: int
@@ -72,6 +72,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     about = _ABOUT.format(name=called, table=json.dumps(path.name)[1:-1])
     files = {ENVIRONMENT_FILE: about.encode(), LINES: lines.encode("utf-8", "replace")}
+    # Read once, so that every row that is no task is reported now.
     read_taskset(called, files)
     ref = Ref(Kind.ENVIRONMENT, called)
     return ref, files, ImportedTable(str(ref), len(records), skipped)
@@ -93,6 +94,7 @@ def table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 def _read_text(path: Path) -> str:
     try:
         size = path.stat().st_size
+        # By its size first, so that a huge file is never read.
         if size > MAX_TABLE:
             raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
         text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
@@ -108,6 +110,7 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
             if line.strip():
                 yield _parse_line(line, number)
         return
+    # The limit is the whole process's, so it is set back.
     limit = csv.field_size_limit(_MAX_FIELD)
     try:
         yield from _cells(io.StringIO(text, newline=""), "\t" if path.suffix.casefold() == ".tsv" else ",")
@@ -118,8 +121,11 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each row by the names of the header. Raises csv.Error for a quote that nothing closes, for a row with
-    more cells than the header, and for two columns of one name: what follows would be read as something else."""
+    """Yield each row by the names of the header.
+
+    Raises csv.Error for a quote that nothing closes, for a row with more cells than the header, and for two columns of
+    one name: the following cells would be read as something else.
+    """
     rows = csv.reader(text, delimiter=delimiter, strict=True)
     names = next(rows, [])
     if twice := next((name for name in names if name and names.count(name) > 1), ""):
@@ -132,7 +138,7 @@ def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _cell(value: Any) -> str:
-    """Return the text of a cell; '' for none. What is no text is kept as JSON."""
+    """Return the text of a cell; '' for none. Another value is written as JSON."""
     if value is None:
         return ""
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()
@@ -156,6 +162,7 @@ def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
 
 
 def _record(row: Mapping[str, Any], question: str, answer: str, columns: TableColumns) -> dict[str, Any]:
+    # From its content, so that the same row has the same id in the next import.
     own = "row-" + hashlib.sha256(f"{question}\n{answer}".encode("utf-8", "replace")).hexdigest()[:12]
     record: dict[str, Any] = {"id": _cell(row[columns.id]) if columns.id else own, "prompt": question}
     record |= {"expected": answer, "scorer": columns.scorer}

@@ -16,11 +16,11 @@ from evolvable_store.resource import Ref
 from evolvable_tools import Library
 
 MARK = 40
-"""Characters from which on a line of a skill is taken for its own."""
+"""The fewest characters of a line that counts as a skill's own; shorter lines occur anywhere."""
 
 _MIN_COPY = 60  # bytes from which on equal files are copies
-_COPIED = 0.5, 2  # of the own lines of a skill, and how many at least, that make a text a copy
-_MAX_UNPACKED = 64 * 2**20
+_COPIED = 0.5, 2  # share of a skill's own lines, and their least number, that make a text a copy
+_MAX_UNPACKED = 64 * 2**20  # bytes of an archive; a larger one is not looked into
 _MAX_RULES = 2**20  # bytes of a file of rules that is read
 _MAX_FOLDERS = 500
 
@@ -40,7 +40,7 @@ _RULES = ("CLAUDE.md", "AGENTS.md", "GEMINI.md", "QWEN.md")
 
 @dataclass(frozen=True)
 class SkillCopies:
-    """What a program's skills are known by, wherever they stand: their names, their files, their own lines."""
+    """Marks of a program's skills, wherever they are: their names, their files, their own lines."""
 
     names: frozenset[str]
     hashes: frozenset[bytes]
@@ -48,7 +48,7 @@ class SkillCopies:
 
     @classmethod
     def of(cls, program: Program) -> "SkillCopies":
-        """Return what the parts of a program are known by."""
+        """Return the marks of the parts of a program."""
         files = [data for part in program.parts for data in part.files.values()]
         texts = [text for part in program.parts for text in part.texts.values()]
         return cls(
@@ -73,14 +73,14 @@ class SkillCopies:
 def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program) -> dict[str, str]:
     """Return the open tasks that say nothing of the program, with the reason: it was made from them, or repeats them.
 
-    A session that is a fork of one among the evidence has its own prompts alone, and those are no evidence.
+    A fork of a session among the evidence has only its own prompts, and those are no evidence.
     """
     learned = {"-".join(one.split()) for one in sessions_behind_proposals(library, refs)}
     reasons = {}
     copies = SkillCopies.of(program)
     texts = [text for part in program.parts for text in part.texts.values()]
     for task in taskset.tasks:
-        if task.split is Split.TEST:  # nobody looks into it
+        if task.split is Split.TEST:  # nothing reads it before the verdict
             continue
         if task.source.startswith(SESSION_SOURCE) and task.source.removeprefix(SESSION_SOURCE) in learned:
             reasons[task.id] = "taught: its session is among the evidence of the skill"
@@ -92,7 +92,7 @@ def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program
 
 
 def _repeats(task: Task, texts: Sequence[str]) -> bool:
-    """Return whether a text has what is expected of a task. Commands and prompts are no answers."""
+    """Return whether a text has the expected answer of a task. Commands and prompts are no answers."""
     answers = replace(task, prompt="", scorer=replace(task.scorer, args={}))
     corpus = LeakCorpus([answers])
     return any(corpus.leaks(text) for text in texts)
@@ -112,7 +112,7 @@ def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
 
 
 def _workspace(task: Task, taskset: TaskSet) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a task's workspace, those of a packed project too."""
+    """Yield the files of a task's workspace, with those of a packed project."""
     for path, data in task_fixtures(task, taskset.files).items():
         yield path, data
         if path.rpartition("/")[2] == ARCHIVE:
@@ -123,6 +123,7 @@ def _unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
+            # The sizes in the index, so that an archive that unpacks to gigabytes is never opened.
             if sum(entry.file_size for entry in entries) <= _MAX_UNPACKED:
                 yield from ((entry.filename, archive.read(entry)) for entry in entries if not entry.is_dir())
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError):

@@ -14,35 +14,39 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 MASK = "0"
-"""What stands for a number, date, quoted name, path or identifier."""
+"""The token that replaces a number, date, quoted name, path or identifier."""
 
+# `tests/evolve/test_templates.py` has the templates and frames that these figures have to separate.
 MAX_GAP = 3
-"""Words of a gap of a template; a longer one holds a content of its own."""
+"""The most words of a gap of a template; a longer one holds a content of its own."""
 
-_FRAME = 0.5  # of the texts: what so many have in common is the frame of their set
+_FRAME = 0.5  # of the texts: triples that so many have in common are the frame of their set
 MIN_TEXTS = 8
-"""Texts of a set from which on it can have a frame."""
+"""The fewest texts of a set that can have a frame."""
 
-_CONTENT = 8  # triples outside of the frame from which on they say what a text asks
-_DIFFERENT = 0.5  # of them in common, under which two contents differ
-_SAME = 0.8  # the same from which on two texts are alike
-_MANY = 3  # texts that differ in masks alone: a kind of its own, and no gap of a larger template
-_WHOLE = 0.8  # of the texts in one frame: a template that so many of them fit is no frame
-_MAX_TOKENS = 160  # of texts whose gaps are compared
-_MAX_LEADERS = 40
-_LOWEST = 8
+_CONTENT = 8  # triples outside of the frame from which on they tell what a text asks
+_DIFFERENT = 0.5  # share of these triples, below which two contents differ
+_SAME = 0.8  # share of all triples from which on two texts are alike
+_MANY = 3  # texts that differ in masks alone are a kind of their own, and no gap of a larger template
+_WHOLE = 0.8  # share of the texts in one frame: a template of so many of them is no frame
+_MAX_TOKENS = 160  # of texts whose gaps are compared, because the comparison is quadratic
+_MAX_LEADERS = 40  # earlier texts that a text is compared with, those with most words in common first
+_LOWEST = 8  # triples of a text by which near ones are looked for
 
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _NUMBER_WORDS = """
 two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
 twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
 """
+# Words that texts of any kind share, in several languages.
 _COMMON = """
 a an and are as at be but by can did do does for from had has have how i if in is it its me my no not of on or our
 please so that the their them then there these they this those to up was we were what when where which who whom whose
 why will with would you your der die das und ist ein eine zu in von mit le la les un une de du des et el los las en y
 """
 _NUMBERS, _STOP = frozenset(_NUMBER_WORDS.split()), frozenset(_COMMON.split())
+# case; single characters of Chinese, Japanese and Korean; words.
+# In this order: addresses of the web and of mail, quoted names, paths, dates, numbers, identifiers; names in camel
 _TOKEN = re.compile(
     rf"""
     (?P<masked>
@@ -61,13 +65,14 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _QUOTES = frozenset("\"'`“«„")
-_MAX_NAME = 4  # words of a quoted name; more are a text
+_MAX_NAME = 4  # words of a quoted name; a longer quotation is a text
 
 
 def structure(text: str) -> tuple[str, ...]:
     """Return the words of a text in lower case, with one `MASK` for each run of numbers, dates, names and paths."""
     found: list[str] = []
     for one in _TOKEN.finditer(text):
+        # A long quotation is read as text, without its quotes.
         if one["masked"] and one[0][0] in _QUOTES and len(one[0].split()) > _MAX_NAME:
             tokens = structure(one[0][1:-1].translate(dict.fromkeys(map(ord, _QUOTES), " ")))
         elif one["masked"] or one["camel"]:
@@ -88,9 +93,10 @@ def triples(tokens: Sequence[str]) -> frozenset[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A text as it is compared. group: the number of the texts that are alike. tokens: with a `MASK` for each gap.
+    """A text in the form in which it is compared. group: the number of the texts that are alike. tokens: with a `MASK`
+    for each gap.
 
-    content: the triples of `tokens` without those of the frame, all of them where these are too few to say anything.
+    content: the triples of `tokens` without those of the frame; all of them where these are too few to say anything.
     """
 
     group: int
@@ -101,12 +107,13 @@ class Form:
 def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]:
     """Return the form of each text of a set, in order; the group of a text is the number of its first member.
 
-    apart: for each text what makes it differ from all texts that have something else there.
+    apart: for each text a value; texts with different values are never alike.
     """
     tokens = [structure(text) for text in texts]
     frame = _find_frame(tokens)
     first: dict[object, int] = {}
     leader = list(range(len(texts)))
+    # Texts with the same tokens are one before anything is compared.
     for at, known in enumerate(tokens):
         leader[at] = first.setdefault((known, apart[at] if apart else None), at)
     found = _Templates(tokens, frame, apart)
@@ -118,10 +125,12 @@ def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]
     forms: dict[int, Form] = {}
     for group, own in members.items():
         counts = Counter(word for at in own for word in set(tokens[at]))
+        # A word of most members belongs to the template, and any other is in a gap.
         kept = {word for word, count in counts.items() if 2 * count > len(own)} | {MASK}
         for at in own:
             shown = _collapse(word if word in kept else MASK for word in tokens[at])
             content = triples(shown) - frame
+            # With too little outside of the frame, the whole text has to tell what it asks.
             forms[at] = Form(group, shown, content if len(content) >= _CONTENT else triples(shown))
     return [forms[at] for at in range(len(texts))]
 
@@ -159,9 +168,10 @@ class _Templates:
         return not self._apart or self._apart[one] == self._apart[other]
 
     def join_near(self, leader: Sequence[int]) -> list[int]:
-        """Return the groups after texts were joined that have four of five triples in common, and no other content."""
+        """Return the groups after joining texts that have four of five triples in common and no different content."""
         found = list(leader)
 
+        # Union-find; the path is halved on the way, so that long chains stay cheap.
         def find(one: int) -> int:
             while found[one] != one:
                 found[one] = found[found[one]]
@@ -170,13 +180,14 @@ class _Templates:
 
         buckets: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at in sorted(set(leader)):
-            # The rarest by a fixed order: of texts that are alike one of them is all but surely common.
+            # The lowest by a fixed order: alike texts have at least one of them in common, almost surely.
             for triple in sorted(self._content[at] or self._all[at], key=lambda one: hash_text(" ".join(one)))[
                 :_LOWEST
             ]:
                 buckets[triple].append(at)
         for numbers in buckets.values():
             for place, at in enumerate(numbers[1:], 1):
+                # The last twenty of a bucket bound the time; alike texts meet in other buckets too.
                 for earlier in numbers[max(0, place - 20) : place]:
                     if find(at) != find(earlier) and self._is_near(at, earlier):
                         low, high = sorted((find(at), find(earlier)))
@@ -189,16 +200,18 @@ class _Templates:
         mine, theirs = self._content[one], self._content[other]
         if min(len(mine), len(theirs)) >= _CONTENT and _share(mine, theirs) < _DIFFERENT:
             return False  # a common frame around different contents
+        # Two triples in common of three say nothing.
         return min(len(self._all[one]), len(self._all[other])) > 5 and _share(self._all[one], self._all[other]) >= _SAME
 
     def join_gaps(self, leader: Sequence[int]) -> list[int]:
-        """Return the groups after those were joined that differ in short gaps alone.
+        """Return the groups after joining those that differ in short gaps alone.
 
-        Groups that have several members are kinds of their own where they are most of such a template.
+        Groups with several members stay kinds of their own where they are most of such a template.
         """
         sizes = Counter(leader)
         heads = [at for at in sorted(sizes) if 3 <= len(self._tokens[at]) <= _MAX_TOKENS]
         joined: dict[int, int] = {}
+        # First templates that make up most of a frame, and then those outside of any frame.
         for strict in (False, True):
             left = [at for at in heads if at not in joined]
             for first, own in self._cluster(left, strict=strict).items():
@@ -209,7 +222,7 @@ class _Templates:
         return [joined.get(one, one) for one in leader]
 
     def _is_whole(self, own: Sequence[int], sizes: Counter[int]) -> bool:
-        """Return whether a template is most of what stands in its frame, so that the frame belongs to it."""
+        """Return whether a template is most of the texts in its frame, so that the frame belongs to it."""
         frame = self._all[own[0]] & self._frame
         if not frame:
             return False
@@ -217,7 +230,7 @@ class _Templates:
         return sum(sizes[at] for at in own) >= _WHOLE * around
 
     def _cluster(self, heads: Sequence[int], *, strict: bool) -> dict[int, list[int]]:
-        """Return texts by the first one that they differ from in short gaps alone."""
+        """Return texts by the first one from which they differ in short gaps alone."""
         found: dict[int, list[int]] = {}
         having: dict[str, list[int]] = defaultdict(list)
         for at in heads:
@@ -236,6 +249,7 @@ class _Templates:
     def _differ_in_gaps(self, one: int, other: int, *, strict: bool) -> bool:
         """Return whether two texts have the same words but for short gaps. strict: the frame does not count."""
         mine, theirs = self._tokens[one], self._tokens[other]
+        # Cheap tests first, because the comparison below is quadratic.
         if not self._may_join(one, other) or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP:
             return False
         if 2 * len(set(mine) & set(theirs)) < len(set(mine)):
@@ -247,9 +261,10 @@ class _Templates:
             if max(a - ends[0], b - ends[1]) > MAX_GAP:
                 return False
             gaps += (a, b) != ends
-            if size > 1:  # a word between two gaps may be common by chance
+            if size > 1:  # a single word between two gaps may be common by chance
                 weight += sum(_weight(word) for at, word in enumerate(words, a) if at not in framed)
             ends = a + size, b + size
+        # Fewer than two words of weight a gap are no template.
         return gaps > 0 and weight >= 2 * gaps
 
     def _framed(self, at: int) -> frozenset[int]:
@@ -264,7 +279,7 @@ class _Templates:
 
 
 def _weight(word: str) -> float:
-    """Return what a common word says of a template."""
+    """Return the weight of a common word in a template."""
     return 0.0 if word == MASK else 0.5 if word in _STOP else 1.0
 
 

@@ -22,13 +22,14 @@ from evolvable_evolve.evolution.tasks.table_import import TableColumns, read_tab
 from evolvable_store.errors import InvalidArgument
 
 MAX_PROMPTS = 20
-"""Prompts that may be typed or piped."""
+"""The most prompts that may be typed or piped."""
 
 COMPARED = "compared"
 """The tag of a task that nothing checks: a judge compares the answers of both arms."""
 
 TRY_NAME = "tried"
 _ABOUT = f"---\nname: {TRY_NAME}\ndescription: Tasks of a trial of a skill.\n---\n"
+# Names of columns, the first that a table has.
 _QUESTIONS = ("prompt", "question", "task", "input")
 _ANSWERS = ("expected", "answer", "result", "output")
 _CHECK = "check"
@@ -37,7 +38,7 @@ _CHECK_HINT = "A check is a program with its arguments, such as `python3 -m pyte
 
 @dataclass(frozen=True, slots=True)
 class TryTask:
-    """A task as a person is shown it before anything is spent."""
+    """A task for a person to see before anything is spent."""
 
     id: str
     prompt: str
@@ -46,7 +47,7 @@ class TryTask:
 
 @dataclass(frozen=True)
 class TryTaskList:
-    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids, and why.
+    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids with their reasons.
 
     links: by task, the folders of its project's dependencies: the path in the workspace -> the path on this machine.
     """
@@ -58,12 +59,13 @@ class TryTaskList:
 
     @property
     def taskset(self) -> TaskSet:
-        """Return the tasks as a set; all of them may be measured."""
+        """The tasks as a set; all of them may be measured."""
         return read_taskset(TRY_NAME, self.files)
 
     @property
     def tasks(self) -> list[TryTask]:
-        """Return the tasks as a person is shown them."""
+        """The tasks for a person."""
+        # A set without lines is no task set, and reading it raises.
         if not self.files.get(LINES, b"").strip():
             return []
         return [TryTask(task.id, task.prompt, describe_check(task)) for task in self.taskset.tasks]
@@ -77,12 +79,13 @@ class TryTaskList:
 
 
 def describe_check(task: Task) -> str:
-    """Return in words what decides about an answer to a task."""
+    """Return in words how an answer to a task is decided."""
     if COMPARED in task.tags:
         return "a judge compares both answers"
     argv = task.scorer.args.get("argv")
     if task.scorer.type == "command" and isinstance(argv, list | tuple):
         words = list(map(str, argv))
+        # The check itself follows the options of the program that runs it.
         own = len(words) > 2 and words[1].endswith(f"/{CHECK_SCRIPT}")
         return shlex.join(words[words.index("--") + 1 :] if own and "--" in words else words).replace("'&&'", AND)
     if task.scorer.type == "judge":
@@ -125,10 +128,12 @@ def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
         about: dict[str, Any] = {"id": own or f"row-{number}", "prompt": prompt}
         if columns.category and (category := str(row.get(columns.category) or "").strip()):
             about["category"] = category[:100]
+        # One bad row of a large table is reported and not fatal.
         if not prompt or not (line or expected):
             left_out[about["id"]] = "its row has no question" if not prompt else "its row has no answer and no check"
         elif line:
             argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, about["id"], "--", *_check_words(line, path, number)]
+            # 300 seconds, because a suite of tests may take minutes.
             checked.append({**about, "scorer": {"type": "command", "args": {"argv": argv, "timeout_s": 300}}})
         else:
             plain.append({**about, "expected": expected, "scorer": "numeric_strict"})
@@ -137,8 +142,9 @@ def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
 
 
 def _check_words(line: str, path: Path, number: int) -> list[str]:
-    """Return the words of a check. No shell runs it: `&&` joins commands, and other signs of a shell are refused."""
+    """Return the words of a check. No shell runs it: `&&` joins commands, other operators of a shell are refused."""
     try:
+        # This lexer splits off operators, which `shlex.split` leaves within words.
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
         plain = shlex.split(line)
     except ValueError as error:
@@ -172,6 +178,7 @@ def _with_scorer(records: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
 
 def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
     """Return tasks that nothing checks, one for each prompt. Raises InvalidArgument for none, or for too many."""
+    # Each prompt once: the same task twice is no second task.
     given = list(dict.fromkeys(one.strip() for one in prompts if one.strip()))
     if not 1 <= len(given) <= MAX_PROMPTS:
         raise InvalidArgument(f"There are {len(given)} prompts.", f"Give 1 to {MAX_PROMPTS}, one on each line.")
@@ -179,7 +186,7 @@ def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
         {
             "id": f"prompt-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}",
             "prompt": text,
-            # Every answer passes: which of two is better is asked when both are there.
+            # Every answer passes here: a judge compares the two answers once both are there.
             "scorer": {"type": "regex", "args": {"pattern": "(?s).*"}},
             "tags": [COMPARED],
         }
@@ -189,7 +196,7 @@ def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
 
 
 def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
-    """Return the tasks that were found in sessions. judged: whether there is a judge for those that need one."""
+    """Return the tasks that were found in sessions. judged: whether there is a judge for tasks that need one."""
     found = {one.id for one in draft.found}
     records = [one for one in map(json.loads, _lines(draft.files)) if one["id"] in found]
     listed = replace(_listed("sessions", records, draft.files), links=draft.links)
@@ -212,8 +219,10 @@ def _tasks(listed: TryTaskList) -> Sequence[Task]:
 
 
 def _listed(source: str, records: Sequence[Mapping[str, Any]], files: Mapping[str, bytes]) -> TryTaskList:
+    # A trial has no splits, and val is the one that is measured and shown.
     lines = [json.dumps({**one, "split": str(Split.VAL)}, ensure_ascii=False) for one in records]
     about = {ENVIRONMENT_FILE: _ABOUT.encode()}
+    # First for its place in the order, and last so that it wins.
     return TryTaskList(source, _with_lines({**about, **files, **about}, lines))
 
 

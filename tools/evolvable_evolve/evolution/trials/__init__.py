@@ -6,7 +6,7 @@ place.
 
 from evolvable_store import late_names
 
-TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
+TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel

@@ -12,11 +12,11 @@ from evolvable_evolve.evolution.trials.trial import TrialAttempt
 MAX_ATTEMPT: Final = 64 * 2**20
 """Bytes of one attempt as JSON. A longer one is an infrastructure error."""
 
-_MAX_TOKENS = 10**12
+_MAX_TOKENS = 10**12  # a node that reports more is wrong, and would spend any budget at once
 
 
 class InvalidAttempt(ValueError):
-    """The bytes are no attempt. The text says why."""
+    """Bytes that are no attempt. The text says why."""
 
 
 def encode_attempt(attempt: TrialAttempt) -> bytes:
@@ -37,6 +37,7 @@ def decode_attempt(data: bytes) -> TrialAttempt:
     try:
         said = json.loads(data)
         return _attempt(said)
+    # RecursionError: JSON that is nested too deeply.
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidAttempt(f"it is no attempt: {type(error).__name__}: {str(error)[:200]}") from None
 
@@ -46,6 +47,7 @@ def _attempt(said: Any) -> TrialAttempt:
     if outcome is TrialOutcome.TAMPERED:
         raise InvalidAttempt("only the run itself says that something was tampered with")
     score = None if said["score"] is None else _score(said["score"])
+    # `run_job` copies such an outcome; without it an error would count as a result.
     if outcome is None and score is None and said["rollout"]["outcome"] is not None:
         raise InvalidAttempt("it has an outcome in its rollout alone")
     if said["judged"]:
@@ -82,6 +84,7 @@ def _solution(said: Any) -> Solution:
     texts = ("task", "text", "trace", "detail", "feedback", "critique")
     return Solution(
         **known
+        # By type, because a node is not trusted: a wrong one would fail far from here.
         | {name: _text(known[name]) for name in texts}
         | {
             "attempt": _count(known["attempt"]),
@@ -131,6 +134,7 @@ def _flag(said: Any) -> bool:
 
 
 def _count(said: Any) -> int:
+    # A bool is an int in Python.
     if not isinstance(said, int) or isinstance(said, bool) or not 0 <= said <= _MAX_TOKENS:
         raise InvalidAttempt("a count is no whole number from 0")
     return said

@@ -27,19 +27,17 @@ if TYPE_CHECKING:
 
 
 CANCEL: Final = "cancel"
-"""What tells a worker to stop what it does, and to end."""
+"""The message at which a worker stops its job and ends."""
 
 _ANSWER_LIMIT = 3600.0  # seconds after which an answer is given up; models have their own, much shorter limits
 
 GRACE = 5.0
-"""Seconds that it has to end what it has started."""
+"""Seconds that a worker has to end what it has started, before it is killed."""
 
 
 def serve(connection: Connection) -> None:
-    """Take jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
-    gone.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which tells us
+    """Take jobs from the connection and answer each with its attempt; end at CANCEL, or when the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which sends CANCEL
     asyncio.run(_serve_jobs(connection))
 
 
@@ -66,6 +64,7 @@ async def _serve_jobs(connection: Connection) -> None:
         last.daemon = True
         last.start()
 
+    # `recv` blocks, and would stop the loop in which the job runs.
     threading.Thread(target=read, daemon=True).start()
     try:
         while job := await jobs.get():
@@ -76,6 +75,8 @@ async def _serve_jobs(connection: Connection) -> None:
 
 
 _SAFE_PATH = "PYTHONSAFEPATH"
+# remove the variable before the other process has it.
+# Guards `os.environ` from setting the variable to the start of the process: of two starts at once, one would
 _environment_lock = threading.Lock()
 
 
@@ -97,7 +98,9 @@ def _safe_path() -> Iterator[bool]:
 
 
 def _serve_worker(connection: Connection, added: bool) -> None:
-    """Serve jobs. added: the variable is this module's, and is not for the programs that the jobs start."""
+    """Serve jobs. added: the variable was set for this start alone, and programs that the jobs start must not inherit
+    it.
+    """
     if added:
         os.environ.pop(_SAFE_PATH, None)
     serve(connection)
@@ -114,6 +117,7 @@ class _Worker:
         with _safe_path() as added:
             self._process: SpawnProcess = context.Process(target=_serve_worker, args=(theirs, added), daemon=True)
             self._process.start()
+        # Only with this copy closed does the worker's death read as the end of the pipe.
         theirs.close()
         self.ticket = ""
         self.gone = asyncio.Event()
@@ -147,7 +151,7 @@ class _Worker:
             self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
 
     async def stop(self) -> None:
-        """End it: first it is asked to, so that it ends what it has started; then it is killed."""
+        """End it: by CANCEL first, so that it ends what it has started, and by a kill after the grace."""
         try:
             self._connection.send(CANCEL)
             async with asyncio.timeout(self._grace):
@@ -158,7 +162,7 @@ class _Worker:
 
 
 class FinishedJobs:
-    """The jobs of a backend that are done and were not taken yet. For one event loop.
+    """Jobs of a backend that are done and not yet taken. For one event loop.
 
     news: set when a job is done, or to end a wait without one.
     """
@@ -208,6 +212,7 @@ class ProcessBackend:
         try:
             worker.begin(ticket, job)
         except BaseException:
+            # Nothing was sent, so the worker is as it was.
             self._idle.append(worker)
             raise
         self._busy[ticket] = worker
@@ -223,17 +228,18 @@ class ProcessBackend:
         return await self._finished.take(timeout) if self._busy or self._finished.jobs else []
 
     def take_in(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
-        """Is told by a worker what came of its job."""
+        """Take the attempt of a worker's job. Called in the event loop."""
         if self._busy.pop(worker.ticket, None) is None:
             return  # cancelled meanwhile; it is being stopped
         self._idle.append(worker)
         self._finished.add(worker.ticket, attempt)
 
     def worker_ended(self, worker: _Worker, code: int | None) -> None:
-        """Is told that a worker has ended."""
+        """Note that a worker's process has ended; the job that it ran, if any, is lost."""
         worker.gone.set()
         if worker in self._idle:
             self._idle.remove(worker)
+        # An idle worker still has the ticket of its last job, which may have ended long ago.
         if self._busy.get(worker.ticket) is worker:
             del self._busy[worker.ticket]
             lost = trial.infrastructure_error(f"the worker died (exit code {code})", lost=True)
@@ -241,6 +247,7 @@ class ProcessBackend:
 
     async def cancel(self, tickets: Collection[str]) -> None:
         """Stop these jobs, their processes with them."""
+        # Taken out first, so that the ends of their processes are not reported as lost jobs.
         workers = [self._busy.pop(ticket) for ticket in tickets if ticket in self._busy]
         self._finished.forget(tickets)
         await asyncio.gather(*(worker.stop() for worker in workers))
@@ -280,10 +287,12 @@ class RemoteModel:
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NoAnswer."""
+        # Backends run jobs alone, so a question travels as a task.
         task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
         job = trial.TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
         attempt = await trial.run_alone(self._backend, job)
         rollout = attempt.rollout
+        # How `_QuestionExecutor` returns NoAnswer: an exception would lose its usage and its hint.
         if attempt.outcome is TrialOutcome.REFUSED:
             text, hint, made = json.loads(rollout.detail)
             raise NoAnswer(text, hint, rollout.usage, [ModelAttempt(**one) for one in made])

@@ -14,7 +14,7 @@ from evolvable_evolve.evolution.task import ModelUsage
 from evolvable_evolve.evolution.trials.trial import judging_usage
 from evolvable_store.errors import EvolvableError
 
-_NANO = 10**9
+_NANO = 10**9  # the unit of bills: whole numbers add up to the same sum in any order
 
 
 class BudgetSpent(EvolvableError):
@@ -22,7 +22,7 @@ class BudgetSpent(EvolvableError):
 
 
 class PriceUnknown(BudgetSpent):
-    """The budget is in money alone, and something was spent whose price nobody knows."""
+    """The budget is in money alone, and something was spent that has no price."""
 
 
 _NO_LIMITS = SpendLimit()
@@ -31,7 +31,7 @@ _NO_USAGE = ModelUsage()
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What was spent. `nanos` are billionths of a dollar, so that sums do not depend on their order.
+    """Sum of what was spent. `nanos` are billionths of a dollar, so that sums do not depend on their order.
 
     unpriced: how many pieces of work took tokens or calls that have no price.
     """
@@ -76,12 +76,12 @@ class Reservation:
 
 
 class RunBudget:
-    """Keeps to the limits: work starts only when its upper estimate fits beside all that is reserved.
+    """Limits of a run: work starts only when its upper estimate fits beside all reservations.
 
-    So what is overspent is at most what the work in flight takes beyond its estimates. Several ledgers may share one
-    budget. `clock` gives seconds, and only counts within `running`. `bill` is what was settled. `most` and `longest`
-    (seconds) are what one trial took at most. `interrupted` is what was reserved for work of which nobody knows what it
-    really took, as its process died: it is apart from the bill, and counts as spent.
+    The overspending is at most what the work in flight takes beyond its estimates. Several ledgers may share one
+    budget. `clock` gives seconds, and only counts within `running`. `bill` is the settled part. `most` and `longest`
+    (seconds) are the maxima of one trial. `interrupted` is the sum of the reservations of work whose process died: what
+    it took is unknown, so it counts as spent, apart from the bill.
     """
 
     def __init__(self, limits: SpendLimit | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -123,6 +123,7 @@ class RunBudget:
 
         It may fit when others are settled. Raises PriceUnknown.
         """
+        # Another limit still ends the run. A limit in money alone cannot be kept without prices.
         if self.bill.unpriced and self.limits.cost is not None and not self._otherwise_limited:
             raise PriceUnknown(
                 "The budget is in money, and the price of what was used is unknown.",
@@ -142,6 +143,7 @@ class RunBudget:
     def _short_of(self, upper: ModelUsage, wall: float) -> str:
         """Return which limit leaves no room, or ''."""
         limits = self.limits
+        # The usual case, and the check runs for every trial.
         if limits == _NO_LIMITS:
             return ""
         taken = sum((to_bill(one.upper) for one in self._reserved.values()), self.bill + self.interrupted)
@@ -153,7 +155,7 @@ class RunBudget:
             ("time", self.elapsed, self.elapsed + wall, limits.wall),
         )
         for name, before, then, limit in checks:
-            # Where nothing is known of what it takes, work starts as long as anything is left.
+            # Without an estimate, work starts as long as anything is left.
             if limit is not None and (then > limit or before >= limit):
                 return name
         return ""
@@ -161,9 +163,9 @@ class RunBudget:
     def settle(
         self, reservation: Reservation, usage: ModelUsage, *, judging: ModelUsage = _NO_USAGE, lost: bool = False
     ) -> None:
-        """Put what was really spent in the place of what was reserved. judging: what scoring took besides.
+        """Replace a reservation by what was really spent. judging: what scoring took besides.
 
-        lost: nobody knows what it was.
+        lost: the real amount is unknown, so the whole reservation counts as interrupted.
         """
         del self._reserved[reservation.number]
         self.bill += to_bill(usage) + to_bill(judging)
@@ -186,6 +188,7 @@ class RunBudget:
         try:
             yield lambda usage: self.settle(reserved, usage)
         finally:
+            # The block has settled it already where the work was done.
             self._reserved.pop(reserved.number, None)
 
     def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
@@ -220,9 +223,10 @@ class RunBudget:
             kind = record["type"]
             if kind == "started":
                 ticket = record["key"], record["attempt"]
-                if ticket in begun:  # begun again: the first time never ended
+                if ticket in begun:  # begun again: the first attempt never ended
                     lost.append(begun[ticket])
                 begun[ticket] = record
+            # A trial from the cache costs nothing again.
             elif kind == "trial" and not record["trial"]["cached"]:
                 started = begun.pop((record["trial"]["key"], record["attempt"]), None)
                 if record["lost"] and started:
@@ -231,11 +235,13 @@ class RunBudget:
                 judging = judging_usage(record["trial"])
                 self.bill += to_bill(usage) + to_bill(judging)
                 self.learn(usage, record["trial"]["wall"], judging)
+                # `elapsed` is a running total, and parallel trials are not recorded in its order.
                 self._carried = max(self._carried, record["elapsed"])
             elif kind == "answered":
                 self.bill += to_bill(
                     ModelUsage(record["input_tokens"], record["output_tokens"], record.get("calls", 1), record["cost"])
                 )
+        # What began and has no end was under way when its process died.
         for record in (*lost, *begun.values()):
             self.interrupted += to_bill(ModelUsage(**record["reserved"]))
 
@@ -251,9 +257,11 @@ def _combine_usage(how: Callable[[Iterable[Any]], Any], one: ModelUsage, other: 
     )
 
 
+# Slow to rise and quick to halve: a provider that throttles costs every trial its time.
 SUCCESSES_TO_RAISE = 20
 """Trials in a row that were not throttled before one more may run at once."""
 
+# Four at first, because the provider's limit is not known.
 USUAL_CONCURRENCY, MAX_CONCURRENCY = 4, 16
 """Trials at once: in the beginning, and at most."""
 
@@ -276,18 +284,21 @@ class ConcurrencyLimit:
         self.limit = max(least, min(start, most))
         self._least, self._most, self._clock = least, most, clock
         self._fine = 0
+        # Number of halvings so far: a trial that began before the last one must not halve again.
         self._era = 0
         self._until = -math.inf
         self._pause = _PAUSE
 
     def wait(self, in_flight: int) -> float:
-        """Return in how many seconds one more may start beside so many: 0 at once, inf when one has ended."""
+        """Return in how many seconds one more may start beside `in_flight` others: 0 at once, inf when one must end
+        first.
+        """
         if in_flight >= self.limit:
             return math.inf
         return max(0.0, self._until - self._clock())
 
     def began(self) -> int:
-        """Return what `ended` wants to know of a trial that begins now."""
+        """Return the number that `ended` takes of a trial that begins now."""
         return self._era
 
     def ended(self, began: int, retry_after: float | None = None) -> None:
@@ -302,7 +313,7 @@ class ConcurrencyLimit:
                 self.limit = min(self._most, self.limit + 1)
             return
         self._until = max(self._until, self._clock() + (retry_after or self._pause))
-        if began == self._era:  # else it began before the last halving, which was for the likes of it
+        if began == self._era:  # else it began before the last halving, which was for its like
             self._era += 1
             self._fine = 0
             self.limit = max(self._least, self.limit // 2)
@@ -310,8 +321,8 @@ class ConcurrencyLimit:
 
 
 def make_concurrency_limit(at_once: int) -> ConcurrencyLimit:
-    """Return the throttle of a run that begins with so many trials at once.
+    """Return the limit of a run that begins with `at_once` trials at a time.
 
-    A wish for fewer than usual is the maximum; else there may be up to 16, or what was wanted.
+    A number below the usual one is the maximum too; else the maximum is 16, or the number itself.
     """
     return ConcurrencyLimit(at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once))

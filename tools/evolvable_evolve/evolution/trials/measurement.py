@@ -1,4 +1,4 @@
-"""Measuring programs on tasks: what is known is not paid again, what is not is run, and all of it is written down.
+"""Measure programs on tasks: trials that count are reused, missing ones are run, and all of them are written down.
 
 All arms take turns on every task, so that a drift favours none of them.
 """
@@ -58,16 +58,18 @@ def interleave(requests: Sequence[TrialRequest]) -> list[int]:
 SEALED_BATCH = "test/"
 """How the names of batches of the sealed test begin."""
 
-_MAX_DETAIL = 500  # characters of what the last attempt said
+_MAX_DETAIL = 500  # characters of the last attempt's detail in the error
 
 
 class TrialsFailing(EvolvableError):
-    """Attempt after attempt fails for want of infrastructure. What counted before is kept, the rest is tried again."""
+    """Attempt after attempt fails for want of infrastructure. Trials that count are kept, the others are run again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingTrial:
-    """One trial to be run: its job, the how-manieth attempt it is (from 0), and when it may start at the earliest."""
+    """One trial to be run. attempt: its number, from 0. not_before: the earliest start, in seconds of the runner's
+    clock.
+    """
 
     key: str
     program: Program
@@ -77,12 +79,13 @@ class PendingTrial:
     not_before: float = -math.inf
 
     def to_trial(self, attempt: TrialAttempt, passes: float) -> Trial:
-        """Return an attempt at it as it is counted. passes: the score from which on it is a PASS."""
+        """Return an attempt as a trial. passes: the score from which on it is a PASS."""
         rollout, score = attempt.rollout, attempt.score
         value = score.value if score else None
         outcome = attempt.outcome
         if outcome is None:
             outcome = TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
+        # An outcome that counts has no score of its own: a timeout is a failure, whatever it wrote.
         elif outcome.counts:
             value = float(outcome is TrialOutcome.PASS)
         return Trial(
@@ -103,9 +106,11 @@ class PendingTrial:
         )
 
 
+# A short fault is over after 5 s; the 30 s are for a provider that has to recover.
 BACKOFF = (5.0, 30.0)
-"""Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is
-missing."""
+"""Seconds before the first and the second retry of a trial that infrastructure spoiled. One that fails again is
+missing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class TrialSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A trial under way. began: see ConcurrencyLimit. in_flight: how many were under way with it."""
+    """A trial under way. began: see ConcurrencyLimit. in_flight: how many were under way, this one included."""
 
     work: PendingTrial
     reservation: Reservation
@@ -161,13 +166,16 @@ class TrialBatch:
                     limit = None if math.isinf(pause) else pause
                     self._take_in(await runner.backend.poll(limit))
                     self._check_breaker()
+                # Not before the trials under way have ended: they are paid for.
                 elif self._unpriced is not None:
                     raise self._unpriced
+                # Nothing runs and nothing may start, so waiting would last forever.
                 elif math.isinf(pause) or not runner.budget.seconds_left:
                     raise runner.budget.spent(runner.budget.most, runner.budget.longest)
                 else:
                     await asyncio.sleep(min(pause, runner.budget.seconds_left))
         finally:
+            # A cancelled or broken batch leaves no job running, and what those took is unknown.
             await runner.backend.cancel(list(self._flying))
             for flight in self._flying.values():
                 runner.budget.settle(flight.reservation, ModelUsage(), lost=True)
@@ -192,7 +200,9 @@ class TrialBatch:
                 in_flight = len(self._flying) + len(starting) + 1
                 starting.append(_Flight(self._next(), reservation, runner.throttle.began(), in_flight))
             if starting:
+                # On the disk before the first job starts: after a kill the budget counts what may have been spent.
                 runner.ledger.append_all(("started", self._started_fields(flight)) for flight in starting)
+            # One by one, so that an error releases the reservations of jobs that were not submitted.
             while starting:
                 self._flying[runner.backend.submit(runner.make_job(starting[0].work))] = starting[0]
                 starting.pop(0)
@@ -236,13 +246,15 @@ class TrialBatch:
         }
 
     def _take_in(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
-        """Settle what has ended, writes it down, and puts what is tried again back into the queue."""
+        """Settle the trials that ended, write them down, and queue again those to be retried."""
         runner = self._runner
+        # Before the records are made: a trial on changed files must not be written down as a result.
         changed = runner.intact() if done else ""
         if changed:
             done = [(ticket, _mark_tampered(attempt, changed)) for ticket, attempt in done]
         ended = [(self._flying[ticket], attempt) for ticket, attempt in done]
         trials = [flight.work.to_trial(attempt, runner.settings.passes) for flight, attempt in ended]
+        # On the disk before the state in memory: after a failed write all of them count as under way.
         runner.ledger.append_all(
             record
             for trial, (flight, attempt) in zip(trials, ended, strict=True)
@@ -257,6 +269,7 @@ class TrialBatch:
             spoiled = trial.outcome is TrialOutcome.INFRA_ERROR and not attempt.final
             again = spoiled and flight.work.attempt < len(runner.settings.backoff)
             if again:
+                # The provider's own wait counts where it is longer.
                 wait = max(runner.settings.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0)
                 not_before = runner.clock() + wait
                 self._again.append(replace(flight.work, attempt=flight.work.attempt + 1, not_before=not_before))
@@ -286,23 +299,25 @@ class TrialBatch:
             self._spoiled += 1
             self._why = trial.detail
 
+    # A continued run tries what failed once more, so the batch must not be given up twice.
     def _check_breaker(self) -> None:
         runner, most = self._runner, self._runner.settings.breaker
         if most is None or self._spoiled < most or self._name in runner.known.broken:
             return
+        # Recorded before it is raised: the run that continues knows by it that failures are to be retried.
         runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
         runner.known.broke(self._name)
         said = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
-        if self._name.startswith(SEALED_BATCH):  # it may name a sealed task, or quote it
+        if self._name.startswith(SEALED_BATCH):  # the detail may name a sealed task, or quote it
             said = "what the last one said is in test.jsonl of the run, for a person to read"
-        raise TrialsFailing(  # as many as are needed; more may have ended at the same moment
+        raise TrialsFailing(  # as many as the breaker allows; more may have ended at the same moment
             f"{most} attempts in a row failed, and none came to a result; {said}.",
             "Fix that, and continue the run: they are tried again. What fails then counts as missing.",
         )
 
 
 def _mark_tampered(attempt: TrialAttempt, why: str) -> TrialAttempt:
-    """Return an attempt that is counted as nothing, and paid all the same."""
+    """Return an attempt that does not count and is billed all the same."""
     if attempt.outcome is None or attempt.outcome.counts:
         return replace(attempt, outcome=TrialOutcome.TAMPERED, score=None, detail=why, final=True)
     return attempt
@@ -312,9 +327,9 @@ class TrialRunner:
     """Runs trials of one executor into one ledger.
 
     files: those of the task set. scoring: by default as each task says, with all these files. budget, throttle,
-    backend: may be shared; by default no limit, four to sixteen at once, and tasks of this process. intact: asked
-    whenever something ends; says why it is worth nothing, as tasks or scorers were changed meanwhile, or ''. Such
-    trials are TAMPERED.
+    backend: may be shared; by default no limit, four to sixteen at once, and tasks of this process. intact: called
+    whenever trials end; returns why they are void, because tasks or scorers were changed meanwhile, or ''. Such trials
+    are TAMPERED.
     """
 
     def __init__(
@@ -340,9 +355,13 @@ class TrialRunner:
         self.throttle, self.backend = throttle or ConcurrencyLimit(clock=clock), backend or AsyncioBackend()
         self.clock, self.intact = clock, intact
         self.known = TrialCache.from_records(ledger.records)
+        # Guards `known` from the look-up of trials to their end: two measurements at once would run the same trial
+        # twice.
         self._turn = asyncio.Lock()
+        # A scorer's digest is over all its files, and `key` is called for every repeat.
         self._scorers: dict[str, str] = {}
         if self.settings.folder is not None:
+            # One driver at a time has this folder, so all that is in it belongs to dead processes.
             remove_stale_workspaces(self.settings.folder)
 
     async def measure(self, requests: Sequence[TrialRequest], batch: str | None = None) -> list[Trial]:
@@ -377,12 +396,13 @@ class TrialRunner:
         return trial_key(program, task.digest, scorer, self.executor.fingerprint, repeat)
 
     def _found(self, keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
-        """Return what need not be run. What a named batch has from another is written down as its own."""
+        """Return the trials that need not be run. One that a named batch takes from another is recorded as its own."""
         found: dict[str, Trial] = {}
         taken: list[Trial] = []
         for key in dict.fromkeys(keys):
             trial = None if batch is None else self._of_batch(batch, key)
             if trial is None and (counted := self.known.counted.get(key)):
+                # A copy: the counted trial itself stays the one that was paid.
                 trial = replace(counted, cached=True)
                 if batch is not None:
                     taken.append(strip_texts(trial))
@@ -406,6 +426,7 @@ class TrialRunner:
         work: dict[str, PendingTrial] = {}
         for index in interleave(requests):
             if (key := keys[index]) not in found and key not in work:
+                # A batch that is continued goes on counting the attempts that failed before.
                 times = 0 if batch is None else self.known.failed.get((batch, key), (0, None))[0]
                 work[key] = PendingTrial(key, *requests[index], times)
         return list(work.values())
@@ -426,7 +447,7 @@ class TrialRunner:
 
 
 def _as_requested(trial: Trial, request: TrialRequest, passes: float) -> Trial:
-    """Return a trial under the name that it was asked for, and with what passes now."""
+    """Return a trial under the id of the requested task, as PASS or FAIL by the present limit."""
     outcome = trial.outcome
     if outcome in (TrialOutcome.PASS, TrialOutcome.FAIL) and trial.score is not None:
         outcome = TrialOutcome.PASS if trial.score >= passes else TrialOutcome.FAIL

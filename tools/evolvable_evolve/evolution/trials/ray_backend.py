@@ -27,9 +27,9 @@ from evolvable_evolve.sandbox import environment_inside
 from evolvable_store.errors import EvolvableError
 
 BRIDGE: Final = "evolvable_evolve.evolution.trials.ray_bridge"
-_START = 180.0  # seconds for a cluster to answer, or to start here
+_START = 180.0  # seconds for a cluster to answer, or to start on this machine
 _STOP = 25.0  # seconds for the bridge to end what it has started
-_SHARED = 256  # different contents that are kept in the object store
+_SHARED = 256  # different contents that stay in the object store, for jobs to come
 
 
 class RayMissing(EvolvableError):
@@ -44,7 +44,7 @@ class RayUnavailable(EvolvableError):
 
 
 def _bridge_environment(cluster: RayCluster) -> dict[str, str]:
-    """Return all of the environment of the process that speaks with the cluster: no keys, and nothing of Ray's."""
+    """Return all of the environment of the process that speaks with the cluster: no keys, and no variables of Ray."""
     given = os.environ if cluster.environment is None else cluster.environment
     return environment_inside(given, given.get("HOME", "/tmp"))
 
@@ -56,6 +56,7 @@ class _Bridge:
         if importlib.util.find_spec("ray") is None:
             raise RayMissing()
         ours, theirs = Pipe()
+        # -P: nothing is imported from the current folder, which is not ours.
         command = [sys.executable, "-P", "-m", BRIDGE, str(theirs.fileno()), cluster.address, str(cluster.slots)]
         # A session of its own: Ctrl-C at the terminal is for the driver, which then stops the trials.
         self._process = subprocess.Popen(
@@ -68,6 +69,7 @@ class _Bridge:
             cwd="/",
             start_new_session=True,
         )
+        # Only with this copy closed does the death of the process read as the end of the pipe.
         theirs.close()
         self._connection: Connection = ours
         self._told = told
@@ -81,7 +83,7 @@ class _Bridge:
         return self._process.pid
 
     def send(self, order: dict[str, Any], data: bytes | None = None) -> None:
-        """Send one order. A process that is gone is told of by its thread."""
+        """Send one order. A process that is gone is reported by its thread."""
         with contextlib.suppress(OSError):
             self._connection.send_bytes(json.dumps({**order, "bytes": data is not None}).encode())
             if data is not None:
@@ -112,7 +114,7 @@ class _Bridge:
         self._connection.close()
 
     def _shut(self) -> None:
-        """Let the process read the end of its orders, while what it still says can be read here."""
+        """Let the process read the end of its orders, while its last frames can still be read here."""
         with socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
             pipe.shutdown(socket.SHUT_WR)
 
@@ -158,6 +160,7 @@ class RayBackend:
 
     def _open_bridge(self) -> _Bridge:
         if self._bridge is None:
+            # A new process has an empty object store.
             self._sent.clear()
             self._answered.clear()
             self._bridge = _Bridge(self._cluster, self._take)
@@ -167,6 +170,7 @@ class RayBackend:
         """Start a job and return its ticket. Raises what pickling raises."""
         bridge, ticket = self._open_bridge(), str(next(self._numbers))
         packed = pack_job(job)
+        # Before the order to run: the bridge looks the contents up when it takes the job.
         shared = [self._share(bridge, one) for one in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))]
         digest = hashlib.sha256(packed).hexdigest()
         bridge.send({"order": "run", "ticket": ticket, "shared": shared, "digest": digest}, packed)
@@ -176,6 +180,7 @@ class RayBackend:
 
     def _recipe_of(self, job: trial.TrialJob) -> bytes:
         if self._recipe is not None:
+            # The node makes its own scorer, so the job's must not make another entry.
             job = trial.TrialJob(job.executor, None, job.task, job.program, 0)
         key = id(job.executor), id(job.scoring)
         if key not in self._packed:
@@ -192,6 +197,7 @@ class RayBackend:
         return digest
 
     def _forget(self, bridge: _Bridge, keep: int) -> None:
+        # The contents of the job just sent must stay, also where one job alone has more than the limit.
         old = [self._sent.popitem(last=False)[0] for _ in range(len(self._sent) - max(_SHARED, keep))]
         if old:
             bridge.send({"order": "forget", "digests": old})
@@ -230,6 +236,7 @@ class RayBackend:
     async def cancel(self, tickets: Collection[str]) -> None:
         """Stop these jobs, and return when they have ended on their nodes."""
         known = [ticket for ticket in tickets if ticket in self._flying]
+        # Taken out first, so that their ends are not returned as results.
         self._flying.difference_update(known)
         self._finished.forget(tickets)
         bridge = self._bridge

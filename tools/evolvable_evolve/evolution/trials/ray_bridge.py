@@ -26,6 +26,7 @@ from evolvable_evolve.evolution.executors import remove_tree
 from evolvable_evolve.evolution.trials.attempt_json import MAX_ATTEMPT
 from evolvable_evolve.evolution.trials.ray_worker import remove_stale_folders, run_on_node
 
+# Slots and not CPUs, because a trial mostly waits for a model.
 RAY_SLOT: Final = "agent_slot"
 """The custom resource that one trial holds: a node offers as many as it can run at once."""
 
@@ -66,6 +67,7 @@ class UnpickledName(Exception):
     """A pickle names a class or a function, which could run anything."""
 
 
+# An audit hook is for the whole process and cannot be removed: this tells in which thread it refuses.
 _reading = threading.local()
 
 
@@ -110,6 +112,7 @@ class Cluster:
         ray.init(log_to_driver=False, configure_logging=False, **options)
         self._ray = ray
         self._locations: Any = import_module("ray.experimental").get_object_locations
+        # No retries of Ray's: a second run would be paid without a record in the ledger.
         self._run = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(run_on_node)
         self._shared: dict[str, Any] = {}
         self.flying: dict[Any, str] = {}
@@ -121,9 +124,11 @@ class Cluster:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{SESSION_PREFIX}{os.getpid()}-", dir=place))
         token = self._folder / "token"
         token.write_text(secrets.token_hex(32), encoding="ascii")
+        # Its content opens the cluster to every account of this machine.
         token.chmod(0o600)
         os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_TMPDIR": str(self._folder), _LOOPBACK: "0"}
         return {
+            # Only slots decide how many trials run.
             "num_cpus": 0,
             "num_gpus": 0,
             "resources": {RAY_SLOT: slots},
@@ -156,6 +161,7 @@ class Cluster:
 
     def finished(self) -> list[tuple[str, bytes | None, str]]:
         """Return the jobs that have ended: the ticket, and its bytes or why there are none."""
+        # Waits for one, and then takes all others that are done without waiting.
         ready, _ = self._ray.wait(list(self.flying), num_returns=1, timeout=_LOOK)
         if ready:
             ready, _ = self._ray.wait(list(self.flying), num_returns=len(self.flying), timeout=0)
@@ -163,6 +169,7 @@ class Cluster:
 
     def _bytes_of(self, reference: Any) -> tuple[bytes | None, str]:
         """Return the bytes that a task returned, or why there are none. Nothing that a node stored runs here."""
+        # Before `get`, which loads a result of any size.
         size = self._locations([reference], 60_000).get(reference, {}).get("object_size")
         if (size or 0) > MAX_ATTEMPT + _METADATA:
             return None, "it returned too much"
@@ -182,6 +189,7 @@ class Cluster:
         """Stop these jobs: each is asked to end what it has started, then its worker is killed."""
         wanted = set(tickets)
         left = [one for one, ticket in self.flying.items() if ticket in wanted]
+        # First a cancellation that the task can handle, then the end of its worker.
         for force in (False, True):
             for one in left:
                 with suppress(Exception):  # it may have ended this moment
@@ -203,8 +211,9 @@ class Cluster:
 
 
 def _refuse_open_cluster(address: str) -> None:
-    """Raise ClusterRefused when the cluster lets in somebody without a token, as Ray does by default."""
+    """Raise ClusterRefused when the cluster accepts a client without a token, as Ray does by default."""
     command = [sys.executable, "-P", "-c", *_UNAUTHENTICATED, address]
+    # A process of its own, whose environment has no token.
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     environment.pop("RAY_AUTH_TOKEN_PATH", None)
     try:
@@ -217,6 +226,7 @@ def _refuse_open_cluster(address: str) -> None:
             "Start its nodes with RAY_AUTH_MODE=token; docs/ray.md says how.",
         )
     said = ran.stderr.decode(errors="replace")
+    # The refusal that is wanted here. Its first letters differ in case between messages.
     if "nauthenticated" not in said and "uthentication" not in said:
         last = said.strip().rpartition("\n")[2][:200]
         raise ClusterRefused(f"No Ray cluster answers at {address}: {ascii(last)}", "Start it, or correct the address.")
@@ -238,6 +248,7 @@ class Bridge:
                 self._orders.put((order, self._connection.recv_bytes() if order.get("bytes") else b""))
         except (EOFError, OSError):
             pass
+        # Ray may hang while it shuts down.
         last = threading.Timer(_LAST, os._exit, [1])
         last.daemon = True
         last.start()
@@ -255,6 +266,7 @@ class Bridge:
             flying = bool(self._cluster.flying)
             with suppress(queue.Empty):
                 while True:
+                    # Blocks only while no job runs: otherwise results have to be looked for in turns.
                     order = self._orders.get(block=not flying)
                     if order is None:
                         return
@@ -280,6 +292,7 @@ class Bridge:
         for ticket, data, why in done:
             self.send({"done": ticket, "why": why}, data)
         if done or now < self._next_look:
+            # A result shows that there are slots, so the next look can wait.
             self._next_look = now + _SLOTS_INTERVAL if done else self._next_look
             return
         self._next_look = now + _SLOTS_INTERVAL
@@ -291,7 +304,7 @@ class Bridge:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Connect and serve. What prevents it is the first frame."""
+    """Connect and serve. What prevents a connection is sent as the first frame."""
     connection = Connection(int(arguments[0]))
     address, slots, token_file = arguments[1], int(arguments[2]), Path(arguments[3])
     restrict_ray(token_file)
@@ -300,6 +313,7 @@ def main(arguments: Sequence[str]) -> None:
     except Exception as error:
         given = error.args if isinstance(error, ClusterRefused) else (f"{type(error).__name__}: {error}"[:500], "")
         connection.send_bytes(json.dumps({"failed": list(given)}).encode())
+        # Threads of Ray must not keep a process without a driver alive.
         os._exit(1)
     try:
         bridge = Bridge(connection, cluster)

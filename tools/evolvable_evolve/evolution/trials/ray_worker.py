@@ -31,7 +31,7 @@ class NodeMismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Nobody:
-    """Stands where the node puts its own executor."""
+    """Placeholder for the executor that the node makes itself."""
 
     fingerprint: str = ""
     label: str = ""
@@ -60,7 +60,7 @@ class GivenRecipe:
     host: CommandHost
 
     def prepare(self, task: Task, directory: Path) -> tuple[Executor, trial.TrialScorer | None, CommandHost]:
-        """Return what was given."""
+        """Return the executor, the scorer and the host that it holds."""
         return self.executor, self.scoring, self.host
 
 
@@ -69,6 +69,7 @@ def run_on_node(recipe: bytes, program: bytes, files: bytes, job: bytes, hashes:
 
     Everything but the job itself comes from the object store of the node, by the hashes that the job's sender names.
     """
+    # Before anything is unpickled.
     for data, wanted in zip((recipe, program, files, job), hashes, strict=True):
         if hashlib.sha256(data).hexdigest() != wanted:
             return encode_attempt(trial.infrastructure_error("the node was given other bytes than the run sent"))
@@ -91,7 +92,7 @@ def _run(
     folder = _worker_folder()
     try:
         executor, scoring, host = recipe.prepare(job.task, folder / "executor")
-    except Exception as error:  # a node that is not set up says nothing about the program
+    except Exception as error:  # a node that is not set up shows nothing about the program
         return trial.infrastructure_error(f"node {os.uname().nodename} cannot run it: {error}")
     job = replace(job, executor=executor, scoring=scoring if scored else None, program=program, files=files, host=host)
     return asyncio.run(_interruptible(replace(job, place=folder / "workspaces")))
@@ -121,6 +122,7 @@ def _worker_folder() -> Path:
 def remove_stale_folders(prefix: str, place: Path | None = None) -> None:
     """Remove folders of this account whose name holds the id of a process that does not run any more."""
     for left in (place or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
+        # The temporary folder is shared: only folders of this account, and no links.
         number = left.name.removeprefix(prefix).partition("-")[0]
         try:
             ours = number.isdecimal() and not left.is_symlink() and left.stat().st_uid == os.getuid()
@@ -136,5 +138,6 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
+        # It belongs to another account, and is alive.
         return True
     return True

@@ -17,15 +17,17 @@ Record = tuple[str, dict[str, Any]]
 def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: object) -> Iterator[Record]:
     """Yield a record for each answer of a trial that was answered in rounds. about: fields of every record.
 
-    Their usages and times add up to those of the trial, but for a trial that infrastructure ended within a round. The
-    text of the last answer stands in the trial's record. Scores are for the ledger and the report: no round saw one.
+    Their usages and times add up to those of the trial, except where infrastructure ended it within a round. The text
+    of the last answer is in the trial's record. Scores are for the ledger and the report: no round saw one.
     """
     solutions = attempt.rollout.solutions
     for number, one in enumerate(solutions):
         last = number == len(solutions) - 1
+        # Earlier answers have scores by position, and not all of them were scored.
         score = attempt.score if last else dict(enumerate(attempt.earlier)).get(number)
         outcome = attempt.outcome if last else one.outcome
         value = score.value if score else None
+        # A failure that counts without a scorer has its score of 0 in the trial alone.
         if last and trial.outcome.counts:
             value = trial.score
         yield (
@@ -61,7 +63,7 @@ def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iter
 
 
 def code_fields(task: Task, outcome: Any, score: Score | None) -> dict[str, Any]:
-    """Return what a record says of an answer to a programming problem; nothing for a task of another kind."""
+    """Return the fields of a record about an answer to a programming problem; none for a task of another kind."""
     code = code_outcome(task, outcome, score)
     if code is None:
         return {}

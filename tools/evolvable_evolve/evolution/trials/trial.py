@@ -36,15 +36,16 @@ def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 # Tasks and scores hold read-only mappings, which Python does not pickle by itself.
 copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))
 
+# More tries help against a judge that fails at times; a scorer that fails three times mostly fails always.
 MAX_SCORINGS = 3
-"""How often an answer is scored at most, when the scorer has trouble; the task is not run again for that."""
+"""How often an answer is scored at most, when the scorer fails; the task is not run again for that."""
 
 
 class TrialScorer(Protocol):
     """Scores the rollout of a task. Can be pickled."""
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
-        """Return the score; raises when it has trouble, which never counts as 0."""
+        """Return the score. An exception is a fault of the scorer, and never counts as 0."""
         ...
 
     def digest(self, task: Task) -> str:
@@ -52,7 +53,7 @@ class TrialScorer(Protocol):
         ...
 
     def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
-        """Return an output and files that this scorer can score, None where none is known."""
+        """Return an output and files that this scorer can score, None where there are none."""
         ...
 
 
@@ -78,11 +79,11 @@ class TrialJob:
 
 @dataclass(frozen=True, slots=True)
 class TrialAttempt:
-    """The result of a job: a score, or an outcome without one, with `detail` saying why.
+    """Result of a job: a score, or an outcome without one, with `detail` saying why.
 
-    lost: nobody knows what it spent. final: trying again would not help, or was tried already. judging: what all
-    scorings of it took, by `judged` where a model behind an API was asked. earlier: the scores of the answers before
-    the last, None for one without a score.
+    lost: what it spent is unknown. final: a retry would not help, or was made already. judging: what all scorings of it
+    took, by `judged` where a model behind an API was asked. earlier: the scores of the answers before the last, None
+    for one without a score.
     """
 
     outcome: TrialOutcome | None
@@ -97,12 +98,12 @@ class TrialAttempt:
 
 
 def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
-    """Return an attempt that failed for reasons which say nothing about the program."""
+    """Return an attempt that failed for reasons that have nothing to do with the program."""
     return TrialAttempt(TrialOutcome.INFRA_ERROR, Rollout(""), detail=detail, lost=lost)
 
 
 async def run_job(job: TrialJob) -> TrialAttempt:
-    """Run a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
+    """Run a job to its end in this process. Every error becomes an outcome; only cancelling is raised."""
     try:
         async with open_workspace(job.task, job.files, host=job.host, place=job.place) as work:
             rollout = await _run_executor(job, work)
@@ -110,23 +111,25 @@ async def run_job(job: TrialJob) -> TrialAttempt:
                 return infrastructure_error(rollout, lost=True)
             if job.scoring is None or (rollout.outcome is not None and not rollout.outcome.counts):
                 return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
+            # Rounds have workspaces of their own, and the last answer is the one that counts.
             last = rollout.solutions[-1].workspace or work if rollout.solutions else work
             if rollout.outcome is None:
                 attempt = await _score_rollout(job, job.scoring, rollout, last)
             else:
                 attempt = TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
             return await _score_earlier(job, job.scoring, attempt)
-    except Exception as error:  # setting up failed
+    except Exception as error:  # the workspace could not be made or set up
         return infrastructure_error(_error_text(error))
 
 
 async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
     """Return the rollout, or why there is none."""
+    # The executor has its own limit; this one is for an executor that does not keep to it.
     given_up = job.task.timeout_s + job.patience
     try:
         async with asyncio.timeout(given_up) as limit:
             return await job.executor.run(job.task, job.program, job.repeat, work)
-    except Exception as error:  # an executor should not raise; when it does, that is no verdict on the program
+    except Exception as error:  # an executor should not raise: that says nothing about the program
         if isinstance(error, TimeoutError) and limit.expired():
             return f"the executor did not come back within {given_up:.0f} s"
         return f"the executor failed: {_error_text(error)}"
@@ -153,7 +156,7 @@ async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, 
 
 
 def _add_judging(attempt: TrialAttempt, scored: Score | Exception) -> TrialAttempt:
-    """Return the attempt with what one scoring took, also where it came to no score."""
+    """Return the attempt with what one scoring took, also where it gave no score."""
     usage, asked = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
     return replace(attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *asked))
 
@@ -164,6 +167,7 @@ async def _score_earlier(job: TrialJob, scoring: TrialScorer, attempt: TrialAtte
         scored = await _score_solution(job, scoring, solution)
         if scored is not None:
             attempt = _add_judging(attempt, scored)
+        # The trial has a score of its own. An earlier one that failed is missing in the table of rounds alone.
         # The trial has a score of its own: one that failed is missing in the table of rounds alone.
         attempt = replace(attempt, earlier=(*attempt.earlier, scored if isinstance(scored, Score) else None))
     return attempt
@@ -187,7 +191,7 @@ async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:
     try:
         async with open_workspace(job.task, {**job.files, **files}, host=job.host, place=job.place) as fresh:
             score = await scoring(job.task, Rollout(output), fresh)
-    except Exception:  # it fails on this as well: that says nothing about the output
+    except Exception:  # the scorer fails here too, so its failure has nothing to do with the output
         return False
     return 0 <= score.value <= 1
 
@@ -223,7 +227,7 @@ class TrialBackend(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop all jobs and gives back what was taken. Nothing can be submitted any more."""
+        """Stop all jobs and release all resources. Nothing can be submitted any more."""
         ...
 
 
@@ -231,6 +235,7 @@ async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
     """Run one job in a backend where nothing else runs, and return its attempt."""
     ticket = backend.submit(job)
     try:
+        # Nothing else runs here, so the one job that ends is this one.
         [(_, attempt)] = await backend.poll()
     except BaseException:
         await backend.cancel([ticket])
@@ -239,7 +244,7 @@ async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
 
 
 class AsyncioBackend:
-    """The default. An executor that computes without awaiting holds up all others; give those processes."""
+    """Runs jobs as tasks of this event loop; the default. Code that computes without awaiting stops the others."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[TrialAttempt]] = {}
@@ -278,6 +283,8 @@ async def _run_cancellable(job: TrialJob) -> TrialAttempt:
     try:
         return await run_job(job)
     except asyncio.CancelledError:
+        # Cancelled from outside the count is above 0. An executor that cancels its own task must not end the whole
+        # batch.
         current = asyncio.current_task()
         if current is not None and current.cancelling():
             raise
@@ -285,10 +292,10 @@ async def _run_cancellable(job: TrialJob) -> TrialAttempt:
 
 
 MAX_TRIAL_TEXT = 100_000
-"""Characters that are kept of one text of a trial; of a longer one the beginning and the end."""
+"""Characters that are kept of one text of a trial: of a longer one the beginning and the end."""
 
 BROKEN_BATCH = "broken"
-"""The type of the record of a batch that was given up, as nothing in it came to anything."""
+"""The type of the record of a batch that was given up, because no attempt in it came to a result."""
 
 
 def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) -> str:
@@ -300,7 +307,7 @@ def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) 
 
 
 def shorten_text(text: str) -> str:
-    """Return a text as it is kept: what was scored was the whole."""
+    """Return a text as the ledger keeps it. Scorers got the whole text."""
     if len(text) <= MAX_TRIAL_TEXT:
         return text
     half = MAX_TRIAL_TEXT // 2
@@ -308,9 +315,10 @@ def shorten_text(text: str) -> str:
 
 
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
-    """Return the fields of the record of a trial; `about` are those of the record itself."""
+    """Return the fields of the record of a trial. about: fields of the record itself."""
     written: dict[str, Any] = {name: getattr(trial, name) for name in Trial.__slots__}
     written["usage"] = asdict(trial.usage)
+    # Left out where nothing was spent, so that older records have the same form.
     del written["judging"]
     if trial.judging != ModelUsage():
         written["judging"] = asdict(trial.judging)
@@ -326,12 +334,12 @@ def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object)
 
 
 def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
-    """Return what scoring a trial took, from its record."""
+    """Return what scoring a trial took, by the trial's record."""
     return ModelUsage(**written["judging"]) if "judging" in written else ModelUsage()
 
 
 def parse_trial(written: Mapping[str, Any]) -> Trial:
-    """Return the trial that a record holds."""
+    """Return the trial of a record."""
     outcome, usage = TrialOutcome(written["outcome"]), ModelUsage(**written["usage"])
     parsed = {"outcome": outcome, "usage": usage, "judging": judging_usage(written), "read": tuple(written["read"])}
     return Trial(**{**written, **parsed})
@@ -339,11 +347,11 @@ def parse_trial(written: Mapping[str, Any]) -> Trial:
 
 @dataclass
 class TrialCache:
-    """What the records say: which trials count, and how far each named batch is.
+    """Trials by the records: which of them count, and how far each named batch is.
 
-    counted: by key, as first run. ended: by batch and key, what a batch has come to. failed: by batch and key, how
-    often infrastructure failed, and the last of these. broken: batches in which nothing but infrastructure failed for
-    long; what failed in them is tried again.
+    counted: by key, as first run. ended: by batch and key, the result in that batch. failed: by batch and key, how
+    often infrastructure failed, and the last of these trials. broken: batches that were given up because only
+    infrastructure failed; what failed in them is retried.
     """
 
     counted: dict[str, Trial] = field(default_factory=dict)
@@ -367,9 +375,10 @@ class TrialCache:
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
         crashed = [key for (name, key), one in self.ended.items() if name == batch and one.detail.startswith(CRASHED)]
-        for key in crashed:  # one after the other and nothing else: it was no fault of the programs
+        for key in crashed:  # a row of crashes and nothing else was no fault of the programs
             self.counted.pop(key, None)
             self.ended.pop((batch, key), None)
+        # A continued run gets new attempts for what failed for good.
         self.ended = {
             place: one
             for place, one in self.ended.items()
@@ -379,9 +388,11 @@ class TrialCache:
     def add(self, batch: str, trial: Trial, final: bool = False) -> None:
         """Add one trial of a batch. final: it is not tried again, whatever it came to."""
         place = batch, trial.key
+        # It does not count, and is measured again if it is wanted.
         if trial.outcome is TrialOutcome.TAMPERED:
-            return  # to be measured again, if ever
+            return
         if trial.cached:
+            # The record of a cached trial has no texts; the one that was run has.
             full = self.counted.setdefault(trial.key, replace(trial, cached=False))
             self.ended[place] = replace(full, cached=True)
             return
@@ -390,9 +401,10 @@ class TrialCache:
             return
         self.ended[place] = trial
         if trial.outcome.counts:
+            # The first result of a key stays: running again until one fits must not pay.
             self.counted.setdefault(trial.key, trial)
 
 
 def strip_texts(trial: Trial) -> Trial:
-    """Return the trial without what stands in the ledger already."""
+    """Return the trial without the texts, which an earlier record of the ledger has."""
     return replace(trial, output="", trace="", feedback="", detail="")
