@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, StoredResource
 
 
 class Actor(StrEnum):
@@ -215,21 +215,6 @@ class HeadState:
     tree: str = ""
     hash: str = ""
     frozen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StoredResource:
-    """Which resource a record is about: its `id` in the store, and its name. The base of such records."""
-
-    id: int
-    kind: Kind
-    scope: str
-    name: str
-
-    @property
-    def ref(self) -> Ref:
-        """The resource, without a version."""
-        return Ref(self.kind, self.name, self.scope)
 
 
 @dataclass(frozen=True, slots=True)

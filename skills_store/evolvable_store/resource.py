@@ -252,3 +252,18 @@ def parse_version(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1:
         return int(text)
     raise InvalidRef(f"{quoted(text)} is not a version.", "Versions are numbered 1, 2, 3, ...")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResource:
+    """Which resource a record is about: its `id` in the store, and its name. The base of such records."""
+
+    id: int
+    kind: Kind
+    scope: str
+    name: str
+
+    @property
+    def ref(self) -> Ref:
+        """The resource, without a version."""
+        return Ref(self.kind, self.name, self.scope)

@@ -10,8 +10,8 @@ from typing import Any, Self
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import unpack_verified
-from evolvable_store.operation import Head, StoredResource
-from evolvable_store.resource import Kind
+from evolvable_store.operation import Head
+from evolvable_store.resource import Kind, StoredResource
 from evolvable_store.search.analyzer import Learned, pack_weights, terms, weigh_fields
 from evolvable_store.search.postings import VisibilityFilter
 from evolvable_store.search.tokenizer import tokenize
