@@ -201,9 +201,10 @@ class OriginResolver:
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's.
-        known: the version that was there before. links: paths -> the files that they lead to; these are judged where
-        they lie. is_new: the folder is just imported, so the log does not count. follows: the folder whose pulls the
-        person follows, '' for none; the identity says which commit a pull brought there.
+        known: the version that was there before.
+        links: paths -> the files that they lead to; these are judged where they lie.
+        is_new: the folder is just imported, so the log does not count.
+        follows: the folder whose pulls the person follows, '' for none; the identity says which commit a pull brought.
         """
         new = make_manifest(files)
         # The mode is left out: it says nothing about who wrote the bytes.

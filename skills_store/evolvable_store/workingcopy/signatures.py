@@ -52,7 +52,8 @@ def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | 
     """Return the fingerprint of the entries that `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
-    change; that equal means unchanged holds only when it is `trusted`. sizes: whether it covers the sizes.
+    change. Equal fingerprints mean equal content only if the first can be trusted, see `Signature`.
+    sizes: whether it covers the sizes.
     """
     entries = stat_entries(folder)
     return None if entries is None else sign_entries(entries, sizes=sizes)
