@@ -112,17 +112,17 @@ MAX_LINES = 200
 
 # Only these make a commit of the work tree; a merge or a rebase brings what others wrote.
 _OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
-"""What HEAD's log calls the commits that a person made here of their own files."""
+"""The names in HEAD's log of commits that a person made here of the work tree."""
 
 _AGENT = Identity(Principal.AGENT, "file")
 
 _PULLS = ("pull", "merge", "rebase")
-"""How HEAD's log begins the name of what brings the work of others."""
+"""Beginnings of the names in HEAD's log of actions that bring the work of others."""
 
 _OTHER_SYSTEMS = (".jj", ".hg", ".svn")
 
 Makers = Callable[[bytes], set[Principal]]
-"""Returns who made the versions of the library that have a file of these bytes."""
+"""Returns the principals of the library's versions that have a file of these bytes."""
 
 
 @dataclass(frozen=True, slots=True)

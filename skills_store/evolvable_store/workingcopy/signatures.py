@@ -15,7 +15,7 @@ from evolvable_store.workingcopy.openat import is_link
 
 # Room for ignored names beside a whole resource.
 MAX_SEEN = 4 * MAX_FILES
-"""Entries after which a walk stops; what lies behind is left out."""
+"""Entries after which a walk stops; later entries are left out."""
 
 RACY_NS = 2 * 10**9
 """A change this close to the moment of a signature can be followed by one with equal times (git: racy index)."""
