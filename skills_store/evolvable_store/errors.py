@@ -177,7 +177,7 @@ _LASTS = frozenset(
         *(errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.EFBIG, errno.ENXIO),
     )
 )
-"""What the system says of the path or of the file itself: the next try finds the same."""
+"""Errors of the system about the path or the file itself: another try has the same result."""
 
 
 def may_pass(error: BaseException) -> bool:

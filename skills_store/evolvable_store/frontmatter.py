@@ -43,7 +43,7 @@ class Severity(StrEnum):
     """Hostile or unreadable: always refused."""
 
     UNFINISHED = "unfinished"
-    """What a crash or an open merge leaves: refused wherever files arrive; a history that has it is imported."""
+    """The remains of a crash or an open merge: refused wherever files arrive, but imported within a history."""
 
     ERROR = "error"
     """Breaks a specification: accepted with a warning at every door, and in nothing that a model of ours proposes."""

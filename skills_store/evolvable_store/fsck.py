@@ -19,7 +19,7 @@ MAX_FAULTS = 1000
 """A library with more faults than this is lost; the check ends there."""
 
 _RESTORE = "`evolvable backup restore FOLDER` restores the last `evolvable backup create`."
-_EXPORT = f"{_RESTORE} Or `evolvable export` what is sound into a new library."
+_EXPORT = f"{_RESTORE} Or `evolvable export` the sound resources into a new library."
 _BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be folded in
 
 
@@ -47,7 +47,7 @@ class FsckReport:
 
 
 Progress = Callable[[int, int], None]
-"""Called now and then with what is done and what there is to do."""
+"""Called now and then with the steps done, and all steps."""
 
 Check = Callable[[Store], Iterable[Fault]]
 """A further check, such as whether an index is up to date."""

@@ -20,7 +20,7 @@ from evolvable_store.store import Store
 
 # Larger batches would save transactions, smaller ones the waiting of other processes; a purge or an import has many.
 MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
-"""What is written under one lock: some 10 ms."""
+"""The most that is written under one lock: some 10 ms."""
 
 T = TypeVar("T")
 

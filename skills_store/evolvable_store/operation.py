@@ -107,10 +107,10 @@ def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | Non
 
 
 QUICKSTART = Identity(Principal.IMPORT, "quickstart")
-"""Who answers for what the program itself imported: its own skills, and quickstart's copies of the person's."""
+"""The identity of imports by the program itself: its own skills, and quickstart's copies of the person's."""
 
 PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
-"""Who answers for what a plugin's folder holds: the people who made the plugin."""
+"""The identity of a plugin's files: the people who made the plugin answer for them."""
 
 
 class FollowedPull(NamedTuple):

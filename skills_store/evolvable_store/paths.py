@@ -20,7 +20,7 @@ from evolvable_store.errors import InvalidPath, LibraryReadOnly, UntrustedHome, 
 RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789"))
 )
-"""What Windows takes for a device in any folder, with any ending, in capitals or not."""
+"""Names that Windows takes for devices in any folder, with any ending, in capitals or not."""
 
 # 400 characters are at most 1,600 bytes of UTF-8: a home's own path fits beside them into Linux's limit of 4,096.
 MAX_PATH = 400
@@ -176,7 +176,7 @@ CHANGE_MARK = "postgres.changed"
 """Written when another process changed a library in PostgreSQL."""
 
 PLACES_FILE = "places.db"
-"""The watched folders of a library in PostgreSQL, and what else names paths of this machine."""
+"""The file with the watched folders of a library in PostgreSQL, and other paths of this machine."""
 
 CARRIED_PLACES = "carried-places.json"
 """The watched folders of the library that this one was copied from, which wait for the person."""
@@ -185,13 +185,13 @@ FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
 HELD_POWERS = "held-powers"
-"""The folder with notes on what directories were given in place of powers that are out of force."""
+"""The folder with notes on the powers that directories were given in place of those out of force."""
 
 GIT_POSITIONS = "git-positions.json"
 """How far the logs of git repositories around watched folders went when the folders were imported."""
 
 INSTALLED_SKILLS = "installed-skills.json"
-"""What the lock files of installers around watched folders said when the folders were last read."""
+"""The file with the hashes that installers' lock files had when the watched folders were last read."""
 
 UNWRITTEN = "unwritten"
 """The folder with rows of evidence that a library did not take before a process ended."""

@@ -25,7 +25,7 @@ from evolvable_store.operation import Head
 POWERS = frozenset(
     ("allowedtools", "tools", "disallowedtools", "model", "hooks", "permissionmode", "permissions", "permission")
 ) | {"mcpservers", "autoapprove"}
-"""Plain keys of what gives power. A limit is one too: without it an agent may do more."""
+"""Plain keys of the fields that give power. A limit is one too: without it an agent may do more."""
 
 WHOLE = "frontmatter"
 """Stands for all of a head that cannot be read for certain."""

@@ -13,7 +13,7 @@ USER_SCOPE = "user"
 """The scope that everything belongs to which no project claims."""
 
 PLUGIN = "plugin:"
-"""What the scope of a plugin begins with; the plugin's name follows. Nothing but the plugin's own files changes it."""
+"""The prefix of a plugin's scope; the plugin's name follows. Only the plugin's own files change its resources."""
 
 MAX_NAME = 64
 """Characters of a name."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 EVENT_KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
-"""What an event says of its session, all texts."""
+"""The fields of an event, all texts."""
 
 KEYS = (*EVENT_KEYS, "tries", "why")
-"""What an entry of the queue says: also how many reviews of it failed since its last event, and why the last one."""
+"""The fields of a queue entry: also how many reviews of it failed since its last event, and why the last one did."""
 
 # Bounds the folder where no review ever runs.
 MAX_WAITING = 500

@@ -25,7 +25,7 @@ from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
 
 OPENER = "evolvable_server.plugins:open_storage"
-"""What opens a library that lies elsewhere, by name: the seam lies above the store, and few libraries need it."""
+"""The function that opens a library elsewhere, by name: the seam lies above the store, and few libraries need it."""
 
 
 def utc_now() -> datetime:

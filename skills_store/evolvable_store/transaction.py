@@ -115,7 +115,7 @@ class Transaction:
         self._approved: list[tuple[int, str]] = []
         self._address = address
         self.decision = "undo" if intent.undoes and intent.actor is Actor.HUMAN else ""
-        """What the audit log calls the operation; '' for one that is no decision."""
+        """The operation's name in the audit log; '' for an operation that is no decision."""
         self.operation: Operation | None = None
         self.written: list[WriteResult] = []
         self.when_made: Callable[[Operation], None] | None = None

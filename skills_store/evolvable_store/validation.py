@@ -52,7 +52,7 @@ _MARKDOWN = (".md", ".mdx", ".mdc", ".markdown")
 
 # NUL too: after a power cut some file systems leave a file of the right length without its bytes.
 _BLANK = b" \t\r\n\f\v\0"
-"""What an editor or a crash leaves of a document, after a byte order mark."""
+"""Bytes that an editor or a crash leaves of a document, after a byte order mark."""
 
 # A letter after the bracket: "a < b" and "<3" are no tags.
 _TAG = re.compile(r"<[/!?]?[A-Za-z]")
@@ -415,7 +415,7 @@ def _body_rule(name: str, document: Document) -> Iterator[Defect]:
 
 
 Rule = Callable[[str, Document], Iterator[Defect]]
-"""The resource's name and its document -> what breaks this rule."""
+"""Yields the defects by one rule, from the resource's name and its document."""
 
 _COMMON: tuple[Rule, ...] = (_name_rule, _description_rule, _metadata_rule, _capability_rule)
 _RULES: dict[Kind, tuple[Rule, ...]] = {

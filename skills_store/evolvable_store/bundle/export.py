@@ -124,7 +124,7 @@ SHAPES = {
     "sighting": shape("ref at session how signals", "model outcome", "version loaded used"),
     "taken": shape("session client digest at signals", "model outcome", "spans"),
 }
-"""Every type of record, with its fields and what they may be. The fields but `ref` are the columns of its table."""
+"""Every type of record, with the types of its fields. All fields but `ref` are columns of its table."""
 
 # Rows read or written at once: enough to make the cost of a query small, few enough to stay in memory.
 _BATCH = 500

@@ -79,10 +79,10 @@ class ImportCandidate:
 
 
 ImportCheck = Callable[[Ref, int, Files, tuple[str, ...]], bool]
-"""Called with what would be imported: the resource, the version here that it would replace (0: none), its files, and
-the paths of what is left out of it by its name.
+"""A check of one import. Its arguments: the resource, the version here that it would replace (0: none), its files, and
+the paths that are left out of it by their names.
 
-Returns whether it may be. When not the check keeps it out for now; raises InvalidResource when it is refused.
+It returns whether the resource is imported. False keeps it out for now; InvalidResource refuses it.
 """
 
 

@@ -38,7 +38,7 @@ ANALYSIS = 1
 """Counts up when a text gets other terms: an index of an earlier analysis is made again. The new file notes it."""
 
 MAX_QUERY = 4_000
-"""Characters of a query that are read; what matters is said before."""
+"""Characters of a query that are read; a task names its subject before."""
 
 _MAX_CACHED_TERMS = 1 << 15  # words whose terms a process remembers
 _MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
@@ -73,7 +73,7 @@ repo repository, repos repository, spec specification, ts typescript, vuejs vue
 """
 
 SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.split(","))
-"""What developers write short, and what it stands for: taken for the same word. Gains half a point of hit@1."""
+"""Abbreviations of developers, each with its full word, which count as one word. Gains half a point of hit@1."""
 
 
 class _Terms(dict[str, str]):
@@ -400,7 +400,7 @@ def _weigh_words(field: Field, said: Iterable[str], language: str | None) -> Ter
 
 
 IN_BODY = 0.5
-"""What a learned word counts that the body says too."""
+"""The weight of a learned word that the body has too."""
 
 
 def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dict[str, float]:
@@ -454,7 +454,7 @@ def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
             found.append((number, text[middle - size : middle].decode(), text[middle : middle + count]))
             at = middle + count
     except (zlib.error, struct.error, UnicodeDecodeError) as error:
-        raise DamagedFile(f"the terms of a document are none: {error}") from error
+        raise DamagedFile(f"the terms of a document are damaged: {error}") from error
     return found
 
 

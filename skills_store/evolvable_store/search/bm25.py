@@ -44,7 +44,7 @@ COVERAGE = 0.5
 
 # Without it, in a library of three, a word of two resources would weigh half as much as a word of one.
 PRIOR = 50
-"""Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
+"""Imaginary further resources without any of the words, so that a word can be rare in a library of three too."""
 
 # Chosen between a handful, where they mislead, and thousands, where leaving them out costs .005 of hit@1.
 _SMALL = 100  # resources, up to which function words are not asked for
@@ -169,7 +169,7 @@ class Query:
                 sums.add(places, weights, factor, number, weight)
             except ValueError as error:
                 # A damaged row names a place that does not exist; the index is then made again.
-                raise DamagedFile(f"the postings of {words!r} are none: {error}") from error
+                raise DamagedFile(f"the postings of {words!r} are damaged: {error}") from error
 
     def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Return the best few resources that may be seen, best first; of equals the older one."""

@@ -56,7 +56,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[^a-z\s])|(?<=[。！？])
 _COMMA = re.compile(r"[,)，、]|\s[–—-]\s")
 # Four times what the specification allows; the patterns run over every description of a library.
 _MAX_DESCRIPTION = 4_000
-"""Characters that are read for clauses; what follows counts as the resource's own."""
+"""Characters that are searched for clauses; the rest counts as the resource's own text."""
 
 
 class SplitText(NamedTuple):

@@ -163,7 +163,7 @@ class SourceText:
 
 
 AnalyzedText = tuple[EntryText, bytes]
-"""What a resource says of itself, and the packed weights of its texts."""
+"""The texts of a resource for its entry, and the packed weights of its terms."""
 
 
 def analyze_source(source: SourceText) -> AnalyzedText:

@@ -60,7 +60,7 @@ class IndexFile:
 
     def __init__(self, home: Path, *, private: bool = False) -> None:
         self._home = home
-        # Guards replacing the file: `_known`, `_idle` and the moment in between.
+        # Guards replacing the file: its identity, the idle connections, and the moment in between.
         self._lock = threading.Lock()
         self._patient_at = 0.0
         self._begin(home / INDEX_FILE)

@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 """Called after every batch with the changes indexed and all that there are."""
 
 Analyze = Callable[[Iterable[SourceText]], Iterable[AnalyzedText]]
-"""Returns what `index_entries.analyze_source` does for each of several texts, in their order, on whatever cores."""
+"""Returns the results of `index_entries.analyze_source` for several texts, in their order, from any number of cores."""
 
 More = Callable[[], bool]
 """Returns whether many changes are about to come."""

@@ -37,7 +37,7 @@ def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
     """
     learned = store.backend.learned
     if aged or applied > learned.sequence():
-        # `changed` also has the resources that lost their last task.
+        # The log of changes also has the resources that lost their last task.
         return sorted({*learned.resources(), *learned.changed(0)})
     return sorted(learned.changed(applied))
 

@@ -177,4 +177,4 @@ def _entries(bucket: int, data: bytes, term: bytes | None = None) -> list[Postin
     try:
         return _read_entries(data, term)
     except ValueError as error:
-        raise DamagedFile(f"the entries of bucket {bucket} are none: {error}") from error
+        raise DamagedFile(f"the entries of bucket {bucket} are damaged: {error}") from error

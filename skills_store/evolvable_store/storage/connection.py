@@ -58,7 +58,7 @@ dbapi: Any = _choose()
 
 
 Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
-"""What SQLite raises, whichever module opened the file; the last when a message of its own quotes damaged bytes."""
+"""The errors of SQLite, from either module; the last one occurs where its message quotes damaged bytes."""
 
 
 def wal_is_safe() -> bool:

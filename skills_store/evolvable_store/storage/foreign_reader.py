@@ -55,7 +55,7 @@ class ForeignDatabase:
             self._bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
             if self._rows > limits.rows or self._bytes > limits.bytes:
                 what = f"{limits.rows} rows" if self._rows > limits.rows else f"{limits.bytes >> 20} MiB"
-                raise ForeignDatabaseInvalid(f"What is read of {self._name} has more than {what}.", "It was left out.")
+                raise ForeignDatabaseInvalid(f"A read of {self._name} has more than {what}.", "It was left out.")
             yield row
 
 

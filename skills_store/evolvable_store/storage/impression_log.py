@@ -139,7 +139,7 @@ class ImpressionLog:
             write_private(file, text, durable=False)
             self._kept.append(file)
         except OSError as error:
-            _log.warning("What searches showed at the end is lost: %s", error)
+            _log.warning("The last impressions of searches are lost: %s", error)
 
     def _start(self) -> None:
         with self._lock:
@@ -167,7 +167,7 @@ class ImpressionLog:
             try:
                 self.flush()
             except Exception as error:  # whatever it is, what comes later has to be written
-                _log.debug("what was shown was not written: %s", error)
+                _log.debug("impressions were not written: %s", error)
                 refused, pause = True, min(2 * pause, LONGEST_SECONDS)
             else:
                 refused, pause = False, COLLECT_SECONDS

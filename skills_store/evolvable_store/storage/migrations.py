@@ -42,7 +42,7 @@ STEPS = tuple(map(_step, NAMES))
 LATEST = len(STEPS)
 
 WHOLE = "library.sql"
-"""What the steps of NAMES make of an empty file, and their record: a tenth of the time. A test writes and checks it."""
+"""The schema that the steps of NAMES make, and their record, in a tenth of the time. A test writes and checks it."""
 
 
 def migrate(connection: Connection, path: Path) -> None:

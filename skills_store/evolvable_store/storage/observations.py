@@ -71,7 +71,7 @@ class ExecutionUse(ObservedUse):
 
 
 MAIN = "main"
-"""The executor of what a session does itself, outside of its sub-agents."""
+"""The executor of a session's own work, outside of its sub-agents."""
 
 ITEM_SESSIONS = "ags:"
 """How the sessions are named that stand for items of runs of agents. They have no executor MAIN."""
@@ -113,7 +113,7 @@ class VerifiedEnd:
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
 # Kept in the digest: servers of an earlier program find it unequal to every digest and read the session again.
 _UNLEARNED = "unlearned:"
-"""What the digest of a session begins with until it is stored what the session teaches."""
+"""The prefix of a session's digest until the tasks that it teaches are stored."""
 
 _OBSERVED = "resource, version, at, loaded, used, how, outcome"
 _SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"

@@ -32,7 +32,7 @@ TrustedFolders = Callable[[], "frozenset[str] | None"]
 
 
 FollowedFolders = Callable[[], frozenset[str]]
-"""Returns the folders where the scan alone decides on what a pull brings."""
+"""Returns the folders where the scan alone decides on pulled content."""
 
 
 def every_folder() -> None:

@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 SINGLE = "AGENT.md"
-"""What a file that stands for a whole folder is called in the trees here, whatever its kind calls its main file."""
+"""The path, in the trees here, of a file that stands for a whole folder, whatever the main file of its kind is."""
 
 _NO_MODES: Mapping[str, File] = {}
 # EXDEV: the target lies on another file system than the staging folder.
@@ -64,7 +64,7 @@ _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
 
 
 KeepUntracked = Callable[[PathAt, str], object]
-"""Takes a directory that was removed and its name below the root, and moves away what is to be kept of it."""
+"""Takes a directory that was removed and its name below the root, and moves files to be kept out of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ COMMANDS = "commands"
 """The folder whose every file NAME.md is a command to Claude Code, with or without frontmatter."""
 
 EMPTY_FILE = "it is empty"
-"""Why a single file is left out that holds nothing, so that nobody can tell what it was."""
+"""The reason for leaving out an empty single file: its text does not tell whether it was a resource."""
 
 # An editor or a crash that empties a file seldom leaves more; a larger file is no small agent.
 _EMPTIED = 65_536

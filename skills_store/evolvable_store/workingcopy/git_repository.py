@@ -37,7 +37,7 @@ MOVED_SECONDS = 2.0
 """How long after the index or HEAD moved git may still be at work."""
 
 DAMAGE = (GitDamaged, OSError, ValueError, struct.error, IndexError, RecursionError, MemoryError, OverflowError)
-"""What reading a damaged repository raises."""
+"""The errors that reading a damaged repository raises."""
 
 _SKEW = 2.0  # seconds that the clock of a network disk may be ahead
 _SMALL = 65_536

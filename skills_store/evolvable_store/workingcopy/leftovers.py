@@ -21,7 +21,7 @@ _COPY_NAMES = tuple(
         r"-(?:DESKTOP|LAPTOP|WIN|PC|SURFACE)-[A-Z0-9]{3,15}",  # OneDrive: the name of a machine, as Windows makes them
     )
 )
-"""How synchronisers name the second of two versions; the group is what the first is called."""
+"""The names that synchronisers give to the second of two versions; the group is the name of the first."""
 
 
 def copied_from(place: Path, kind: Kind, files: Files) -> str:

@@ -327,7 +327,7 @@ def _is_link_at(fd: int, name: str) -> bool:
 
 
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
-"""What a system or a file system answers that cannot do it."""
+"""Errors of a system or a file system that lacks an operation."""
 
 _NOREPLACE, _EXCHANGE = 1, 2
 _SWAP, _EXCL = 2, 4

@@ -112,17 +112,17 @@ MAX_LINES = 200
 
 # Only these make a commit of the work tree; a merge or a rebase brings what others wrote.
 _OWN_ACTIONS = ("commit", "commit (amend)", "commit (initial)")
-"""What HEAD's log calls the commits that a person made here of their own files."""
+"""The names in HEAD's log of commits that a person made here of the work tree."""
 
 _AGENT = Identity(Principal.AGENT, "file")
 
 _PULLS = ("pull", "merge", "rebase")
-"""How HEAD's log begins the name of what brings the work of others."""
+"""Beginnings of the names in HEAD's log of actions that bring the work of others."""
 
 _OTHER_SYSTEMS = (".jj", ".hg", ".svn")
 
 Makers = Callable[[bytes], set[Principal]]
-"""Returns who made the versions of the library that have a file of these bytes."""
+"""Returns the principals of the library's versions that have a file of these bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +201,10 @@ class OriginResolver:
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's.
-        known: the version that was there before. links: paths -> the files that they lead to; these are judged where
-        they lie. is_new: the folder is just imported, so the log does not count. follows: the folder whose pulls the
-        person follows, '' for none; the identity says which commit a pull brought there.
+        known: the version that was there before.
+        links: paths -> the files that they lead to; these are judged where they lie.
+        is_new: the folder is just imported, so the log does not count.
+        follows: the folder whose pulls the person follows, '' for none; the identity says which commit a pull brought.
         """
         new = make_manifest(files)
         # The mode is left out: it says nothing about who wrote the bytes.

@@ -15,7 +15,7 @@ from evolvable_store.workingcopy.openat import is_link
 
 # Room for ignored names beside a whole resource.
 MAX_SEEN = 4 * MAX_FILES
-"""Entries after which a walk stops; what lies behind is left out."""
+"""Entries after which a walk stops; later entries are left out."""
 
 RACY_NS = 2 * 10**9
 """A change this close to the moment of a signature can be followed by one with equal times (git: racy index)."""
@@ -52,7 +52,8 @@ def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | 
     """Return the fingerprint of the entries that `read_folder` would look at, or None when there is no folder.
 
     It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
-    change; that equal means unchanged holds only when it is `trusted`. sizes: whether it covers the sizes.
+    change. Equal fingerprints mean equal content only if the first can be trusted, see `Signature`.
+    sizes: whether it covers the sizes.
     """
     entries = stat_entries(folder)
     return None if entries is None else sign_entries(entries, sizes=sizes)

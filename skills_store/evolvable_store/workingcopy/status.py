@@ -211,7 +211,7 @@ class StatusReader:
         return self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names) if names else {}
 
     def changed(self, directories: set[str]) -> set[str]:
-        """Return those directories that `looks` would yield, or whose disappearance is remembered."""
+        """Return the directories that need a step, or whose disappearance is remembered."""
         bindings = self._bindings.of_directories(self._folder, directories) if directories else {}
         heads = self._store.backend.heads_by_id({b.resource for b in bindings.values()}) if bindings else {}
         unchanged = {

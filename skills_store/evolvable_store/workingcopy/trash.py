@@ -30,7 +30,7 @@ RETENTION_DAYS = 30
 
 # Two GiB of a person's disk for what no version holds, such as models and caches beside a skill.
 MAX_BYTES = 2 * 2**30
-"""What all entries together may hold; the oldest go first, the newest stays whatever its size."""
+"""Bytes of all entries together; the oldest go first, the newest stays whatever its size."""
 
 _DAY = "day"
 """The file of an entry that says on which day of use it came. Older programs refuse another field."""

@@ -48,7 +48,7 @@ _TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
 
 
 _SHOWN = frozenset({".agents", ".claude", ".codex", ".github"})
-"""Hidden names that a link may lead through: others hold what programs keep for themselves, keys among it."""
+"""Hidden names that a link may lead through: others hold programs' own data, such as keys."""
 
 
 @dataclass(frozen=True, slots=True)
