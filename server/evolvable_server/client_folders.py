@@ -62,6 +62,7 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
             remarks.append(
                 f"{variable} names {place} in the git work tree {tree}, which is not taken without a question."
             )
+        # A remark of this round says that the variable does not count.
         found[client] = usual if remarks and remarks[-1].startswith(variable) else place
     return ClientHomes(user, found["claude"], found["codex"], tuple(remarks))
 
@@ -99,6 +100,7 @@ def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
     around = surroundings_of(directory, Path(os.path.realpath(home)))
     found = [_of_project(place) for place in around.places]
     there = [folders for folders in found if any(os.path.lexists(one.path) for one in folders)]
+    # Outside of a git work tree, the nearest project alone counts.
     return [one for folders in (there if around.nested else there[:1]) for one in folders]
 
 

@@ -190,6 +190,7 @@ class PersonConfig:
 def account_home() -> Path | None:
     """Return the home directory of the account that runs this process, None when the account has none."""
     if sys.platform == "win32":
+        # MAX_PATH of Windows: the function writes no more.
         buffer = ctypes.create_unicode_buffer(260)
         # CSIDL_PROFILE: the folder of the account, whatever USERPROFILE says.
         failed = ctypes.windll.shell32.SHGetFolderPathW(None, 0x28, None, 0, buffer)
@@ -238,6 +239,7 @@ def stricter(one: str, other: str) -> str:
     return max(one, other, key=LEVELS.index)
 
 
+# A host name of at most 253 characters (RFC 1035) and a port.
 _RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
 
 
@@ -249,6 +251,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     approve = _choice(table, "approve", LEVELS, "guarded")
     agent_text = _choice(table, "agent_text", AGENT_TEXTS)
     key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
+    # Anybody could have written settings that the lock's key did not sign: no name in them counts.
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
     models, (endpoints, roles) = _table(table, "models"), _model_tables(table)

@@ -224,6 +224,7 @@ class Hooks:
 @cache
 def _built_in() -> Mapping[str, ModuleType]:
     """Return the parts that come with the program by name. Their verbs are in the registry then."""
+    # Only the package is looked for: a part that is there and fails is a fault of the installation.
     there = [name for name in BUILT_IN if find_spec(name.partition(".")[0]) is not None]
     parts = {name: importlib.import_module(name) for name in there}
     for part in parts.values():
@@ -287,6 +288,7 @@ def _guarded_part(part: object, name: str) -> object:
 
 
 def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    # A part that failed once would fail at each call, and fill the log.
     failed = False
 
     @wraps(function)  # keeps the mark and the arguments, which pluggy reads
@@ -296,6 +298,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             return None
         try:
             return function(*arguments)
+        # Errors of ours are written for the person.
         except EvolvableError:
             raise
         except Exception as error:  # whatever the code of others raises

@@ -71,6 +71,7 @@ def is_registered(home: Path) -> bool:
     """
     if os.path.lexists(home / ADDRESS_FILE):
         return True
+    # By the library's file too: a mount gives a folder another path.
     return any(_is_same(home, one) or _is_same(home / LIBRARY_FILE, one / LIBRARY_FILE) for one in registered_homes())
 
 
@@ -84,6 +85,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> PersonConfig:
+    # A second file without the setting must not raise the level to the default.
     says = "approve" in second.said or second.unsigned
     person = replace(
         account,

@@ -86,6 +86,7 @@ TICK_SECONDS = 0.5
 END_SECONDS = 2.0
 """How long the threads get to end."""
 
+# Changes that are read at once; subjects with reports that are remembered; reports on one subject.
 BATCH, MAX_SAID, MAX_TEXTS = 5_000, 10_000, 10
 
 Listener = Callable[[Sequence[Change]], None]
@@ -139,6 +140,7 @@ class Watcher:
     def stop(self) -> None:
         """Stop following and give the folders to another process; return when all threads have ended, or after 2 s."""
         self._stop.set()
+        # Wakes the thread that waits to own the folders.
         self._owning.set()
         self._heart.stop()
         for events in (self._library_events, self._folder_events):
@@ -210,6 +212,7 @@ class Watcher:
             self._unindexed = self._unindexed or time.monotonic()
             if self._owner.owns:
                 self._behind = self._behind or (time.monotonic() + BEHIND_SECONDS, self._sequence)
+            # After the listener: what it could not take is read again.
             self._sequence = changes[-1].sequence
         while True:
             moved, last = moves_seen(self._library.store, self._move)
@@ -295,6 +298,7 @@ class Watcher:
                 self._look_again()
                 if any(_identity(path) != identity for path, identity in identities.items()):
                     return  # a folder was replaced, or has come back: its events come from another place now
+                # Events were dropped: the next round scans everything.
                 if events.lost_events():
                     return
                 if added and next_rescan < self._changed + ADDED_SECONDS < latest:
@@ -331,11 +335,12 @@ class Watcher:
         return min(TICK_SECONDS, max(0.0, min(due, next_rescan) - time.monotonic()))
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """Do the work; whatever goes wrong is said once until it goes well, and following goes on."""
+        """Do the work and go on after any error, which is logged once until the work succeeds."""
         try:
             work()
         except Exception as error:
             self._note_error(work, error)
+            # An error that stays must not keep the processor busy.
             self._stop.wait(1)
 
     def _note_error(self, work: Callable[[], object], error: Exception | None) -> None:
@@ -407,7 +412,7 @@ class Watcher:
         return now + max(self._rescan, share * (now - begun))
 
     def _log(self, sync: "SyncReport", looked: Iterable[str] | None = ()) -> None:
-        """Say what went wrong in a sync. looked: the directories that it looked at, None for all."""
+        """Log what went wrong in a sync. looked: the directories that it looked at, None for all."""
         issues = [*sync.refused, *sync.conflicts]
         self._forget_fine(sync, looked, {issue.directory for issue in issues})
         for issue in issues:
@@ -418,16 +423,18 @@ class Watcher:
                 self._say(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:
-        """Forget what was said of directories that are fine now, or gone: it is said again when it comes back."""
+        """Forget the reports on directories that are fine now, or gone: a problem that comes back is logged again."""
         if not self._said or sync.stale:
             return
+        # A copy, because the other thread writes it too.
         every = [what[1] for what in list(self._said) if isinstance(what, tuple) and what[0] == sync.folder]
         unsure = wrong | self._copies.copy(sync.folder).status.refused.keys() | {*sync.waiting_for_git, *sync.missing}
         for directory in set(every if looked is None else looked) - unsure:
             self._said.pop((sync.folder, directory), None)
 
     def _say(self, what: Hashable, text: str) -> None:
-        """Say what is wrong with something. Every look finds it again; it is said once, until it is fine again."""
+        """Log what is wrong with a subject. Every scan finds it again; it is logged once, until it is fine again."""
+        # Beyond the limit nothing new is remembered or logged: a broken folder must not fill the memory.
         texts = self._said.setdefault(what, set()) if len(self._said) < MAX_SAID else self._said.get(what, {text})
         if text not in texts and len(texts) < MAX_TEXTS:
             texts.add(text)

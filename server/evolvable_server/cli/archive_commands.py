@@ -54,6 +54,7 @@ def import_command(
         raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
     with state.library(create=True) as (library, caller):
         options: dict[str, Any] = {}
+        # A JSON archive names kind and scope of each resource itself.
         if form != "json":
             options = {"kind": Kind(kind or Kind.SKILL), "scope": check_scope(scope or USER_SCOPE), "replace": replace}
         answer = None
@@ -112,6 +113,7 @@ def export_command(
 
 def _show_exported(result: ExportResult) -> None:
     held = result.left_out
+    # A folder can take single resources later; a file is written as a whole.
     again = f"with {' '.join(one.ref for one in held[:10])}" if result.format == "folders" else "with --replace"
     warn_left_out(held, f"Then repeat the command {again}.")
     say(f"{count(len(result.resources), 'resource')} written to {result.target}")

@@ -78,11 +78,13 @@ def checkout_command(
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
         if project:
+            # Before the first file is written: a running server that sees the file needs the scope of its project.
             enter_project(library.store, place, scope)
         written = {"claude-code": more}
         # A skill's copy names its agent only where the agent lies beside it.
         agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
         done = {
+            # A list keeps out what was not chosen or holds a secret; None writes all of the kind.
             target: _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
             for target in agents_first
         }
@@ -124,7 +126,7 @@ def _lying_in(library: Library, folder: WatchedFolder) -> set[int]:
 
 
 def _withheld(library: Library, targets: Sequence[Target], scope: str) -> list[str]:
-    """Return a line for each resource that these folders were given with a value of the base."""
+    """Return a line for each resource of which these folders hold an approved value in place of a newer one."""
     there = {(target.path.resolve(), target.kind) for target in targets}
     folders = [one for one in library.working_copies.folders() if (one.path, one.kind) in there and one.scope == scope]
     bound = {id for folder in folders for id in _given_otherwise(library, folder)}
@@ -162,6 +164,7 @@ def _targets(
     for word in where:
         client = clients.get(word)
         if client is None or client.folders is None:
+            # A word without a slash that is no folder is more likely a mistyped client than a new folder.
             if "/" not in word and not Path(word).is_dir():
                 known = ", ".join(sorted(name for name, one in clients.items() if one.folders is not None))
                 raise InvalidArgument(

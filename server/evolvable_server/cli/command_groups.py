@@ -18,6 +18,7 @@ from evolvable_store.resource import near_names
 from evolvable_tools import verbs
 from evolvable_tools.verbs import EXAMPLES, FIRST, GROUPS, PLACES, VERBS, place_of, verb_at
 
+# A table and no search, so that only the module of the named command is imported.
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),
     "audit_commands": ("audit",),
@@ -63,6 +64,7 @@ def all_commands() -> Mapping[str, str]:
 
 def load_command(name: str) -> click.Command | None:
     """Return the command that the registry calls so, whose module is imported; None where no part has it."""
+    # Other distributions last: their metadata takes time to read.
     target = COMMANDS.get(name) or all_commands().get(name)
     if target is None:
         return None
@@ -80,7 +82,7 @@ def resolve_name(name: str) -> str:
 
 
 def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
-    """End with wrong usage: say what was meant by a name that is no command."""
+    """End with a usage error that suggests the nearest command for an unknown name."""
     program = ctx.command_path
     if name in hints:
         meant = f"Use: {program} {hints[name]}"
@@ -160,6 +162,7 @@ class VerbGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # The message of click knows neither aliases nor the nearest name.
         if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
             suggest_command(ctx, args[0], known, {})
         return super().resolve_command(ctx, args)
@@ -191,6 +194,7 @@ class BackupGroup(VerbGroup):
 def hint_at_place(ctx: click.Context, name: str, args: Sequence[str]) -> None:
     """Say to a person at a terminal by which words a command is called now. A script sees nothing of it."""
     wants_json = "--json" in args or getattr(ctx.obj, "json", False)
+    # A shell that completes a line parses it too, and must see nothing printed.
     if not (wants_json or ctx.resilient_parsing) and sys.stderr.isatty():
         remark(f"now: evolvable {PLACES[name]}")
 
@@ -200,6 +204,7 @@ def help_sections() -> dict[str, dict[str, str]]:
 
     Those of FIRST come in their order, before all others.
     """
+    # Registers the verbs of all parts, which the loop reads.
     plugins.all_hooks()
     sections: dict[str, dict[str, str]] = {"Every day": first_commands()}
     for verb in VERBS.values():

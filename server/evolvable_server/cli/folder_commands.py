@@ -53,6 +53,7 @@ from evolvable_store.workingcopy import DirectoryIssue, count_resources, refresh
 from evolvable_tools import Library
 from evolvable_tools.outcomes import PastSessions
 
+# Ten names fill about two lines of a terminal; --verbose names all of them.
 MAX_NAMED = 10
 """Resources that a line names."""
 
@@ -150,11 +151,13 @@ def init_command(
     paths, scope = folders or [one.path for one in known], check_scope(scope) if scope else None
     choices = choose_folders(state, homes, paths, Kind(kind) if kind else None, scope)
     watched, confirmed = watched_paths(state), Confirmed()
+    # A program that names folders is not asked; `receive` decides who answers for what they hold.
     if not yes and (is_person() or not folders):
         new = [one for one in choices if one.path.resolve() not in watched]
         confirmed = confirm_folders(new, config.person.is_yours)
         choices = [one for one in choices if one in confirmed or one not in new]
     done = import_folders(state, choices, confirmed, yes=yes, watched=watched)
+    # After the import, because a session is matched with skills that the library holds.
     sessions = _learn_from_sessions(state, ask=not yes)
     result = InitResult(str(config.home), done.made, done.folders, done.doubles, sessions)
     return Output(result, lambda _: _show_init(result, verbose))
@@ -243,7 +246,7 @@ def _show_folders(standing: Standing) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedPlaces:
-    """What of the rows of a shared database is watched here now, and what was deleted without that."""
+    """The places of a shared database that are watched here from now on, and those that were deleted."""
 
     watched: list[str]
     lists: list[str]
@@ -268,6 +271,7 @@ def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
             *map(_describe_folder, found.folders),
         )
         remark(*(f"  {row[0]}  (settings of a client, which list the collection {row[1]})" for row in found.listings))
+        # No is the default, because others can write into a shared database.
         if not places or not ask_yes("Are all of them yours?", default=False, err=True):
             library.store.backend.settle_places(found)
             library.record(caller, "refuse places", count(len(places), "place"))

@@ -93,6 +93,7 @@ def _change(library: Library, caller: Caller, ref: Ref | None, **chosen: Any) ->
 def _is_read_by_person() -> bool:
     """Return whether the output is for a person: also where they hand it to another program."""
     try:
+        # stdin is a terminal: a person may send the output through a pipe of their own.
         return is_person() or (marked_client(os.environ) is None and os.isatty(0))
     except OSError:
         return False
@@ -124,6 +125,7 @@ def ask_consent(number: int) -> bool:
         "them.",
     )
     try:
+        # No is the default, because a person's own words would be stored.
         return ask_yes("Learn from these sessions?", default=False, err=True)
     except click.Abort as abort:
         if not isinstance(abort.__cause__ or abort.__context__, EOFError):
@@ -161,6 +163,7 @@ def _forget(state: CommandContext) -> Output[dict[str, int]]:
     state.require_person("Removing what sessions taught")
     config = state.config()
     with state.library() as (library, caller):
+        # Consent first: a process that learns right now must not store tasks behind the removal.
         set_consent(config.home, False)
         gone = library.store.backend.learned.forget_transcripts()
         library.record(caller, "forget sessions", count(gone, "task"))

@@ -47,6 +47,7 @@ def show_command(
         if what.isascii() and what.isdigit():
             if version or path:
                 raise click.UsageError("--version and --path go with a ref.")
+            # Eighteen digits fit into the 64 bits of SQLite.
             return Output(verbs.show_operation(library, caller, int(what[:18])), _show_operation)
         found = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
         hosts = has_hosts(library.store.home)

@@ -54,6 +54,7 @@ def memory_command(
         return _run_in_project(state, action, clients)
     config = state.config()
     machine, shown = read_machine(config.project), ""
+    # Without opening the library, which may be gone.
     if action == "off":
         copies = disable_copies(config.home, clients or tuple(TITLES))
     else:
@@ -81,6 +82,7 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
     if action == "off":
         copies = disable_project_files(config.home, config.project, clients)
         if copies:
+            # For the audit log of the library, where decisions on files of a project are found again.
             state.record("project memory off", ", ".join(one.path for one in copies))
         return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))
     if action == "on":
@@ -100,6 +102,7 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
     for path, names in found.items():
         git = tracking_in_project(project.folder, path)
         _ask(config.home, project, path, git)
+        # Each file is written and recorded before the next question, so an interrupt leaves nothing half done.
         copies.append(enable_project_file(config.home, project, path, names, text, git))
         state.record("project memory on", f"{path} ({git})")
     return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))

@@ -29,6 +29,7 @@ from evolvable_tools.llm import (
     parse_endpoint,
 )
 
+# A word that no model says by itself.
 WORD = "kestrel"
 """What a model is asked to repeat."""
 
@@ -41,6 +42,7 @@ TEST_REQUEST = Request(
         "required": ["word"],
         "additionalProperties": False,
     },
+    # A reasoning model spends tokens before it writes the word.
     max_tokens=2_000,
     role="test",
 )
@@ -104,6 +106,7 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
     if "price" in table:
         table["price"] = _price(table["price"])
     if "key_file" in table:
+        # A relative path would depend on the folder of each later command.
         table["key_file"] = str(Path(table["key_file"]).expanduser().absolute())
     try:
         endpoint = parse_endpoint(name, table)
@@ -141,9 +144,11 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
 
 def _check_known(person: PersonConfig, role: str, name: str) -> None:
     """Raise InvalidArgument for a name that nobody can answer by in a role."""
+    # A critic is a proposer in another role and has no commands of its own.
     of_role = ("proposers",) if role == "critic" else (f"{role}s",)
     commands = {one for each in of_role for one in person.commands.get(each, {})}
     provider, _, model = name.partition(":")
+    # As executor, a client needs the name of the model that it runs.
     client = name in HEADLESS_COMMANDS if role != "executor" else provider in ("claude", "codex") and model
     nobody = role == "judge" and name in NOBODY
     if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:

@@ -25,6 +25,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.care import Copied, copy_skills
 from evolvable_tools.verbs.library_status import proposal_request
 
+# A first start may compile every module.
 PATIENCE_SECONDS = 60
 """How long the server may take to start and answer."""
 
@@ -56,6 +57,7 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     """
     if state.home is not None:
         return _demonstrate(state, folders, task, stays=True)
+    # On Windows, the server may hold its files a moment longer.
     with tempfile.TemporaryDirectory(prefix="evolvable-", ignore_cleanup_errors=True) as place:
         state.home = Path(place) / "library"
         return _demonstrate(state, folders, task, stays=False)
@@ -96,6 +98,7 @@ def _own_folders(config: Config) -> Iterator[Path]:
 
 def _fill(store: Store, folders: tuple[Path, ...]) -> list[Copied]:
     """Return what was copied: of the program's own skills first, which only a library without any skill gets."""
+    # The person's own folders first: whether they bring skills decides about the bundled ones.
     own = [_copy(store, folder, f"quickstart: copied from {folder}") for folder in folders]
     bundled = seed_folder() / "skills"
     has_skills = bool(store.heads(Kind.SKILL))
@@ -113,6 +116,7 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
         return anyio.run(_find, home, task)
     except EvolvableError:
         raise
+    # The SDK raises errors of many kinds, single and in groups.
     except Exception as error:
         raise LibraryError(
             f"The server did not answer: {_told(error)}.", "`evolvable doctor` looks for the reason."
@@ -132,6 +136,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
             asked = {"task": task, "detail": True}
+            # The server notes nothing of this search.
             alone: Any = {SELF_CHECK: True}
             answer = await client.call_tool("find_skill", asked, meta=alone)
     if answer.is_error or not isinstance(answer.structured_content, dict):
@@ -142,6 +147,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
 def _start_of_command(place: Path) -> str:
     """Return how every command over this library begins where it is typed now: by a path unless the name is found."""
     start = server_start(place)
+    # Without `serve`, the last argument.
     words = [start.command, *start.args[:-1]]
     if (named := shutil.which("evolvable")) and Path(named).resolve() == Path(start.command).resolve():
         words = ["evolvable"]

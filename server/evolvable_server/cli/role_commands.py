@@ -22,6 +22,7 @@ from evolvable_server.person_config import (
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument
 
+# Keys of TOML without quotes, which neither a shell nor an option reads in another way.
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 RESERVED = frozenset(
@@ -53,6 +54,7 @@ def _group(role: str, uses: str) -> click.Command:
     @command(word, table=True)
     @click.argument("action", type=click.Choice(["add", "list", "remove"]), default="list")
     @click.argument("name", required=False)
+    # UNPROCESSED: options of the command behind `--` are not ours.
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
     @click.option(
         "--folder",
@@ -144,4 +146,5 @@ judge_command = _group("judges", "`evolve start --judge` and `role model role ju
 reviewer_command = _group("reviewers", "`role model role reviewer`")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
+# A role that the configuration knows and this module does not is a mistake of ours.
 assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}

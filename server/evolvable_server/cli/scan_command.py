@@ -53,6 +53,7 @@ def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
 
 
 def _is_path(text: str) -> bool:
+    # A ref may have a slash too, and then has the colon of its kind.
     return (":" not in text and "/" in text) or text in (".", "..") or Path(text).is_file()
 
 

@@ -64,6 +64,7 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
         Store.open(config.home, create=True, registered=registered_homes).close()
     else:
         open_library(config.home / LIBRARY_FILE)[0].close()
+    # Another list of tools than the prepared one takes the full server.
     return FastStart.begin() if can_start_fast() and not (config.toolsets or config.tool_prefix) else None
 
 

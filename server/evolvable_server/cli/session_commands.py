@@ -58,6 +58,7 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
         found = list_sessions(
             transcripts, log.taken, limit * page, project, library.store.backend.transcript_rows.foreign
         )
+    # `list_sessions` returns the newest ones from the first on; the earlier pages are cut off here.
     shown = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
     return Output(shown, lambda _: _show_sessions(shown, page))
 
@@ -256,6 +257,7 @@ def _last(last: "LastReview | None") -> str:
     return f"{local_time(last.at)}, session {last.session}: {said}{shown}{refused}"
 
 
+# The history is read whole, and takes several times its size in memory as Python objects.
 MOST = 64 << 20
 """Bytes of a history that are read."""
 

@@ -171,6 +171,7 @@ class SetupRun:
     def look(self) -> None:
         """Find clients and folders; on a terminal, show them."""
         remark(*self._homes.remarks)
+        # The folder of our own plugin is a part of the program.
         known = [one for one in client_folders(self._homes, self._config.project) if not is_own_plugin(one.path)]
         theirs = project_folders(self._homes.user, self._config.project)
         check_links([one.path for one in theirs], known, named=False)
@@ -193,6 +194,7 @@ class SetupRun:
         if self._asks:
             remark("", "1 of 3: your folders" + ("" if new else ": no new one"))
             confirmed, _ = ask_folders(new, self._config.person.is_yours)
+        # Watched folders are imported again, for what has changed in them.
         taken = [one for one in self._choices if one in confirmed or one not in new or self._flags.folders]
         if taken:
             done = import_folders(self._state, taken, confirmed, yes=self._flags.folders, watched=self._watched)
@@ -209,6 +211,7 @@ class SetupRun:
             connect, plugin = self._ask_clients(unconnected)
         if not (connect or plugin):
             return
+        # The library first: a client may start its server as soon as its settings have the entry.
         if not holds_library(self._config.home):
             with self._state.library(create=True):
                 self.result.made = True
@@ -223,6 +226,7 @@ class SetupRun:
                 remark(f"{done.title}: {done.done}, {done.name} in {done.path}")
                 remark(*([f"  the file as it was: {done.backup}"] if done.backup else []))
                 warn(*done.warnings)
+        # Again, for the states that the new entries lead to.
         self._find_clients()
 
     def _ask_clients(self, unconnected: Sequence[FoundClient]) -> tuple[list[str], list[str]]:
@@ -274,7 +278,9 @@ class SetupRun:
                 result.since = before.at
                 result.changes = describe_changes(library, before, now, result.clients)
             if result.decided:
+                # Not after a mere look: the next run compares with the last one that decided something.
                 write_record(self._config.home, now)
+        # The library is closed by now: the servers of the clients open it themselves.
         if result.decided and result.task:
             with progress("Asking the servers of your clients"):
                 found = check_connections(self._config, self._machine, result.clients, result.task)
@@ -297,6 +303,7 @@ def _choice(question: str, answers: Sequence[str]) -> str:
         typed = _typed(f"{question} [{answers[0].upper()}/{'/'.join(answers[1:])}]")
         if typed is None:
             return ""
+        # The first letter counts, so that `yes` is y.
         word = typed.strip().lower()[:1] or answers[0]
         if word in answers:
             return word
@@ -323,6 +330,7 @@ def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
         words = re.split(r"[,\s]+", (typed or "").strip().lower())
         if words in ([""], ["n"], ["no"], ["none"]):
             return []
+        # y is clear only about a single offer.
         if words == ["all"] or (words in (["y"], ["yes"]) and len(offers) == 1):
             return list(offers)
         known = {str(number): one for number, one in enumerate(offers, start=1)} | {one.name: one for one in offers}
@@ -350,7 +358,7 @@ def _client_lines(result: SetupResult) -> list[str]:
 
 
 def _undecided(identity: Identity) -> Iterator[str]:
-    """Say who answers the questions where nobody was asked."""
+    """Yield the next steps where nobody was asked: they name who can answer."""
     if identity.via != NO_TERMINAL and identity.principal is Principal.AGENT:
         yield "a person answers. Ask the user to run `evolvable setup` at a terminal"
         return

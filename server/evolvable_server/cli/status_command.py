@@ -44,6 +44,7 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
 def _reviews(state: CommandContext, library: Library) -> str:
     """Return the line on automatic reviews, '' where they are off."""
     config = state.config()
+    # Most libraries have none, and are spared the import of what describes them.
     if not read_switch(config.home).projects:
         return ""
     return care.auto_line(config, library)

@@ -65,6 +65,7 @@ _IMPORTERS = (AuthorKind.YOU, AuthorKind.REPOSITORY, AuthorKind.IMPORT)
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
 
+# Of a session further back, a person writes the whole name.
 SEARCHED = 10_000
 """Operations that are looked through for the session that a beginning names."""
 
@@ -156,6 +157,7 @@ def whole_session(store: Store, text: str) -> str:
     Raise InvalidArgument when several sessions begin so.
     """
     start = text.removesuffix("...")
+    # A whole name counts before beginnings.
     if not start or store.operations(1, text):
         return text
     found = sorted({o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)})
@@ -199,6 +201,7 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
     It goes from the folders that are watched as well. `evolvable restore` brings it back.
     """
     with state.library() as (library, caller):
+        # Before the removal, which takes the bindings of the directories away.
         there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
         updated = verbs.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
 
@@ -250,6 +253,7 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
     """
     undone, later, imported = set[int](), list[str](), ""
     for made in library.store.operations(SEARCHED):
+        # Newest first: an undo comes before what it took back.
         undone.update(made.intent.undoes)
         if made.intent.undoes or made.id in undone:
             continue

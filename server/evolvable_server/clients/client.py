@@ -100,6 +100,7 @@ class Client:
             return {**self.first, **begun.entry(), **self.usual}
         # Keys keep their order; an environment that is there stays, even an empty one.
         old = dict(there.get("env") or {})
+        # A variable of ours that the new start does not name belonged to the old one.
         env = {key: value for key, value in {**old, **start.env}.items() if key not in ours or key in start.env}
         entry = {**there, **start.entry()}
         if env or "env" in there:

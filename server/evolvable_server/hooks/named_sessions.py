@@ -42,5 +42,6 @@ def _place(home: Path, connection: str) -> Path:
 
 def _make_room(folder: Path) -> None:
     places = sorted(folder.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
+    # The newest come first, so the oldest go.
     for place in places[MAX_NAMED - 1 :]:
         os.unlink(place)

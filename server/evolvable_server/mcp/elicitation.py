@@ -102,6 +102,7 @@ async def confirm(
         return None
     try:
         return _action(context, await context.session.elicit_form(message, form, context.request_id))
+    # A client that cannot answer must not make the call fail.
     except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
         log.warning("the client did not answer a question: %s", ascii(str(error))[:200])
         return None
@@ -128,6 +129,7 @@ def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, d
         return question, _ONE_FIELD
     if not _is_client(VSCODE, context):
         return question, _NO_FIELD
+    # A longer fence than any in the text, so that no text can end the block.
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", question)), default=0))
     return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
 
@@ -240,6 +242,7 @@ class ProposalGate(ConfirmationGate):
             lines += [f"   It is merged with version {one.head}."] * (
                 one.head != (one.base or None) and not one.blocked
             )
+            # The differences share the space, so that the question stays readable.
             lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if files:
             lines.append(f"With other files than proposed: {cut_line(', '.join(files), 200)}")
@@ -287,6 +290,7 @@ class ApprovalGate:
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call may lead to a change that waits. A call that only proposes is not asked about."""
+        # The arguments are not validated yet, and some clients write booleans as texts or numbers.
         return tool in CHANGES and arguments.get("propose") not in (True, "true", 1)
 
     async def call(
@@ -297,6 +301,7 @@ class ApprovalGate:
         call: makes a call without asking. An error of the call is its result.
         """
         if has_answer(context):
+            # The call was made before the question, and must not be made again.
             proposed = json.loads(context.request_state or "")
         else:
             result = await call(tool, arguments, context)

@@ -22,6 +22,7 @@ class PersonPrompts:
     """The two prompts over one library, for one caller."""
 
     def __init__(self, library: Library, caller: Caller) -> None:
+        # The texts go to a model, so they are marked as for an agent.
         self._library, self._caller = library, replace(caller, actor=Actor.AGENT)
 
     def inbox(self) -> str:

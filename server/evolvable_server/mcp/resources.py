@@ -117,6 +117,7 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
 
 def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None) -> ResolvedUri:
     ref = Ref(kind, check_name(kind, _name(kind, parts[0])), USER_SCOPE)
+    # A version that the URI names may be that of a removed resource.
     head = (store.head_or_none(ref) if number else None) or store.head(ref)
     version = number or _visible_version(store, head)
     if version is None:
@@ -255,6 +256,7 @@ def redact_history(library: Library, caller: Caller, past: "History") -> "Histor
     ref = Ref.parse(past.ref)
     if not past.diff or ref.kind is not Kind.ENVIRONMENT:
         return past
+    # Of any version: a difference shows the tasks of an older one too.
     return replace(past, diff=NO_DIFF) if _ever_task_set(library, _head(library, caller, ref)) else past
 
 
@@ -315,6 +317,7 @@ class Resources:
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         self._library, self._caller, self._sessions = library, caller, sessions
+        # By the hash of the file, so that no change makes an entry wrong.
         self._described = lru_cache(MAX_DESCRIBED)(partial(_described, library))
 
     async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
@@ -360,6 +363,7 @@ class Resources:
             description, person_only = self._described(files[path].sha256)
         except EvolvableError:
             return None
+        # Only a person calls it, so no model is told of it.
         if person_only:
             return None
         uri, said = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind), marked.get(resource, "")
@@ -398,6 +402,7 @@ class Resources:
         try:
             kind = "text/plain" if mime == "application/octet-stream" else mime
             content = types.TextResourceContents(uri=uri, text=data.decode("utf-8"), mime_type=kind, _meta=mark)
+            # A task set is shown redacted, which is no base for the reader's own text.
             if not _is_task_set(self._library, place.head, place.version):
                 self._library.served.note(reader or None, str(place.head.ref), place.path, place.version)
         except UnicodeDecodeError:
@@ -450,7 +455,7 @@ def decode_cursor(cursor: str, types_of_key: tuple[type, ...]) -> tuple[Any, ...
     """Return the key of a cursor, whose parts are of these types. Raise InvalidArgument for another text."""
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except ValueError:
+    except ValueError:  # of ASCII, of base64 or of JSON
         key = None
     if not isinstance(key, list) or tuple(map(type, key)) != types_of_key:
         raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")

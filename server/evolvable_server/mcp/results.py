@@ -129,6 +129,7 @@ def as_json(value: Any) -> str:
 
 def _shortest(number: str) -> float | int:
     value = float(number)
+    # JavaScript has no exact whole numbers beyond this.
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 

@@ -176,6 +176,7 @@ class ReviewTools:
             if _size(listed := self._as_read(complete)) <= LISTED_BYTES:
                 return listed
         listed = self._as_read(waiting)
+        # There is no room for all: differences are added one by one while they fit.
         for at, one in enumerate(whole):
             more = [*waiting[:at], one, *waiting[at + 1 :]]
             if _size(read := self._as_read(more)) <= LISTED_BYTES:

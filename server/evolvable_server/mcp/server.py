@@ -171,6 +171,7 @@ class LibraryServer(MCPServer[Any]):
     ) -> types.CallToolResult | types.InputRequiredResult:
         if name in self.unlisted:
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
+        # Tools of the library begin so.
         if self.approved_tools is not None and name.startswith("tool_"):
             return await self.approved_tools.call(name, arguments, context)
         schema = self.late_tools.schemas.get(name) if self.late_tools else None
@@ -180,6 +181,7 @@ class LibraryServer(MCPServer[Any]):
                 return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
             schema = tools[self.prefix + name].input_schema
         known = schema.get("properties", {})
+        # pydantic would drop them, and a misspelt argument would pass unnoticed.
         if unknown := sorted(set(arguments) - set(known)):
             return error_result(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
         for gate in self.gates:
@@ -222,6 +224,7 @@ class LibraryServer(MCPServer[Any]):
         if not self._prepared:
             self._prepared = True
             timer = threading.Timer(PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"])
+            # The end of the server does not wait for it.
             timer.daemon = True
             timer.start()
 
@@ -253,6 +256,7 @@ class LibraryServer(MCPServer[Any]):
             raise MCPError(code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}.") from None
 
     def _make_prompts(self) -> None:
+        # Taken before they are made, so that a second request does not add them again.
         late, self.late_prompts = self.late_prompts, ()
         for make in late:
             self.add_prompt(make())
