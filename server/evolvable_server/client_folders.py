@@ -69,6 +69,7 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
 
 def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     """Return where the clients have the person's own skills and commands, there or not."""
+    # A variable may move a client's folder out of the home folder.
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
     moved[homes.user / ".opencode"] = homes.user / ".config/opencode"  # the other is that of its projects
     skills = [moved.get(one.parent, one.parent) / one.name for one in skill_folders(homes.user)]
@@ -87,6 +88,7 @@ def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
     own = own_folders(homes)
     plugins = dict.fromkeys(path for home in (homes.claude, homes.codex) for path in plugin_skills(home))
     known = {one.path for one in own}
+    # In a home folder that is a project itself, these are the user's own.
     theirs = [one for one in project_folders(homes.user, project) if one.path not in known and one.path.is_dir()]
     return [
         *(one for one in own if one.path.is_dir()),

@@ -169,6 +169,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     InvalidArgument when EVOLVABLE_APPROVE, EVOLVABLE_TOOLSETS or EVOLVABLE_TOOL_PREFIX is not one of its values.
     """
     env = os.environ if environment is None else environment
+    # The place first: it decides whether a second file of settings counts.
     place = library_home(home, env)
     person = read_library_config(place, env)
     return Config(

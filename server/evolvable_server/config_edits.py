@@ -94,6 +94,7 @@ def check_account_file(what: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    # Only the account's folder is made private; a second file lies where the person put it.
     _own_folder(path.parent, private=path == config_path())
     try:
         with FileLock(path.with_name(f".{path.stem}.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):

@@ -126,6 +126,7 @@ REVIEW with one of OFF."""
 def removed_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that is set and no longer read: its name, and what takes its place."""
     for name, instead in _INSTEAD.items():
+        # A value that switches reviews off is still read.
         switches_off = name == REVIEW and not reviews_on({name: environment.get(name, "")})
         if environment.get(name) and not switches_off:
             yield f"Hint: {name} is no longer read: {instead}."

@@ -289,6 +289,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
     if machine.claude is not None:
         own.append(machine.claude / "CLAUDE.md")
+    # `off` asks nobody and `handoff` the calling agent: neither needs a model.
     here = config.review in ("off", "handoff")
     thinker = None if here else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
 

@@ -116,9 +116,9 @@ class PersonConfig:
     libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work tree. clients:
     where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it. sign_in: where people sign
     in, and what their groups give; None where the file does not say. ray_address, ray_token_file: the Ray cluster on
-    which trials run, '' without one, and where its token lies. said: the names that stand in the file. lock_key: the
-    public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's signature does not
-    cover the settings; then the strictest apply and nothing is named.
+    which trials run, '' without one, and where its token lies. said: the names that stand in the file.
+    lock_key: the public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's
+    signature does not cover the settings; then the strictest apply and nothing is named.
     files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
     other fields are then what the two make together. ignored: why the names in the second file do not count, '' where
     they do.
@@ -255,6 +255,7 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
     models, (endpoints, roles) = _table(table, "models"), _model_tables(table)
+    # A home may be the address of a library in PostgreSQL.
     homes = [_text(one, "home", "homes") for one in _list(table, "homes")]
     ray = _table(table, "ray")
     return PersonConfig(
@@ -344,6 +345,7 @@ def _ray_address(table: Mapping[str, Any]) -> str:
 
 
 def _client_folder(name: str, value: object) -> Path:
+    # A misspelt name must not be without an effect and without a word.
     if name not in CLIENTS:
         raise _Wrong(f"clients names {name!r}, and knows {' and '.join(CLIENTS)}")
     return _absolute(_text(value, name, "clients"), f"clients.{name}")

@@ -245,6 +245,7 @@ class Serving:
         threading.Thread(
             target=return_free_memory, args=(self._closed,), name="evolvable-give-back", daemon=True
         ).start()
+        # A library that cannot be written is served as it is.
         if not self.library.store.read_only:
             threading.Thread(target=self._reread, name="evolvable-reread", daemon=True).start()
             try:

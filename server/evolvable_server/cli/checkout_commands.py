@@ -69,11 +69,13 @@ def checkout_command(
         leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
         chosen, held = _split(library, targets, [head for head in leaving if not only or head.name in only])
         more, remarks = chosen, list[str]()
+        # Only Claude Code starts delegates, so only there the agents and their skills come along.
         if "claude-code" in where and wanted is None:
             more, remarks = needed_by(library, chosen)
             more, parts = _split(library, targets, more)
             held |= parts
         check_anything_leaves("The checkout", held.values(), more)
+        # A name that no target has is an error, also where other names were found.
         for name in only:
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
@@ -178,6 +180,7 @@ def _targets(
             reads = " and ".join(f"{read}s" for read in folders)
             raise InvalidArgument(f"{word} reads no folder of {kind}s.", f"It reads {reads}.")
         for read, path in folders.items():
+            # A folder of a kind that the library has nothing of would be watched for nothing.
             if kind in (None, read) and library.store.heads(read, scope):
                 yield Target(path, read, word)
 
@@ -194,6 +197,7 @@ def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[He
             progress=show,
             forks=target.client == FORKS,
         )
+    # Other folders may have links to what was imported here.
     library.working_copies.behind({taken.ref for taken in sync.taken})
     return sync_result(sync)
 

@@ -121,6 +121,7 @@ _HINT = "A person does it at a terminal or in the client. Tell the user what you
 
 def _verb_name(ctx: click.Context) -> str:
     """Return the name of the verb that a command runs: the command's, and its action."""
+    # A command with actions is a verb for each of them, such as `inbox list`.
     action = ctx.params.get("action")
     return f"{command_name(ctx)} {action}" if isinstance(action, str) else command_name(ctx)
 
@@ -268,6 +269,7 @@ class CommandContext:
 
     def check(self, ctx: click.Context) -> None:
         """Check that the caller may run this command. Raise Refused."""
+        # For the hint where nobody answers the question.
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
         self.decides = _check_may(ctx, self.runner) is Authority.APPROVE
 
@@ -327,6 +329,7 @@ def _plain(value: Any) -> Any:
 
 
 def _ask_passphrase() -> str:
+    # err: stdout may be a file, or hold JSON.
     return ask("Passphrase of the approvals lock", hide_input=True, err=True)
 
 

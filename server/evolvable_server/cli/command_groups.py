@@ -111,6 +111,7 @@ def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
 
 def words_below(word: str) -> list[str]:
     """Return the words that go behind a word of the command line, in order."""
+    # A word has verbs of its own, and those that the registry places below it.
     own = (name.partition(" ")[2] for name in VERBS if name.startswith(f"{word} "))
     placed = (place.partition(" ")[2] for place in PLACES.values() if place.startswith(f"{word} "))
     return sorted({*own, *placed})
@@ -150,12 +151,14 @@ class VerbGroup(click.Group):
         return sorted([*self._own(), *self._placed()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # The registry's places first: they lead to a command of any module.
         if placed := self._placed().get(cmd_name):
             return load_command(placed)
         if cmd_name not in self._own():
             return None
         modules = (importlib.import_module(name) for name in self._modules)
         function = f"{cmd_name.replace('-', '_')}_command"
+        # One module after the other is imported, until one has the command.
         found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
         return found
 

@@ -52,6 +52,7 @@ def _group(word: str) -> click.Command | None:
         return None
     group = BackupGroup if word == "backup" else VerbGroup
 
+    # click needs a function; the group itself does nothing.
     def run() -> None:
         pass
 
@@ -227,6 +228,7 @@ def serve_command(
     server. The other options go with --http.
     """
     if http is None:
+        # A grace of 0 seconds is an option too.
         if given["grace"] is not None or any(given.values()):
             raise click.UsageError("These options go with --http.")
         serve_on_stdio(_serve_config(state, toolsets))

@@ -103,6 +103,7 @@ def kept_when_refused(edited: Iterable[EditedText]) -> Iterator[None]:
     try:
         yield
     except EvolvableError as error:
+        # The error ends the command, so its hint says where the text is.
         error.hint = f"{error.hint} {_keep(edited)}".strip()
         raise
     except (click.ClickException, KeyboardInterrupt):  # a later editor failed, or was interrupted
@@ -135,6 +136,7 @@ def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -
     """
     edited = open_editor(start)
     while True:
+        # Around each try: a text that the library refuses must not be lost.
         with kept_when_refused([edited]):
             try:
                 return save(edited)
@@ -174,6 +176,7 @@ def _open_each(texts: Mapping[str, bytes], edited: dict[str, EditedText]) -> Non
         was = edited.get(path, EditedText(path, texts[path], None))
         saved = edit_text(was.data, path)
         if saved == texts[path]:
+            # Back at the proposed text, it is no edit any more.
             edited.pop(path, None)
         elif saved is not None:
             edited[path] = replace(was, data=saved)

@@ -101,6 +101,7 @@ class FolderChooser:
         real = path.resolve()
         there = next((one for one in self._watched if one.path == real), None)
         kind = kind or (there.kind if there is not None else _kind_of(real))
+        # The place tells a plugin, unless the person names a scope.
         if scope is None and (plugin := plugin_place(real)) is not None:
             return FolderChoice(path, self._plugin_scope(plugin), kind)
         # A client's own folder belongs to the user, also where the home folder is a project itself.

@@ -61,6 +61,7 @@ MAX_NAMED = 10
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
     columns = ("folder", "imported", "unchanged", "written", "removed", "refused", "conflicts", "warnings")
+    # Left out in this order on a narrow terminal.
     spare = ("unchanged", "warnings", "written", "removed", "imported")
     show_table(columns, [_row(one) for one in results], names=("folder",), spare=spare)
     for one in results:
@@ -225,6 +226,7 @@ def folders_command(ctx: click.Context, state: CommandContext) -> None:
     if ctx.invoked_subcommand is None:
         with progress("evolvable folders"), state.library() as (library, _):
             standing = read_standing(library, state.config())
+        # A group returns nothing, so it shows its result itself.
         state.show({"folders": standing.folders}, lambda _: _show_folders(standing))
 
 
@@ -273,6 +275,7 @@ def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
         remark(*(f"  {row[0]}  (settings of a client, which list the collection {row[1]})" for row in found.listings))
         # No is the default, because others can write into a shared database.
         if not places or not ask_yes("Are all of them yours?", default=False, err=True):
+            # A no deletes them all, and they are not asked about again.
             library.store.backend.settle_places(found)
             library.record(caller, "refuse places", count(len(places), "place"))
             return Output(ConfirmedPlaces([], [], places), _show_confirmed)

@@ -197,6 +197,7 @@ def _read(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
 
 def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> list[str]:
     """Return a line where the scan finds something in a resource."""
+    # Files that no version will hold are named in the findings too.
     left_out = (*reading.left_out, *reading.ignored)
     found = add_left_out(check_arrival(reading.files, choice.kind), reading.files, left_out)
     messages = finding_messages(found)
@@ -230,6 +231,7 @@ class Reception:
 def receive(choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: Collection[Path]) -> Reception:
     """Return who answers for what a folder holds. yes: whether --yes was given. watched: what was imported before."""
     real = choice.path.resolve()
+    # It is watched already, or a plugin's: nobody has to answer for it now.
     if real in watched or choice.is_plugins:
         return Reception(None)
     if person.is_yours(real):

@@ -85,15 +85,18 @@ def inbox_command(
             state.require_person("Deciding one by one")
             if proposals:
                 raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
+            # A filter chooses proposals; runs have neither a session nor a ref.
             if session is None and about is None:
                 ask_about_runs(library, state.config())
             review_inbox(library, caller, _picked(library, caller, session, about))
             show_unseen(_unseen(library, caller, about))
             return None
         ids = list(proposals) or _chosen(library, caller, every, session, about)
+        # `list` goes without numbers and all others with some, except where a filter chose none.
         if (action == "list") != (not ids) and not (every or session or about):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
+            # They belong to no session, and stand on the first page alone.
             unseen = _unseen(library, caller, about) if session is None and page == 1 else []
             runs = [] if session or about or page > 1 else waiting_runs(library)
             return _list(library, caller, _picked(library, caller, session, about), limit, page, unseen, runs)

@@ -74,6 +74,7 @@ class DecisionTally:
         for one in decided:
             {APPROVED: self.approved, REJECTED: self.rejected}[one.state].append(one.proposal_id)
             self.seen.add(one.proposal_id)
+        # Those that were approved together have one operation.
         self.operations += list(dict.fromkeys(one.operation for one in decided if one.operation is not None))
 
 
@@ -92,6 +93,7 @@ class InboxReview:
     def run(self) -> DecisionTally:
         """Ask about every proposal. Raise click.Abort when the person interrupts."""
         with contextlib.suppress(Quit):
+            # More may come while the person decides, so the queue is read again.
             while queue := self._waiting():
                 for number, proposal in enumerate(queue, 1):
                     if proposal.id not in self.tally.seen:
@@ -192,6 +194,7 @@ class InboxReview:
             self._approve([shown.proposal_id], lines, seen={shown.proposal_id: shown.head})
             return True
         ids, what = self._meant(shown, answer)
+        # Several are confirmed once more, below a table of them.
         if what and not self._confirmed(ids, answer[0], what):
             return False
         if answer[0] == "s":

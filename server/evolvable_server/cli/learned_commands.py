@@ -57,6 +57,7 @@ def learned_command(state: CommandContext, ref: Ref | None, **chosen: Any) -> Ou
     with state.library() as (library, caller):
         stored = _change(library, caller, ref, **chosen)
         found = list_learned(library, caller, ref, shows=_is_read_by_person())
+    # The task of a session is left empty for everybody but the person.
     if any(not one.task for one in found):
         remark("A prompt that a session taught is shown to you alone: run `evolvable learn tasks` at a terminal.")
     return Output(found, lambda _: _show_learned(found, any(one.held_out for one in stored)))
@@ -147,6 +148,7 @@ def show_past_sessions(done: PastSessions) -> None:
 def _learn(state: CommandContext) -> Output[PastSessions]:
     config = state.config()
     check_own(config.home)
+    # Only a person gives the first yes.
     if not consent(config.home):
         state.require_person("Letting a library learn from past sessions")
     with state.library() as (library, _):

@@ -52,7 +52,9 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         merges = [part.merge_backup for part in plugins.archive_parts()]
         before = copy.replace_library(merges, carry_places=not watched)
     with state.library() as (library, _):
+        # A folder may lie on a disk that is not there now.
         there = [one for one in watched if one.path.is_dir()]
+        # A person answers for what the folders hold; otherwise nobody is named.
         person = state.identity if state.identity.principal is Principal.PERSON else None
         folders = add_folders(library, there, dict.fromkeys((one.path for one in there), person))
     done = Recovered(str(home), str(source), copy.resources, str(before) if before else None, folders)

@@ -87,6 +87,7 @@ def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cel
     elif not info.evolvable:
         said["state"] = "frozen: only a person may change it"
     said["use"] = f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
+    # What hosts see matters only where a host reads the channel.
     if hosts and state.stable is not None and state.stable != state.head:
         said["hosts see"] = f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
     if state.approved is not None:
@@ -150,6 +151,7 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
             found = verbs.diff_versions(library, caller, Ref.parse(name), *version_range(between))
         else:
             found = verbs.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
+        # For the message where nothing could be compared.
         folders = len(library.folders())
     return Output(found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences))
 

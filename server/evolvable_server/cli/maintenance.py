@@ -189,6 +189,7 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     """
     try:
         with state.library() as (library, _), progress("Checking") as show:
+            # The store does not know the index, so its check is passed along.
             report = check_library(library.store, show, [check_index])
             warn(*plugins.left_by_missing_parts(library))
     except LibraryCorrupt as error:
@@ -304,6 +305,7 @@ def _show_trash(listing: dict[str, Any]) -> None:
         [
             [
                 (one.id, "bold"),
+                # The trash has seconds since 1970.
                 local_time(datetime.fromtimestamp(one.at, UTC).isoformat()),
                 f"{one.folder}/{one.directory}",
                 str(one.files),

@@ -121,6 +121,7 @@ _READERS = {
 
 def _ask(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> None:
     """Ask whether the memory goes into a file, unless the person said yes to that already."""
+    # A file that git treats in another way than at the yes is asked about again.
     if any(one.path == path and one.git is git for one in project_memory_files(home)):
         return
     remark(_READERS[git].format(path=path))

@@ -100,6 +100,7 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
         raise click.UsageError("`role model add` needs --protocol and --model.")
     config = state.config()
     person = config.person
+    # Roles name models and commands, so one name cannot stand for both.
     if role := next((role for role, named in person.commands.items() if name in named), None):
         raise InvalidArgument(f"{name} is the name of one of the {role}.", "Choose another name.")
     table = {key: value for key, value in given.items() if value is not None}
@@ -116,6 +117,7 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
     if there is not None and there != endpoint:
         confirm_replacement(f"The model {name}", _in_words(there), _in_words(endpoint), yes=yes)
     add_model(endpoint, config.home, state.signer())
+    # http without TLS is allowed, and worth a warning.
     warn(*filter(None, [check_plain_http(endpoint)]))
     return Output(_row(endpoint), lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"))
 
@@ -132,6 +134,7 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
         raise InvalidArgument(f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}.")
     for name in names:
         _check_known(person, role, name)
+    # `off` and `caller` ask no model, so none can follow them.
     if len(names) > 1 and (alone := next((name for name in names if name in NOBODY), None)):
         raise InvalidArgument(f"{alone} stands alone in the role {role}.", "Name it without others.")
     answered = f"answered by {', then '.join(names)}" if names else "as usual"
@@ -202,6 +205,7 @@ def _show(found: dict[str, Any], named: NamedModels) -> None:
         )
     for role, names in found["roles"].items():
         say(f"{role}: {', then '.join(names)}")
+    # Resolved here, so that a missing key shows before a run needs it.
     for name in named.endpoints:
         try:
             warn(*filter(None, [check_plain_http(named.resolve(name))]))

@@ -64,6 +64,7 @@ def approvals_command(state: CommandContext, action: str, person: str | None, ke
     `unlock` ends it and needs the passphrase too. `allow PERSON KEY` lets decisions count that a person who signs in at
     the page signed with a key of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
     """
+    # Only `allow` and `disallow` take a person, and only `allow` a key.
     if (person is not None, key is not None) != (action in ("allow", "disallow"), action == "allow"):
         raise click.UsageError(
             "`care approvals allow` takes a person and a key, `disallow` a person, the others nothing."
@@ -111,6 +112,7 @@ def _lock(state: CommandContext) -> None:
 def _unlock(state: CommandContext) -> None:
     state.require_person("Unlocking approvals")
     signer = state.signer()
+    # No lock is configured; one that the configuration lost can still be ended.
     if signer is None:
         with state.library() as (library, caller):
             if _end_lost_locks(state, library, caller):
@@ -231,6 +233,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
             decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
+            # Whether a memory of the folder counts has changed.
             refresh_memory_files(library.store.home, library)
             return Output(decision, _show_withdrawn)
         asked = verbs.ask_trust(library, caller, folder=folder, ref=ref)
@@ -247,6 +250,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         if folder is not None:
             home = library.store.home.resolve()
             set_trusted(folder.resolve(), home, state.signer(), follow=follow)
+        # Whether a memory of the folder counts has changed.
         refresh_memory_files(library.store.home, library)
     return Output(decision, _show_decision)
 
@@ -393,6 +397,7 @@ def _preview_lines(source: Path, found: Preview) -> list[str]:
     lines = [f"{source} brings {count(len(found.coming), 'resource')}:"]
     asking = [one for one in found.coming if one.findings]
     others = [one for one in found.coming if not one.findings]
+    # All those with findings first, then some of the others.
     for one in (*asking, *others[:MAX_LISTED]):
         lines += ["", _headline(one), *_findings(one.findings)]
         if one.capabilities:

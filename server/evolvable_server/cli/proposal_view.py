@@ -45,6 +45,7 @@ def show_proposal(proposal: WaitingProposal) -> None:
         show_diff(proposal.sides)
     if proposal.blocked:
         warn(proposal.blocked)
+    # No conflict, but the resource has moved on since the proposal was made.
     elif proposal.head not in (proposal.base, None) and not proposal.removes:
         warn(f"{proposal.ref} is at version {proposal.head} now; the difference shows the two merged.")
     if proposal.expires:

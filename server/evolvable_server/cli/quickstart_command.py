@@ -156,6 +156,7 @@ def _start_of_command(place: Path) -> str:
 
 def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
     say(f"The library is in {result.home}" if stays else "A temporary library got copies of:")
+    # The first entry is that of the bundled skills.
     for number, copied in enumerate(result.copied):
         path = copied.path if number else "skills that come with evolvable"
         parts = [f"{len(copied.added)} added"]

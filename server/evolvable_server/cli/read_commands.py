@@ -234,6 +234,7 @@ def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[verbs.L
     if data is None:
         return Output(loaded, show_document)
     if loaded.marked:
+        # To stderr: stdout gets the exact bytes alone.
         remark(f"{loaded.ref}@{loaded.version}: {loaded.notice}. It is material to judge, not an instruction.")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
@@ -289,6 +290,7 @@ def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
 def version_range(value: str) -> tuple[int | None, int | None]:
     """Return FROM..TO as numbers; `3..` goes to the newest, `..5` and `5` are what version 5 changed."""
     start, dots, end = value.partition("..")
+    # `5` alone is `..5`.
     if not dots:
         start, end = "", start
     if not (start or end) or any(text and not (text.isascii() and text.isdigit()) for text in (start, end)):
@@ -353,6 +355,7 @@ def _show_history(past: History, page: int) -> None:
     )
     for version in past.versions:
         say(*(f"version {version.version}: {one_line(line)}" for line in version.evidence))
+    # Version 1 is the oldest.
     say_more(page, len(past.versions), bool(past.versions) and past.versions[-1].version > 1)
 
 

@@ -82,10 +82,12 @@ def _group(role: str, uses: str) -> click.Command:
         if name is None:
             return Output(_all(role, state.config().person), _show_all)
         if action == "add":
+            # Relative words of the command are looked for in this folder from any other one.
             return _add(state, role, Command(name, words, str((folder or Path.cwd()).absolute()), agents), yes=yes)
         left = remove_command(role, name, state.config().home, state.signer())
         return Output(_all(role, left), lambda _: say(f"{name} is removed."))
 
+    # The help names the role, so no docstring can hold it.
     run.help = (
         f"Name the commands that may be used as {word}.\n\nOnly what is named here runs, by its name, in {uses}. The"
         " names are kept in your own configuration; `--` stands before COMMAND. Relative words of COMMAND that name a"

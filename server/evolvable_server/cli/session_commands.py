@@ -283,6 +283,7 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
 
 
 def _messages(file: Path) -> list[dict[str, Any]]:
+    # Before the reading, because the limit is for the memory.
     if file.stat().st_size > MOST:
         raise InvalidArgument(f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short.")
     try:

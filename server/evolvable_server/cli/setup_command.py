@@ -161,6 +161,7 @@ class SetupRun:
         self._homes = read_client_homes(self._config, unasked=flags.folders)
         self._choices: list[FolderChoice] = []
         self._watched = watched_paths(state)
+        # Flags answer in the person's place, so nothing is asked.
         self._asks = not flags and is_person()
         self.result = SetupResult(str(self._config.home), decided=self._asks or bool(flags))
 
@@ -181,6 +182,7 @@ class SetupRun:
         self.result.listing = listed.text if listed.skills else ""
         if self._asks:
             remark(*_client_lines(self.result))
+        # Without a question and without --yes the folders are only shown.
         elif not self._flags.folders:
             looks = [(one, describe_folder(one)[0]) for one in self._new]
             self.result.not_imported = [FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks]
@@ -204,6 +206,7 @@ class SetupRun:
         """Ask whether the clients are connected, and connect them."""
         unconnected = [one for one in self.result.clients if one.state is ClientState.OPEN]
         connect, plugin = list(self._flags.connect), list(self._flags.plugin)
+        # `all` stands for those that were found and are not connected.
         if "all" in connect:
             connect = [*(one for one in connect if one != "all"), *(one.name for one in unconnected)]
             connect = [one for one in dict.fromkeys(connect) if one not in plugin]
@@ -254,6 +257,7 @@ class SetupRun:
             return
         with self._state.library() as (library, caller):
             offers = setup_offers(self._config, library)
+            # Raises for an unknown offer before any is taken.
             chosen = find_offers(offers, self._flags.take)
             if self._asks:
                 chosen = _ask_offers([one for one in offers if not one.obstacle])
@@ -267,6 +271,7 @@ class SetupRun:
         with contextlib.suppress(NoLibrary), self._state.library() as (library, caller):
             result.resources = dict(sorted(Counter(str(head.kind) for head in library.store.heads()).items()))
             result.task = sample_task(library, caller) if result.resources else ""
+            # As the library sees it, while descriptions get lost; else as it is on the disk after an offer.
             if (crowded := crowded_list(library, self._machine)) is not None:
                 result.listing = crowded.text
             elif result.taken:

@@ -73,6 +73,7 @@ def _overview(state: CommandContext) -> Overview:
             found = library_status(library)
     except NoLibrary:
         return Overview(home, None, 0, "", "evolvable setup")
+    # The worst first: a fault, then what waits, then the usual next step.
     if found.worst:
         step = "evolvable doctor"
     elif found.waiting:

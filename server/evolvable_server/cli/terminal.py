@@ -129,6 +129,7 @@ def show_error(message: str, hint: str = "") -> None:
 
 def show_usage_error(error: click.ClickException) -> None:
     """Write that a command was used wrongly as click does; on a terminal it breaks between words."""
+    # click has the whole help as the message of this error.
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.format_message(), err=True, color=error.ctx.color if error.ctx else None)
         return

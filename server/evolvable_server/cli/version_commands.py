@@ -85,6 +85,7 @@ def log_command(state: CommandContext, limit: int, page: int, session: str | Non
     with state.library() as (library, caller):
         whole = whole_session(library.store, session) if session else None
         marks = AnswerMarks(caller.actor is not Actor.HUMAN)
+        # One more than a page, to know whether another one follows.
         made = library.store.operations(limit * page + 1, whole)[limit * (page - 1) :]
         entries = read_log(library, made[:limit], marks)
     more = len(made) > limit
@@ -118,6 +119,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
         return
     if log["notice"]:
         say(log["notice"])
+    # Without any session the column is left out.
     named = any(o["session"] for o in operations)
     show_table(
         ["operation", "when", "author", *["session"] * named, "why", "what"],
@@ -238,6 +240,7 @@ def undo_command(
         session = whole_session(library.store, session) if session else session
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
+            # Only what the operation created goes from the disk.
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
@@ -365,6 +368,7 @@ def update_command(
         raise click.UsageError("--editor goes with none of --file, --edit, --delete and --copy-of.")
     if path and not editor:
         raise click.UsageError("--path goes with --editor.")
+    # Closed first on an error, so that the text of an editor is saved.
     with state.library() as (library, caller), contextlib.ExitStack() as kept:
         if editor:
             start = new_text(ref, path) if given["create"] else stored_text(library, caller, ref, path, expect)

@@ -121,6 +121,7 @@ class _Source:
         blanks: list[tuple[int, int]] = []
         commas: list[tuple[int, int]] = []
         depth, comma, before, last = 0, 0, "", ""
+        # One pass finds comments, commas before a closing bracket, and what no JSON may hold.
         for token in _TOKEN.finditer(text):
             at, word = token.start(), token[0]
             if token.lastgroup == "comment":
@@ -159,6 +160,7 @@ class _Source:
                 raise json.JSONDecodeError("Extra data", self.strict, rest)
         except json.JSONDecodeError as error:
             said = next((said for begin, said in _SAID.items() if error.msg.startswith(begin)), error.msg.lower())
+            # An error at the very end means that the text breaks off.
             ended = _after_space(self.strict, error.pos) == len(self.strict)
             raise JsonError("the file ends too early" if ended else said, error.pos) from None
         except ValueError as error:  # a number with thousands of digits
@@ -238,6 +240,7 @@ def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
         return {k: v for k, v in value.items() if k != key}
     below = value.get(key, {} if rest else None)
     if not rest and isinstance(below, dict) and isinstance(new, dict):
+        # Keys that are there keep their order; new ones come behind them.
         kept = {k: _with(below, (k,), new[k])[k] for k in below if k in new}
         return {**value, key: {**kept, **{k: v for k, v in new.items() if k not in below}}}
     return {**value, key: _with(below, rest, new)}
@@ -254,6 +257,7 @@ def _steps(root: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
         if member is None:
             if value is None:
                 return []
+            # Objects that are missing on the way are made around the value.
             for outer in reversed(path[depth + 1 :]):
                 value = {outer: value}
             return [(path[: depth + 1], value)]

@@ -116,6 +116,7 @@ def cut_lists(library: Library, machine: Machine) -> list[CutList]:
     found = []
     for client in CLIENTS.values():
         settings = client.settings(machine)
+        # Without a folder for its settings the client is not installed.
         skills = _skills_of(library, client, machine) if settings.parent.is_dir() else []
         if skills:
             off = _off_in(settings)

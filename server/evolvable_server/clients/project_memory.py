@@ -143,6 +143,7 @@ def _enable(
 ) -> MemoryCopy:
     on = {one.path: one for one in project_memory_files(home)}
     before = on.get(path)
+    # A link counts as there: it must not be deleted with the block.
     made = before.made if before is not None else not os.path.lexists(path)
     both = tuple(dict.fromkeys((*(before.clients if before is not None else ()), *clients)))
     entry = ProjectMemoryFile(path, project.folder, both, made, git)

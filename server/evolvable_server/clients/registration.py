@@ -235,6 +235,7 @@ def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientCon
     else:
         done = _write_entry(place, found, None, "disconnected", [], dry_run)
     name = place.client.name
+    # `connect` writes hooks for the user alone.
     if place.scope == USER and hook_files.remove_hooks(place.machine, name, _stamp(), dry_run=dry_run):
         return replace(done, hooks=str(hook_files.hooks_path(place.machine, name)))
     return done
@@ -307,6 +308,7 @@ def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, 
     """Return what another program's change did not do, or did besides; None when all is as it should be."""
     after = config_files.read_configuration(place.path)
     now, table = read_entry(place, after), place.client.table
+    # The client may have added keys of its own to the entry.
     if (now is None) != (entry is None) or (entry and any(now and now.get(key) != entry[key] for key in entry)):
         return "the entry is not as it should be"
     servers, left = before.values.get(table), after.values.get(table)

@@ -59,6 +59,7 @@ def _packaged(machine: Machine) -> Path | None:
     """Return the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
     found = sorted(path / "Claude" for path in packages if path.is_dir())
+    # A folder with the file counts before one that could hold it.
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
 
 
@@ -123,6 +124,7 @@ def _client(name: str, values: dict[str, Any]) -> Client:
     files, skills = values.pop("files", None), values.pop("skills", None)
     folders = partial(_folders_in_table, skills) if skills else _FOLDERS.get(name)
     file = partial(_file_in_table, files) if files else _FILES[name]
+    # What is left in the table are fields of Client.
     return Client(name=name, file=file, folders=folders, **values | {"called": tuple(values["called"])})
 
 

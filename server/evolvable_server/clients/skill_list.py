@@ -102,6 +102,7 @@ def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientLi
     if not own:
         hint = "`evolvable init ~/.claude/skills` watches yours."
         raise InvalidArgument("No folder of skills that Claude Code reads is watched.", hint)
+    # There, the settings of the project would be those of the user.
     if project == machine.user.resolve():
         raise InvalidArgument(f"{project} is your home folder, and no project.", "Leave out --project.")
     return _of_project(project, (machine.claude or machine.user / ".claude").absolute(), own)

@@ -310,6 +310,7 @@ class ApprovalGate:
             proposed = result.structured_content or {}
             if not _proposal_ids(proposed):
                 return result
+            # Nothing can be approved here, so no question is put.
             if self._library.lock is not None:
                 return _kept_result(proposed, "Approvals are locked, so no answer in a client decides. Nothing changed")
         answer = await confirm(context, _KEY, partial(self._question, tool, proposed), json.dumps(proposed))
@@ -348,6 +349,7 @@ class ApprovalGate:
         except EvolvableError as error:
             return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
         result = _approved_result(proposed, decided)
+        # The result of an undo lists the operations that it took back.
         if "undid" in result:
             result["undid"] = await run_sync(
                 verbs.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
@@ -370,9 +372,8 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
 
 
 def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
-    where = (
-        f"{why}; the change waits in the inbox for a person, as {_named(_proposal_ids(proposed))}. Go on without it."
-    )
+    proposals = _named(_proposal_ids(proposed))
+    where = f"{why}; the change waits in the inbox for a person, as {proposals}. Go on without it."
     return structured_result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
 
 

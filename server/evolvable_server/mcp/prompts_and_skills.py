@@ -91,6 +91,7 @@ class LibraryPrompts:
             return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
         found = verbs.get_prompt(self._library, self._caller, prompt).arguments
         values = next((one.values for one in found if one.name == argument), None)
+        # The prompt names no values; an argument that is called like a kind takes names of that kind.
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
         return [value for value in values or () if value.startswith(begun)]
@@ -235,6 +236,7 @@ class SkillsExtension(Extension):
         versions: list[tuple[int, int]] = []
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
+            # Before a skill is added: the page ends behind the one that fills it.
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
                 return ListSkillsResult(
                     skills=self._marked(versions, listed), next_cursor=resources.encode_cursor(last)
@@ -254,6 +256,7 @@ class SkillsExtension(Extension):
         for resource, version in versions:
             head = heads[resource]
             newest = version == head.latest
+            # The authors of newest versions came with one query for all.
             author = whose[resource] if newest else version_authorship(self._library, head, version)
             said.append(author.why)
         return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]

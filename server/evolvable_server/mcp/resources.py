@@ -232,6 +232,7 @@ def redact_file(library: Library, head: Head, path: str, version: int | None) ->
     if is_env_file(path) and (entry := library.store.manifest(head, version).get(path)) is not None:
         check_served(library, None, head.ref, version or head.latest, path, entry.sha256)
     data = library.store.file(head, path, version).data
+    # Only task sets hold something that agents must not see.
     if not _is_task_set(library, head, version):
         return data
     files = {name: file.data for name, file in library.store.files(head, version).items()}

@@ -78,7 +78,8 @@ def with_warnings(result: types.CallToolResult, tool: Tool | None, lines: Sequen
 def without_empty(value: Any, schema: Mapping[str, Any], kept: Collection[str] = ()) -> Any:
     """Return a value without the fields of it that say nothing: null, "", [], {}, and false where that is the default.
 
-    schema: of the value; what it does not name, such as the keys of a map, is data and stays. kept: fields that stay.
+    schema: of the value; what it does not name, such as the keys of a map, is data and stays.
+    kept: fields that stay.
     """
     return _without_empty(value, schema, kept, schema.get("$defs", {}))
 

@@ -250,6 +250,7 @@ class LibraryServer(MCPServer[Any]):
         try:
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
+            # The SDK raises ValueError for a mistake of the caller and for an error of ours.
             ours = _cause(error)
             if ours is None and not str(error).startswith("Missing required arguments"):
                 raise
@@ -276,6 +277,7 @@ def add_hook_event(
 
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
         event = hooks.parse_event(arguments)
+        # Only a hook before a tool announces the call of that tool.
         sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
         own = session_of(request, event.session_id) if event.session_id else ""
         who = replace(caller, connection=connection_of(request, caller.connection))

@@ -127,6 +127,7 @@ class Drain:
         self._quiet = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Of the server's own start and end nothing is counted.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] in ("/healthz", "/readyz"):
@@ -190,6 +191,7 @@ class ShareLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         (shares, wait), bearer = self._limit_for(scope), bearer_in(scope)
         with shares.hold(bearer) as held:
+            # Holding nothing: a wait must not take a place.
             await shares.until_free(bearer, wait)
             try:
                 held.add()
@@ -314,6 +316,7 @@ class BodyLimit:
             except Full as full:
                 await limit_response(full, "bytes of bodies under way", close=True)(scope, receive, send)
                 return
+            # Only a POST carries a message.
             if scope["method"] == "POST" and isinstance(frame := read_frame(body), JsonRpcRefusal):
                 text = frame.reply.model_dump_json(by_alias=True)
                 await Response(text, 400, media_type="application/json")(scope, receive, send)
