@@ -57,6 +57,7 @@ def is_due(entry: QueuedSession, switch: AutoSwitch, now: datetime) -> bool:
 
 
 def due_sessions(config: Config) -> list[QueuedSession]:
+    # The first review needs no rest before it.
     """Return the sessions that an automatic review can be made of now."""
     if config.review == "off":
         return []

@@ -104,6 +104,7 @@ def open_library(config: Config) -> Iterator[Library]:
 
 def review_due(config: Config) -> Sequence[Reviewed]:
     """Review the sessions that are due. Raise EvolvableError for a library that cannot be opened now."""
+    # Before the library is opened: in most cases nothing is due.
     if not due_sessions(config):
         return []
     with contextlib.ExitStack() as until, open_library(config) as library:

@@ -92,6 +92,7 @@ def read_ps_processes() -> dict[int, Process]:
     program = next(filter(os.path.exists, _PS), None)
     if program is None:
         return {}
+    # One call for all processes: many may lie on the way to the client.
     command = [program, "-A", "-o", "pid=", "-o", "ppid=", "-o", "lstart=", "-o", "comm="]
     try:
         # No caller's variables: the names of days and the zone are a part of the answer.

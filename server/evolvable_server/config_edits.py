@@ -127,6 +127,7 @@ def set_trusted(
 
     def change(document: Any) -> None:
         known = document.pop("trusted", [])
+        # Entries for another folder or another library stay.
         kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
         if wanted:
             here = [one for one in known if one not in kept]

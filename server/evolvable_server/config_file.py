@@ -26,6 +26,7 @@ def read_config_text(path: Path) -> str | None:
             check_owner(path, status)
             if status.st_size > MAX_BYTES:
                 raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
+            # One byte more than the limit, because the file may grow while it is read.
             return stream.read(MAX_BYTES + 1).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -109,6 +109,7 @@ def drop_client_keys(environment: MutableMapping[str, str], needed: Collection[s
 
 def client_session(session: str | None) -> str | None:
     """Return the session of a call for which no token was shown, as its client names it."""
+    # A client must not name a session that looks like a bearer's.
     return f"{CLIENT}{session}" if session is not None and session.startswith(BEARERS) else session
 
 

@@ -272,6 +272,7 @@ class InotifyEvents:
             os.eventfd_read(self._woken)
         moved: set[str] = set()
         deadline = time.monotonic() + LONGEST
+        # Goes on while events come close together, for LONGEST at most.
         while self._read(found, moved) and self._batch and time.monotonic() < deadline:
             self._poll.poll(round(STEP * 1000))
         self._follow(moved)
@@ -337,6 +338,7 @@ class InotifyEvents:
         """Watch the directories that came to these paths, and no longer those that were there before."""
         # A directory comes before those that lie in it.
         for path in sorted(moved):
+            # A path without a watch has none below it either.
             known = self._watches if path in self._watches else ()
             for other in [other for other in known if other == path or other.startswith(f"{path}/")]:
                 watch = self._watches[other]

@@ -76,6 +76,7 @@ def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
         try:
             yield IndexWorker(process)
         except BaseException:
+            # After a failure there is nothing to index.
             process.terminate()
             raise
 
@@ -181,6 +182,7 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
                     locked = True
             with contextlib.suppress(TryAgain):  # the next round does it; the last one, or a search, what is left
                 index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
+        # The last round: all that was written before the end is there now.
         index.catch_up(locked=locked, batch=batch)
         index.settle(0, locked=locked, at_once=at_once)
 

@@ -197,8 +197,10 @@ def account_home() -> Path | None:
         return None if failed or not buffer.value else Path(buffer.value)
     try:
         folder = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    # The account is not in the database, as in some containers.
     except KeyError:
         return None
+    # A relative path would depend on the working directory.
     return folder if folder.is_absolute() else None
 
 

@@ -268,6 +268,7 @@ def _add_others() -> None:
     manager = _manager()
     for entry in entry_points(group=GROUP):
         try:
+            # Before it is registered, so that none of its hooks ends the program.
             part = _guarded_part(entry.load(), entry.name)
             manager.register(part, entry.name)
             _add_verbs(part)
@@ -348,6 +349,7 @@ def left_by_missing_parts(library: "Library") -> list[str]:
     found: list[str] = []
     for part in missing:
         for folder, what in _FOLDERS.get(part, {}).items():
+            # Files beside the folders are no runs.
             number = sum(1 for entry in (home / folder).iterdir() if entry.is_dir()) if (home / folder).is_dir() else 0
             if number:
                 found.append(f"{home / folder} holds {number:,} {what}; {part}, which reads them, is not installed.")

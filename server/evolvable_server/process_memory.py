@@ -105,6 +105,7 @@ def _freeze() -> None:
 
 def _call(name: str, *arguments: int) -> bool:
     """Call a function of glibc; return whether there is one."""
+    # The C libraries of other systems have other functions.
     if sys.platform != "linux":
         return False
     try:

@@ -60,6 +60,7 @@ def _why_ignored(home: Path, path: Path, account: PersonConfig) -> str:
         return f"approvals are locked in {account.path}"
     if is_registered(home):
         return f"{home} is a library of this account"
+    # Where the file really lies: a link may lead into a work tree.
     tree = work_tree(Path(os.path.realpath(path)).parent)
     return f"it lies in the work tree {tree}, so a repository may have brought it" if tree is not None else ""
 
@@ -98,6 +99,7 @@ def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> Pers
         return person
     return replace(
         person,
+        # Of two entries of one name, the second file's counts.
         commands={role: _merged(role, (one.commands for one in person.files)) for role in ROLES},
         models={**account.models, **second.models},
         endpoints={**account.endpoints, **second.endpoints},

@@ -250,6 +250,7 @@ class Serving:
             threading.Thread(target=self._reread, name="evolvable-reread", daemon=True).start()
             try:
                 self._reloader.start()
+            # The library is served without them.
             except EvolvableError as error:
                 log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()

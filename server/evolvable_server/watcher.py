@@ -245,6 +245,7 @@ class Watcher:
         """Write out what others changed without doing that themselves."""
         if self._behind and self._until_behind() == 0:
             heads = self._library.store.backend.changed_heads(self._behind[1], self._sequence)
+            # Another process may have become the owner, and writes them then.
             syncs = self._copies.behind(heads) if self._owner.owns else []
             # Only now: what raised is done once more. What one folder refused is looked at again.
             self._behind = None
@@ -278,12 +279,14 @@ class Watcher:
             return
         added, self._added, self._folders_changed = self._added, False, False
         before = {folder.id for folder in self._watched}
+        # A plugin may have been installed or updated since the last scan.
         self._copies.follow_plugins()
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
         attempt = partial(tree_events, [path for path, identity in identities.items() if identity])
         with self._source("folders", attempt) as events:
             self._folder_events = events
+            # A folder that was added just now is left to the process that imports it, for a while.
             next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
             self._note_error(self._follow_once, None)
             if added:
@@ -291,6 +294,7 @@ class Watcher:
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 self._step_folders()
                 paths = events.wait(self._until_look(next_rescan))
+                # No event: a burst of saved files is over.
                 if not paths:
                     self._indexer.end()
                 for folder, places in self._by_folder(map(Path, paths)).items():
@@ -301,6 +305,7 @@ class Watcher:
                 # Events were dropped: the next round scans everything.
                 if events.lost_events():
                     return
+                # An import that goes on puts the scan off, until `latest`.
                 if added and next_rescan < self._changed + ADDED_SECONDS < latest:
                     next_rescan = self._changed + ADDED_SECONDS
                 if time.monotonic() >= next_rescan:
@@ -359,6 +364,7 @@ class Watcher:
 
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         copy = self._copies.copy(folder)
+        # With the directories that git may have brought, which are looked at again.
         directories = copy.status.changed(copy.directories_at(places)) | places & copy.recent_imports.directories
         if not directories:
             return

@@ -89,6 +89,7 @@ async def probe_start(
     said = asyncio.create_task(_last_line(process.stderr))
     talk = _Conversation(process.stdin, process.stdout)
     failure = await _outcome(talk.list_tools(), patience, "it lists no tools")
+    # A server that never answered took all the time that it had.
     seconds = min(time.monotonic() - began, patience)
     listed = failure == ""
     if listed and task:

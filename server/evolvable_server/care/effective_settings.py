@@ -81,6 +81,7 @@ def _authors(config: Config) -> Iterator[Setting]:
 def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
     """Return the file that a name comes from. names: those of its kind that a file holds."""
     second = config.person.edited
+    # A second file counts only for the names that it has, and only where it is not ignored.
     counts = config.person.files and not config.person.ignored and name in names(second)
     return str(second.path if counts else config.person.path)
 

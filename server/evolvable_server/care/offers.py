@@ -94,7 +94,7 @@ def _shorten_list(
 
 
 def _learn(config: Config) -> list[SetupOffer]:
-    # Sessions on a shared library belong to several people, whose consent one of them cannot give.
+    # Into a shared library the prompts of sessions would leave this machine.
     if is_shared(config.home) or consent(config.home) or not (number := count_sessions(config)):
         return []
     text = (

@@ -174,6 +174,7 @@ class AccountRemoval:
         for one in self.gone:
             _delete(one)
         with contextlib.suppress(OSError):
+            # Only the account's own folder: a second file lies among files of others.
             if self.path is not None and self.path == config_path():
                 self.path.parent.rmdir()  # what is not ours in it stays, and so does the folder
 

@@ -59,7 +59,7 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
             f"This program runs from the clone {folder}: what is there is what runs.",
             "Bring the clone up to date (git pull), and restart the windows of your clients.",
         )
-    # An environment that was made for one run would be gone before the new program starts.
+    # An environment in a cache, as uvx makes one, is cleared away some day, and the new version with it.
     check_lasting(server_start(home))
     command = (*_installer(), requirement)
     if sys.platform == "win32":
@@ -108,6 +108,7 @@ def _read_source(source: str) -> tuple[str, str]:
     if wheel := _WHEEL.fullmatch(path.name):
         if not path.is_file():
             raise InvalidArgument(f"There is no file {path}.", "Name the wheel that you downloaded or built.")
+        # The installer would leave the program as it is.
         if wheel["version"] == __version__:
             raise UpgradeRefused(f"Evolvable {__version__} is installed already.", "Nothing was changed.")
         return wheel["version"], str(path.resolve())

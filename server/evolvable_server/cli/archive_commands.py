@@ -129,6 +129,7 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     """
     with state.library() as (library, _), progress("Copying") as show:
         made = back_up(library.store, target, show, replace=replace)
+        # What a missing part keeps beside the library is not in the copy.
         warn(*plugins.left_by_missing_parts(library))
     size = (made / LIBRARY_FILE).stat().st_size
     return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))

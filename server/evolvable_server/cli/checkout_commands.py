@@ -115,6 +115,7 @@ def _split(
     """
     here = {folder.path: _lying_in(library, folder) for folder in library.working_copies.folders()}
     there = [(target.kind, here.get(target.path.resolve(), set())) for target in targets]
+    # What a target holds already has left the library before.
     absent = [head.ref for head in heads if any(head.kind is kind and head.id not in known for kind, known in there)]
     held = {one.ref: one for one in held_back(library, absent)}
     return [head for head in heads if str(head.ref) not in held], held

@@ -152,6 +152,7 @@ def brought_by(path: Path) -> str:
         return f"repository {tree.name}"
     if inner := [entry.name for entry in sorted(real.iterdir()) if os.path.lexists(entry / ".git")]:
         return f"unknown; by repositories of their own: {some(inner, MOST_NAMED)}"
+    # A checkout may begin above the folder.
     for above in (real, *real.parents):
         for name, what in _SYSTEMS.items():
             if os.path.lexists(above / name):
@@ -273,7 +274,7 @@ def approve_arrivals(
             continue
         try:
             if not listed:
-                # Raises where the configuration cannot be written, before anything is approved.
+                # Raises where no configuration would count, before anything is approved.
                 edited_path(home)
             decision = verbs.trust(library, who, replace(asked, offered=fine))
             if not listed:

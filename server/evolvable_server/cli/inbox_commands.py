@@ -116,6 +116,7 @@ def inbox_command(
         taken = _taken(library, caller, ids) if action == "take" else {}
         # Files that the person gives replace the merged ones, so there is nothing to look at.
         seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(taken))
+        # Files of the command line count before the lines of the proposal.
         edited = {**taken, **_given(files)}
         return _decisions(verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
 

@@ -71,6 +71,7 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
             wide=("why",),
             whole=bool(found.notice),
         )
+        # The overview has the newest versions alone.
         if found.versions and found.versions[-1].version > 1:
             say(f"(the newest {len(found.versions)} of {state.latest}: evolvable history {info.ref})")
         if found.document is not None:

@@ -130,6 +130,7 @@ def _done(purged: list[Purged], render: Callable[[dict[str, Any]], None], accept
 
 
 def _plan(library: Library, caller: Caller, ref: str | None, path: str | None, secret: str | None) -> PurgePlan:
+    # The plan shows what holds the secret, so it is for a person too.
     check_may_decide(caller, "purge")
     if secret is None:
         return verbs.plan_file(library, caller, Ref.parse(ref or ""), path or "")

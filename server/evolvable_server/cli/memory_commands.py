@@ -97,6 +97,7 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
             return Output({"copies": copies, "text": text}, lambda _: _show_memory(copies, text))
     machine = read_machine(config.project)
     found = project_files(project.folder, _chosen(machine, clients))
+    # Before the question: this text is what the file would hold.
     remark(text or f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when you approve it.")
     copies = []
     for path, names in found.items():

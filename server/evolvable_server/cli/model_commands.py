@@ -113,6 +113,7 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
         endpoint = parse_endpoint(name, table)
     except ValueError as error:
         raise InvalidArgument(f"{name} cannot be named so: {error}.", "Correct the option.") from None
+    # Of the file that is changed: an entry of the other file is not replaced.
     there = person.edited.endpoints.get(name)
     if there is not None and there != endpoint:
         confirm_replacement(f"The model {name}", _in_words(there), _in_words(endpoint), yes=yes)
@@ -138,6 +139,7 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
     if len(names) > 1 and (alone := next((name for name in names if name in NOBODY), None)):
         raise InvalidArgument(f"{alone} stands alone in the role {role}.", "Name it without others.")
     answered = f"answered by {', then '.join(names)}" if names else "as usual"
+    # Of the file that is changed: an entry of the other file is not replaced.
     there = person.edited.model_roles.get(role, ())
     if names and there and there != names:
         confirm_replacement(f"The role {role}", f"answered by {', then '.join(there)}", answered, yes=yes)

@@ -88,7 +88,7 @@ def _lock(state: CommandContext) -> None:
     state.require_person("Locking approvals")
     home = state.config().home
     if not state.config().person.lock_key:
-        # Raises where the configuration cannot be written, before the person chooses a passphrase.
+        # Raises where no configuration would count, before the person chooses a passphrase.
         edited_path(home)
         click.echo(LIMIT, err=True)
         passphrase = ask("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
@@ -225,7 +225,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         raise Refused("Approvals are locked, so each change that a pull brings needs your signature.", "Omit --follow.")
     with state.library() as (library, caller):
         if folder is not None and not show:
-            # Raises where the list cannot be written, before anything is decided.
+            # Raises where no configuration would count, before anything is decided.
             edited_path(library.store.home)
         if withdraw:
             if folder is not None:

@@ -85,6 +85,7 @@ def _own_folders(config: Config) -> Iterator[Path]:
     homes = read_client_homes(config, unasked=True)
     remark(*homes.remarks)
     for one in client_folders(homes, config.project):
+        # Only skills are copied, and those of a plugin stay with it.
         if one.is_plugin or one.kind is not Kind.SKILL:
             continue
         if one.project is None or work_tree(one.path.resolve()) is None:

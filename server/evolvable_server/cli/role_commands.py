@@ -106,6 +106,7 @@ def _add(state: CommandContext, role: str, one: Command, *, yes: bool) -> Output
     if name in config.person.endpoints:
         raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
     there = config.person.edited.command(role, name)
+    # The same entry once more replaces nothing.
     if there is not None and there != one:
         word = role.removesuffix("s")
         confirm_replacement(f"The {word} {name}", _in_words(there), _in_words(one), yes=yes)

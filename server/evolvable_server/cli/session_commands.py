@@ -113,6 +113,7 @@ def review_command(
     `auto on` has each session of this project reviewed after its end: by the reviewer model, else by the client that
     held it, within a daily budget. `auto off` takes that back, and `auto` shows it.
     """
+    # `auto` is a word of this command, and no session.
     if words[:1] == ("auto",) and len(words) <= 2:
         from evolvable_server.cli.auto_commands import run_auto
 
@@ -140,6 +141,7 @@ def review_command(
                 library, caller, settings, said["review_id"], said["candidates"], said.get("why_none", "")
             )
         else:
+            # The file may be gone: the form of a path tells it from a session's name.
             is_path = session is not None and (Path(session).is_file() or is_transcript_path(Path(session)))
             path = Path(session) if session and is_path else None
             named = session if path is None else None

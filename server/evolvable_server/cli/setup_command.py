@@ -268,6 +268,7 @@ class SetupRun:
     def finish(self) -> None:
         """Check the connected clients, and note what there is now."""
         result = self.result
+        # Where nothing was imported or connected, there may be no library.
         with contextlib.suppress(NoLibrary), self._state.library() as (library, caller):
             result.resources = dict(sorted(Counter(str(head.kind) for head in library.store.heads()).items()))
             result.task = sample_task(library, caller) if result.resources else ""

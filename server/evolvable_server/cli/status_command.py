@@ -126,6 +126,7 @@ def _show_status(found: LibraryStatus, waits: str) -> None:
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
+    # One less: the worst one is shown.
     more = f" {found.problems - 1:,} more: `evolvable doctor`" if found.problems > 1 else ""
     worst = (f"{found.worst}{more}", "red")
     rows.append((("doctor", "bold"), worst if found.worst else "the quick checks found nothing"))

@@ -153,6 +153,7 @@ def shorten_names(names: Sequence[str], size: int) -> list[str]:
 
     A longer name keeps its beginning and its end, and where that is not enough the place where it differs from others.
     """
+    # Equal names stay equal.
     distinct = list(dict.fromkeys(names))
     short = {name: name for name in distinct if cell_len(name) <= size}
     longer = [name for name in distinct if name not in short]

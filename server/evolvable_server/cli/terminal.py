@@ -261,6 +261,7 @@ def show_table(
 def _without_empty_columns(columns: Sequence[str], rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[Row]]:
     """Return a table without the columns in which no row has anything but zeros; the first one stays."""
     empty = ("", "-", "0")
+    # The first column names the row.
     full = [at for at in range(len(columns)) if not at or any(_text(row[at]).strip() not in empty for row in rows)]
     return [columns[at] for at in full], [[row[at] for at in full] for row in rows]
 

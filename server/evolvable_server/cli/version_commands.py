@@ -103,6 +103,7 @@ def read_log(library: Library, made: Sequence[Operation], marks: AnswerMarks) ->
         changes.setdefault(change.operation, []).append(moved)
     entries = []
     for o in made:
+        # Only what no person wrote is marked.
         mark = marks.line if marks.on and reason_notice(o) else str
         said = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
         why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}

@@ -32,6 +32,7 @@ def usual_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
     words = entry.get("command")
     if not isinstance(words, list):
+        # Only OpenCode has the command as a list.
         return dict(entry)
     usual: dict[str, Any] = {}
     for key, value in entry.items():
@@ -105,4 +106,5 @@ class Client:
         entry = {**there, **start.entry()}
         if env or "env" in there:
             entry["env"] = env
+        # Keys that the client needs, where the person's entry has none of them.
         return {**entry, **{k: v for k, v in {**self.first, **self.usual}.items() if k not in entry}}

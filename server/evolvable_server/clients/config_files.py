@@ -76,6 +76,7 @@ def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] |
         if name not in tables:
             return before
         del tables[name]
+        # A parent without further tables goes with the last one.
         rest = {key: table for key, table in before.items() if key != outer}
         return {**rest, outer: tables} if tables else rest
     return {**before, outer: {**tables, name: value}}
@@ -132,6 +133,7 @@ def _without_lines(text: str, outer: str, name: str) -> str:
     # From the end, so that the numbers of earlier lines stay right.
     for start in reversed(starts):
         end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        # Blank lines and comments before the next header belong to that one.
         while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
             end -= 1
         while end < len(lines) and not lines[end].strip():
@@ -348,6 +350,7 @@ def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) 
     # In the same folder, so that the exchange is one rename.
     beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     with contextlib.suppress(FileNotFoundError):
+        # A file that is there keeps its mode.
         mode = stat.S_IMODE(target.stat().st_mode)
     try:
         _write_new(beside, data, mode)

@@ -91,6 +91,7 @@ def _quoted(text: str) -> str:
 
 def hook_command(start: Start) -> HookCommand:
     """Return what runs the hooks of the installation and over the library that a server's start names."""
+    # A client starts hooks without the variables of the server's entry.
     env = {key: start.env[key] for key in (HOME, CONFIG) if key in start.env}
     server = Path(start.command)
     program = server.with_name("evolvable-hook" + server.suffix)

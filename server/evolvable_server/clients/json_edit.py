@@ -327,6 +327,7 @@ def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], 
         return edit_json(text, path, None)
     # From the end, so that the numbers of the other items stay right.
     for number in reversed(out):
+        # Parsed again, because all places behind the last change have moved.
         node = _node_at(parse_jsonc(text).root, path)
         assert node is not None
         text = _without(text, node, node.parts[number])
@@ -410,6 +411,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
 def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
     """Return a value as JSON in the layout of the file, as it stands in a member of `node`."""
     members = _indent_of_members(text, node)
+    # In the style of the file: on one line, or indented as its neighbours.
     if _is_inline(text, document) or (node.parts and members is None):
         return json.dumps(value, ensure_ascii=False)
     unit = _unit(text, document)

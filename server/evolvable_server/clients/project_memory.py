@@ -100,6 +100,7 @@ def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
     rows, found = read_record(home).get(_KEY), list[ProjectMemoryFile]()
     for path, one in rows.items() if isinstance(rows, dict) else ():
         try:
+            # Clients that this version does not know are left out.
             clients = tuple(name for name in one["clients"] if name in TITLES)
             folder, made, git = Path(one["folder"]), bool(one["made"]), GitTracking(one["git"])
         except (KeyError, TypeError, ValueError):

@@ -92,6 +92,7 @@ def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     place = {} if home == read_config({}).home else {HOME: str(home)}
     second = {CONFIG: path} if (path := second_config()) else {}
+    # What the person names counts before ours.
     given = {**place, **second, **(env or {})}
     if script.is_file():
         return Start(str(script.absolute()), ("serve",), given)

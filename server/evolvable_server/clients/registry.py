@@ -78,6 +78,7 @@ def _vscode_file(machine: Machine, scope: str) -> Path:
     return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
 
 
+# Clients whose places need more than names in the table.
 _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
     "claude-code": _claude_code_file,
     "codex": _codex_file,

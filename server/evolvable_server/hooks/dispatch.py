@@ -108,6 +108,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
     if event.tool_name in (SKILL_TOOL, "skill"):
         binding = places.by_name(event.skill)
+        # Other clients than Claude Code may take the name that the skill's head has.
         if binding is None and event.tool_name == "skill":
             binding = places.by_own_name(event.skill)
         return [binding] if binding is not None else []
@@ -247,7 +248,7 @@ class HookDispatcher:
         caller = self._who(event)
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
-            # A prompt that was answered already: the client may run the hook again.
+            # Qwen Code reports a prompt again with each request for it.
             if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
                 return EMPTY_ANSWER
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)

@@ -21,6 +21,7 @@ _BEGINNER = "Budding"  # the maturity of what was not used yet
 
 def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
     """Return the answer of a listing."""
+    # A program that asks for `detail` reads every field, at any length.
     if detail:
         return asdict(listing)
 

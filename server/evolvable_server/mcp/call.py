@@ -37,6 +37,7 @@ def bearer_in(scope: Any) -> str | None:
     if user is None:
         return None
     token = user.access_token
+    # A token without an issuer is one of the library's own.
     if not (token.claims or {}).get("iss"):
         return token.client_id
     name = token.subject or token.client_id
@@ -47,6 +48,7 @@ def bearer_in(scope: Any) -> str | None:
 def permissions_of(request: Any) -> frozenset[Permission]:
     """Return what the caller behind a request may do."""
     user = _user(request.scope) if request is not None else None
+    # Over stdio the client is the person's own, and gates ask the person.
     if user is None:
         return frozenset(Permission)
     given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
@@ -123,6 +125,7 @@ def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> s
     """
     request = context.request
     session = sessions.of(context.meta, getattr(request, "headers", None))
+    # What one of several clients was served must not count as read by another one.
     if sessions.shared:
         return (session_of(request, session) or "") if session else ""
     return f"{caller.connection} {session or ''}"

@@ -110,6 +110,7 @@ def run_delegate(
     """Have an agent do a skill's work on a task by a client's model. Raise InvalidArgument, ProviderError."""
     if delegation is None:
         raise InvalidArgument("No agent can be given the work of this skill.", _ELSE)
+    # Secrets are taken out of all that the client's model reads.
     asked = RedactingModel(model, library.redacted)
     instructions = f"{delegation.shown}\n\n{skill_text}\n\n{_RULES}"
     said: list[str] = []

@@ -98,6 +98,7 @@ async def confirm(
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
         return types.InputRequiredResult(input_requests={key: asked}, request_state=state)
+    # A connection without a way back during a call.
     if not context.session.can_send_request:
         return None
     try:
@@ -117,6 +118,7 @@ def _action(context: Context[Any, Any], answer: Any) -> str | None:
     """Return what a client's answer means: accept, decline or cancel; None when it is no answer."""
     if not isinstance(answer, types.ElicitResult):
         return None
+    # These two clients get the form with a field.
     if answer.action != "accept" or not (_is_client(VSCODE, context) or _is_client(CODEX, context)):
         return answer.action
     chosen = (answer.content or {}).get(_FIELD)

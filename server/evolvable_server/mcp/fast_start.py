@@ -156,6 +156,7 @@ class FastStart:
                 *lines, rest = bytes(self._read[taken:]).split(b"\n")
                 taken = len(self._read) - len(rest)
                 for line in lines:
+                    # What is not answered here is left to the SDK, with all that follows.
                     if not self._takes(line):
                         return
 
@@ -163,6 +164,7 @@ class FastStart:
         """Answer one line; return whether the next may be answered too. Raise ValueError for what is no message."""
         if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
             return False
+        # Python reads NaN, which is no JSON.
         frame = json.loads(line, parse_constant=_refuse_json_constant)
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             return False
@@ -189,6 +191,7 @@ class FastStart:
             return {**json.loads(HANDSHAKE.read_bytes()), "protocolVersion": params["protocolVersion"]}
         if method == "server/discover" and not self._greeted and _is_enveloped(params):
             return read_discovery()
+        # A cursor asks for a page that only the SDK knows.
         if method == "tools/list" and self._initialized and params.keys() <= {"_meta"}:
             return {"tools": json.loads(TOOLS.read_bytes())}
         return None

@@ -65,6 +65,7 @@ class LessonGate(LookGate):
         if has_answer(context):
             state = json.loads(context.request_state or "{}")
             return {int(number): version for number, version in state.get(_LESSONS, {}).items()}
+        # A client that names no session is known by its connection.
         key = who.session or who.connection
         if key in self._asked:
             return {}

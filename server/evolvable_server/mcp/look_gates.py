@@ -133,6 +133,7 @@ class SessionGate(LookGate):
                 await self._ask(context, who, "", state)
             return await call(tool, arguments, context)
         unseen = await run_sync(unseen_in, self._library, who, str(arguments.get("ref")), arguments.get("version"))
+        # A client that names no session is known by its connection.
         key = who.session or who.connection, unseen.ref if unseen is not None else ""
         if unseen is None or key in self._asked:
             return await call(tool, arguments, context)

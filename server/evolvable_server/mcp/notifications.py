@@ -118,10 +118,12 @@ class Notifier:
     async def publish(self, changes: Sequence[Change]) -> None:
         """Notify all clients of these changes. Raises TryAgain, before anything is sent."""
         if changes:
+            # Without subscribers nobody asks which files changed.
             uris = await anyio.to_thread.run_sync(self._uris, changes) if self._has_subscribers() else ()
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
             for uri in uris:
                 await self.bus.publish(ResourceUpdated(uri=uri))
+                # Clients with a handshake do not listen on the bus.
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
             await self._list_changed(PromptsListChanged(), "send_prompt_list_changed")

@@ -242,6 +242,7 @@ class SkillsExtension(Extension):
                     skills=self._marked(versions, listed), next_cursor=resources.encode_cursor(last)
                 )
             entry, last = shown.entry(skill), _key(skill)
+            # A skill that is left out takes no place on the page.
             if entry.listed:
                 listed.append(_as_skill(entry, None))
                 versions.append((skill.resource, entry.version))

@@ -105,6 +105,7 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
     number = _version(parts[0])
     if number is not None:
         del parts[0]
+    # A file lies in a resource; a directory may be the resource's own.
     if len(parts) < (1 if directory else 2):
         raise NoSuchResource(f"{quoted(uri, 200)} names no file.", f"Add one: {uri[:200]}/{main_file(kind, rest)}.")
     if len(parts) >= (2 if directory else 3):
@@ -329,9 +330,11 @@ class Resources:
         places = sorted(self._places(), key=_key)
         after = decode_cursor(cursor, (int, str, str)) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
+        # Of one page: the query for the authors is made for these alone.
         ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
         whose = authorships(self._library, ids, self._caller)
         marked = {one: author.main.why for one, author in whose.items() if author.marked}
+        # A resource whose main file cannot be read is left out, so a page may be shorter.
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
         following = encode_cursor(_key(rest[PAGE - 1])) if len(rest) > PAGE else None
         return types.ListResourcesResult(resources=found, next_cursor=following)

@@ -34,6 +34,7 @@ async def answered(answer: Callable[..., T], *arguments: object, uri: str | None
     try:
         return await anyio.to_thread.run_sync(answer, *arguments)
     except EvolvableError as error:
+        # A fault of the library is ours, any other one the caller's.
         code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
         raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
 

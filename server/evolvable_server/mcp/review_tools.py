@@ -171,6 +171,7 @@ class ReviewTools:
     def _list_waiting(self) -> list[WaitingProposal]:
         """Return what waits, oldest first; with differences as far as the answer has room, before their evidence."""
         waiting = verbs.list_waiting(self._library)
+        # So many leave no room for a difference.
         if len(waiting) > MOST_COMPARED:
             return self._as_read(waiting)
         whole = [verbs.show_proposal(self._library, one.proposal_id, context=SHORT_CONTEXT) for one in waiting]

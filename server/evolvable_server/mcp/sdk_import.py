@@ -170,6 +170,7 @@ def deferred_models() -> Iterator[None]:
     Both ways of pydantic are public (`defer_build`), safe from any thread, and give the same answers.
     """
     adapter: Any = pydantic.TypeAdapter
+    # On the base class, so that the models of the body inherit it.
     pydantic.BaseModel.model_config["defer_build"] = True
     pydantic.TypeAdapter = _deferring(adapter)  # type: ignore[misc]
     try:

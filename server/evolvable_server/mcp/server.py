@@ -174,6 +174,7 @@ class LibraryServer(MCPServer[Any]):
         # Tools of the library begin so.
         if self.approved_tools is not None and name.startswith("tool_"):
             return await self.approved_tools.call(name, arguments, context)
+        # The file that lists the tools has their schemas, so no tool is made for this check.
         schema = self.late_tools.schemas.get(name) if self.late_tools else None
         if schema is None:
             tools = {tool.name: tool for tool in await self.list_tools()}

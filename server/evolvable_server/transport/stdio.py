@@ -401,6 +401,7 @@ class _Client:
             await self._replied.wait()
             latest = anyio.current_time() + READY_LATEST
             await anyio.sleep(READY_AFTER)
+            # All places are free when no request is in flight.
             while self._slots.value < MAX_IN_FLIGHT and anyio.current_time() < latest:
                 await anyio.sleep(READY_AFTER / 4)
             ready()
