@@ -34,7 +34,7 @@ def approvals_lock(config: Config) -> ApprovalsLock | None:
 
 
 def marks_agents(config: Config) -> bool | None:
-    """Return whether what an agent changed stands between marks until a person looks; None where nothing says so."""
+    """Return whether an agent's text is marked until a person approves it; None where no configuration says so."""
     return config.person.agent_text == "marked" if config.person.agent_text else None
 
 
@@ -49,13 +49,15 @@ def lock_of(person: PersonConfig) -> ApprovalsLock | None:
 def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str, ...]:
     """Return the scopes that are read from a directory, the nearest first: its projects', the user's, the plugins'.
 
-    What cannot be settled now, such as where a folder moved, is settled the next time.
+    An error while moved projects are looked up is logged, and the next call looks again.
     """
     if config.scope:
+        # A named scope takes the place of the projects' scopes, so no folder is looked up.
         return tuple(dict.fromkeys((config.scope, USER_SCOPE, *library.plugin_scopes())))
     projects = Projects(library.store, Path.home())
     try:
         if library.settle_projects(projects, directory):
+            # Projects keeps what it read first; only a new object shows the move.
             projects = Projects(library.store, Path.home())
     except (EvolvableError, OSError) as error:
         log.warning("The projects were not brought up to date: %s", error)
@@ -70,6 +72,7 @@ class ListedFolders:
 
     def __init__(self, home: Path) -> None:
         self._home, self._paths = home, (config_path(), second_path())
+        # Equal to no list of statuses, so the first look always reads the files.
         self._seen: object = None
         self._folders = self._followed = frozenset[str]()
 
@@ -86,21 +89,24 @@ class ListedFolders:
     def _look(self) -> None:
         seen = [file_status(path) for path in self._paths]
         if seen != self._seen:
+            # Emptied first: a file that cannot be read lists no folder.
             self._folders = self._followed = frozenset()
             with contextlib.suppress(EvolvableError):
                 person = read_library_config(self._home)
                 self._folders = person.trusted_folders(self._home)
                 self._followed = person.followed_folders(self._home)
+            # Also after an error: a broken file is read again only when it has changed.
             self._seen = seen
 
 
 def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path], None]) -> list[str]:
-    """Give decisions that do not say on which folder they were made their folder; return what was done, in words.
+    """Add the folder to decisions of trust that were stored without one; return a line for each folder newly listed.
 
     That is a listed folder that holds the resource, else, in the account's usual home alone, its watched folder, which
     is listed then (list_folder, called with the folder and the home). What is left does not count, and doctor names
     it. Does nothing where approvals are locked.
     """
+    # Where approvals are locked, a change to the list of folders needs the person's signature.
     if library.store.read_only or library.lock is not None:
         return []
     vouching = library.store.backend.attestations
@@ -110,11 +116,13 @@ def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path],
     found, added = _folders_of(library, left), list[Path]()
     for folder, resources in found.items():
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
+            # Only the account's usual home adds to its list. A second file belongs to one library, not to the account.
             if not _is_usual(library.store.home) or second_path() is not None:
                 continue
             list_folder(folder, library.store.home.resolve())
             added.append(folder)
         vouching.keep_folder(resources, str(folder))
+    # '' in place of None: the next start does not search again, and doctor names these resources.
     vouching.keep_folder(left - {resource for resources in found.values() for resource in resources}, "")
     if not added:
         return []

@@ -25,6 +25,7 @@ FILE = "approvals.key"
 FOLDER = "approvers"
 """The directory of the keys of people who sign in."""
 
+# With WAIT_SECONDS, a stolen session can try at most 480 passphrases a day. A person who mistypes waits 15 minutes.
 MAX_WRONG = 5
 """Wrong passphrases in a row before the key of a person who signs in stays closed for WAIT_SECONDS."""
 
@@ -74,14 +75,17 @@ def create_key(passphrase: str, path: Path | None = None) -> str:
     """Make a key, write its file, and return the public key. Raise Refused when there is a key already."""
     path = path or key_path()
     made, fields = make_key(passphrase)
+    # A new folder is closed to other accounts; one that is there keeps its mode.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        # O_EXCL: libraries need the key that is there, so a new one never takes its place.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     except FileExistsError:
         raise Refused(f"{path} exists already.", "Move it away only if no library needs it.") from None
     with open(fd, "w", encoding="utf-8") as stream:
         json.dump(fields, stream, indent=2)
         stream.flush()
+        # On disk before the configuration names the public key: a power cut must not leave a lock without its key.
         os.fsync(stream.fileno())
     return made.key
 
@@ -89,7 +93,9 @@ def create_key(passphrase: str, path: Path | None = None) -> str:
 def _read(path: Path) -> Any:
     try:
         with open(path, encoding="utf-8", opener=regular_file) as stream:
+            # Of the open file: the path could be exchanged between the check and the reading.
             check_owner(path, os.fstat(stream.fileno()))
+            # A key's file has a few hundred characters. The limit keeps a wrong file out of memory.
             return json.loads(stream.read(100_000))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path} cannot be read: {error}.", "Restore it from a backup.") from None
@@ -97,6 +103,7 @@ def _read(path: Path) -> Any:
 
 def approver_path(via: str) -> Path:
     """Return where the key of a person who signs in lies. via: how the person is known."""
+    # A hash, because `via` is text of the identity provider and may hold a path separator.
     return key_path().with_name(FOLDER) / f"{hashlib.sha256(via.encode('utf-8')).hexdigest()[:32]}.key"
 
 
@@ -109,6 +116,7 @@ class ApproverKeys:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        # Guards `_wrong` and the creation of keys, and lets one derivation run at a time: each takes 64 MiB.
         self._deriving = threading.Lock()
         self._wrong: dict[str, tuple[int, float]] = {}
 
@@ -126,7 +134,7 @@ class ApproverKeys:
             return create_key(passphrase, path)
 
     def open(self, via: str, key: str, passphrase: str) -> PassphraseSigner:
-        """Return what signs as a person. key: the one that is listed. Raise Refused for a wrong passphrase."""
+        """Return the signer of a person. key: the listed public key. Raise Refused for a wrong passphrase."""
         signer = PassphraseSigner(key, lambda: passphrase, approver_path(via))
         with self._deriving:
             count, since = self._wrong.get(via, (0, 0.0))
@@ -135,6 +143,7 @@ class ApproverKeys:
             try:
                 signer.unlock()
             except Refused:
+                # After a wait the count starts at 1 again: the next wait takes MAX_WRONG wrong passphrases more.
                 self._wrong[via] = (count % MAX_WRONG + 1, self._clock())
                 raise
             self._wrong.pop(via, None)

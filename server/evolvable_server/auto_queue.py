@@ -1,4 +1,4 @@
-"""The sessions that automatic reviews take, who reviews each, and what a person is told of the rest."""
+"""The queue of automatic reviews: which sessions are due, who reviews each, and what a person is told of the rest."""
 
 import os
 import shutil
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 HEADLESS = {"claude-code": "claude"} | {name: name for name in ("codex", "copilot", "opencode", "qwen", "droid")}
 """Client -> the command by which it answers without a person: both a program and a reviewer of that name."""
 
+# A second try gets past a failure that passes. Each try costs tokens of the day's budget.
 TRIES = 2
 """Reviews of one session that fail before it is left to the person."""
 
 TRY_AGAIN_SECONDS = 600.0
 """How long a failed review rests: what ends in the same minute would meet the same trouble."""
 
+# A shorter time reviews sessions in which the person pauses; a longer one delays the lessons of a killed client.
 QUIET = timedelta(minutes=30)
 """After so long without an event a session counts as ended: a client that is killed tells no end."""
 
 
 def reviewer_name(config: Config, entry: QueuedSession) -> str:
-    """Return who reviews a session: whom the person named, else the client that held it; '' where neither can."""
+    """Return the reviewer of a session: the configured one, else its client; '' where that has no program here."""
     if config.review not in ("handoff", "off"):
         return config.review
     name = HEADLESS.get(entry.client, "")
@@ -43,6 +45,7 @@ def has_ended(entry: QueuedSession, now: datetime) -> bool:
     try:
         return now - datetime.fromisoformat(entry.at) >= QUIET
     except (ValueError, TypeError):
+        # An entry without a readable time would otherwise wait without an end.
         return True
 
 
@@ -54,12 +57,15 @@ def is_due(entry: QueuedSession, switch: AutoSwitch, now: datetime) -> bool:
 
 
 def due_sessions(config: Config) -> list[QueuedSession]:
+    # The first review needs no rest before it.
     """Return the sessions that an automatic review can be made of now."""
     if config.review == "off":
         return []
     switch, now = read_switch(config.home), datetime.now(UTC)
+    # Off everywhere is the usual case, and costs one look at the file.
     if not switch.projects:
         return []
+    # Before the list is read: entries of a reviewer that was killed go back to the queue.
     reclaim_abandoned(config.home)
     found = (entry for entry in waiting_sessions(config.home) if is_due(entry, switch, now))
     return [entry for entry in found if reviewer_name(config, entry)]
@@ -71,7 +77,7 @@ def start_if_due(config: Config) -> "Popen[bytes] | None":
 
 
 def review_news(config: Config, library: Library) -> str:
-    """Return what automatic reviews have to tell a person as a session begins, in one line; '' for nothing."""
+    """Return the line on automatic reviews that a person sees as a session begins; '' for none."""
     switch = read_switch(config.home)
     queued = [entry for entry in waiting_sessions(config.home) if switch.covers(entry.cwd)]
     failed = sum(entry.tries >= TRIES for entry in queued)

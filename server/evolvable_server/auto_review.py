@@ -31,6 +31,7 @@ from evolvable_tools.review import (
     work_queue,
 )
 
+# The maximum is 19: a review waits for everything that the person runs, and still gets ahead of idle work.
 NICE = 15
 """How much is added to the niceness of the process, and so to that of the client that it asks."""
 
@@ -50,15 +51,18 @@ class AutoReviews:
         """until: closes the models that are asked."""
         self._config, self._library, self._until = config, library, until
         self._switch = read_switch(config.home)
+        # As an agent: a lesson that a model writes must not count as a person's decision.
         self._caller = make_caller(config, library, Identity(Principal.AGENT, "auto-review"))
+        # A reviewer is set up once and asked for all its sessions; `_until` closes it.
         self._settings = functools.cache(self._make_settings)
 
     def run(self) -> list[Reviewed]:
-        """Review until nothing is due, or what is due cannot be reviewed now; return what became of each session."""
+        """Review until no session is due or the due ones have to wait; return the result of each session."""
         done = list[Reviewed]()
         while due_sessions(self._config):
             made = list(work_queue(self._library, self._caller, None, self._config.home, choose=self._choose))
             done += made
+            # `waits` means that the budget or the model allows no review now: another round would loop without an end.
             if not made or any(one.state == "waits" for one in made):
                 break
         if done:
@@ -76,6 +80,7 @@ class AutoReviews:
 
     def _make_settings(self, who: str) -> ReviewSettings:
         made = self._until.enter_context(review_settings(replace(self._config, review=who)))
+        # Both the configuration and the switch limit the day: of each limit the lower one holds.
         budget = stricter_budget(made.budget, parse_budget(self._switch.budget, made.budget))
         return replace(made, budget=budget, auto_refs=frozenset(self._switch.skills))
 
@@ -99,6 +104,7 @@ def open_library(config: Config) -> Iterator[Library]:
 
 def review_due(config: Config) -> Sequence[Reviewed]:
     """Review the sessions that are due. Raise EvolvableError for a library that cannot be opened now."""
+    # Before the library is opened: in most cases nothing is due.
     if not due_sessions(config):
         return []
     with contextlib.ExitStack() as until, open_library(config) as library:
@@ -109,9 +115,11 @@ def main() -> None:
     """Run the process of automatic reviews: of low priority, and silent. What fails waits in the queue."""
     if hasattr(os, "nice"):
         os.nice(NICE)
+    # A client's hook started this process. The client that reviews must not take itself for that client's child.
     kept = own_environment(os.environ)
     for name in set(os.environ) - set(kept):
         del os.environ[name]
+    # Nobody reads this process's output: a failure stays in the queue, and the next start tries again.
     with contextlib.suppress(EvolvableError, OSError):
         review_due(read_config())
 

@@ -23,6 +23,7 @@ BUDGET = "tokens=300000,money=2,price=5/25"
 The price is assumed for a model that has none, until Claude Code reports what a review did cost.
 """
 
+# Bytes: room for several hundred folders.
 _MAX = 65_536
 
 
@@ -41,13 +42,16 @@ class AutoSwitch:
 
     def covers(self, folder: str) -> bool:
         """Return whether the sessions of a folder are reviewed by themselves."""
+        # `realpath` raises ValueError for a null byte, which the payload of a hook may hold.
         real = os.path.realpath(folder) if folder and "\0" not in folder else ""
+        # The root folder ends with a separator already.
         return any(real == one or real.startswith(one.rstrip(os.sep) + os.sep) for one in self.projects)
 
 
 def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
     """Return the switch of the library in `home`; off where there is none, or it cannot be read."""
     place = os.path.join(home, "reviews", SWITCH)
+    # Most homes have no switch. `lexists` spares them the import of what reads a file safely.
     if not os.path.lexists(place):
         return AutoSwitch()
     from evolvable_store import read_regular
@@ -60,6 +64,7 @@ def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
         return AutoSwitch()
     budget = found.get("budget")
     named = (found.get("projects"), found.get("skills"))
+    # A person may edit the file: entries that are no text are left out.
     projects, skills = ([one for one in of if isinstance(one, str)] if isinstance(of, list) else [] for of in named)
     return AutoSwitch(projects, skills, budget if isinstance(budget, str) else BUDGET)
 
@@ -88,6 +93,7 @@ def note_declined(home: "str | os.PathLike[str]", lessons: Iterable[int]) -> Non
     """Note that no client asks about these lessons again, and no hook names them. Raise OSError."""
     folder = os.path.join(home, "reviews", "declined")
     os.makedirs(folder, mode=0o700, exist_ok=True)
+    # An empty file for each lesson, so two processes can note theirs at once without a lock.
     for lesson in lessons:
         with open(os.path.join(folder, str(lesson)), "w", encoding="ascii"):
             pass
@@ -110,10 +116,12 @@ def start_worker(home: "str | os.PathLike[str]", environment: Mapping[str, str])
     import subprocess
 
     flags = 0
+    # On POSIX, `start_new_session` and the worker's own niceness do this.
     if sys.platform == "win32":
         flags = subprocess.DETACHED_PROCESS | subprocess.BELOW_NORMAL_PRIORITY_CLASS
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
+        # -P: no module of the working folder is imported in place of ours.
         [sys.executable, "-P", "-m", "evolvable_server.auto_review"],
         stdin=nothing,
         stdout=nothing,

@@ -62,12 +62,14 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
             remarks.append(
                 f"{variable} names {place} in the git work tree {tree}, which is not taken without a question."
             )
+        # A remark of this round says that the variable does not count.
         found[client] = usual if remarks and remarks[-1].startswith(variable) else place
     return ClientHomes(user, found["claude"], found["codex"], tuple(remarks))
 
 
 def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     """Return where the clients have the person's own skills and commands, there or not."""
+    # A variable may move a client's folder out of the home folder.
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
     moved[homes.user / ".opencode"] = homes.user / ".config/opencode"  # the other is that of its projects
     skills = [moved.get(one.parent, one.parent) / one.name for one in skill_folders(homes.user)]
@@ -86,6 +88,7 @@ def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
     own = own_folders(homes)
     plugins = dict.fromkeys(path for home in (homes.claude, homes.codex) for path in plugin_skills(home))
     known = {one.path for one in own}
+    # In a home folder that is a project itself, these are the user's own.
     theirs = [one for one in project_folders(homes.user, project) if one.path not in known and one.path.is_dir()]
     return [
         *(one for one in own if one.path.is_dir()),
@@ -99,6 +102,7 @@ def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
     around = surroundings_of(directory, Path(os.path.realpath(home)))
     found = [_of_project(place) for place in around.places]
     there = [folders for folders in found if any(os.path.lexists(one.path) for one in folders)]
+    # Outside of a git work tree, the nearest project alone counts.
     return [one for folders in (there if around.nested else there[:1]) for one in folders]
 
 

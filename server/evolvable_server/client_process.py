@@ -22,11 +22,13 @@ _WRAPPERS = frozenset(
 )
 """Programs that only start others."""
 
+# No real chain of processes is so long. The limit ends a loop in what `ps` shows.
 _MOST = 64
 
 _PS = ("/bin/ps", "/usr/bin/ps")
 """Not what PATH says: a caller sets it."""
 
+# More than `ps` takes on a busy machine. The start of a server waits for it.
 _PS_SECONDS = 5.0
 
 _PS_WORDS = 7
@@ -77,7 +79,9 @@ def name_connection(pid: int, find: FindProcess, boot: str) -> str | None:
         seen = find(pid)
         if seen is None:
             return None
+        # A child of process 1 has no client above it.
         if seen.parent <= 1 or not seen.is_wrapper:
+            # With the time of its start, because the number of a process is used again.
             return f"client-{boot}-{pid}-{seen.begun}"
         pid = seen.parent
     return None
@@ -88,6 +92,7 @@ def read_ps_processes() -> dict[int, Process]:
     program = next(filter(os.path.exists, _PS), None)
     if program is None:
         return {}
+    # One call for all processes: many may lie on the way to the client.
     command = [program, "-A", "-o", "pid=", "-o", "ppid=", "-o", "lstart=", "-o", "comm="]
     try:
         # No caller's variables: the names of days and the zone are a part of the answer.
@@ -123,11 +128,13 @@ def _proc_process(pid: int) -> Process | None:
     # The name stands in brackets and may hold any character, brackets too.
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
+    # Behind the name, 1 is the parent and 19 the start in clock ticks since the boot (proc(5)).
     return Process(name, int(fields[1]), fields[19]) if len(fields) > 19 else None
 
 
 def _boot() -> str:
     try:
+        # Start times count from the boot, so the boot is a part of the name.
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
     except (OSError, UnicodeDecodeError):
         return "boot"

@@ -70,6 +70,7 @@ def at_terminal() -> bool:
     """Return whether standard input and standard output of this process are both terminals."""
     try:
         return os.isatty(0) and os.isatty(1)
+    # A closed stream is no terminal.
     except OSError:
         return False
 
@@ -168,15 +169,18 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     InvalidArgument when EVOLVABLE_APPROVE, EVOLVABLE_TOOLSETS or EVOLVABLE_TOOL_PREFIX is not one of its values.
     """
     env = os.environ if environment is None else environment
+    # The place first: it decides whether a second file of settings counts.
     place = library_home(home, env)
     person = read_library_config(place, env)
     return Config(
         home=place,
+        # Claude Code names the project; other clients start the server in its folder.
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
+        # A session that is named outright counts before the client's own.
         session=client_session(next((env[name] for name in (SESSION, *_SESSIONS) if env.get(name)), None)),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
-        # What thinks for us asks nobody in its turn, who would ask it again.
+        # A process of a reviewer asks no judge, which could start another reviewer.
         judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=person.models.get("anthropic"),
@@ -252,7 +256,7 @@ def library_names(home: Path) -> tuple[str, ...]:
 
 
 def thinking_environment(config: Config) -> dict[str, str]:
-    """Return the environment of a command that is to think for us: ours, marked so that its hooks do nothing, with
+    """Return the environment of a reviewer's or judge's command: ours, marked so that its hooks do nothing, with
     the addresses of models that the person's configuration names."""
     return {**model_environment(config, os.environ), REVIEWING: "1"}
 
@@ -283,7 +287,7 @@ class Machine:
 
     @property
     def transcripts(self) -> tuple[Path, ...]:
-        """The folders in which the clients keep what was said in their sessions."""
+        """The folders in which the clients keep the transcripts of their sessions."""
         return (
             (self.claude or self.user / ".claude") / "projects",
             self.codex / "sessions",
@@ -319,6 +323,7 @@ def read_machine(
         user=user,
         project=project.absolute(),
         programs=env.get("PATH", ""),
+        # Without the variable, Claude Code has two places: ~/.claude and ~/.claude.json.
         claude=folder("CLAUDE_CONFIG_DIR", user) if env.get("CLAUDE_CONFIG_DIR") else None,
         codex=folder("CODEX_HOME", user / ".codex"),
         copilot=folder("COPILOT_HOME", user / ".copilot"),
@@ -343,6 +348,7 @@ def read_sign_in_secret() -> str | None:
 
 def process_session() -> str:
     """Return a session for this process, used when its client names none; another process never has the same."""
+    # With the time, because the number of a process is used again.
     return f"process-{os.getpid()}-{time.time_ns():x}"
 
 
@@ -406,4 +412,5 @@ def file_status(path: Path | None) -> tuple[int, ...]:
         found = None
     if found is None:
         return ()
+    # The inode and the time of change too: a file that replaces another may have its size and date.
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid

@@ -31,6 +31,7 @@ from evolvable_store import Signer, write_private
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
 from evolvable_tools.llm import ModelEndpoint
 
+# A command that waits for a passphrase holds the lock for longer; the other one is told to try again.
 _LOCK_SECONDS = 10.0
 
 
@@ -43,6 +44,7 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
     valid TOML.
     """
     path = edited_path(home)
+    # From the reading to the writing: of two changes at once none is lost.
     with _locked(path):
         try:
             document = tomlkit.parse(read_config_text(path) or "")
@@ -50,6 +52,7 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
             raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file first.") from None
         before = read_config_file(path)
         change(document)
+        # After the change, so that `unlock`, which takes the table out, can go on.
         if before.unsigned and "approvals" in document:
             raise Refused(
                 f"{path} was changed without the person's signature.",
@@ -60,6 +63,7 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
             if signer is None:
                 raise Refused("The settings need the person's signature: approvals are locked.", "Nothing was changed.")
             signer.unlock()
+            # The text that is written, parsed: the same settings are signed that a reader checks.
             settings = tomllib.loads(tomlkit.dumps(document))
             approvals["signature"] = signer.sign(signed_settings(settings)).hex()
         text = tomlkit.dumps(document)
@@ -90,6 +94,7 @@ def check_account_file(what: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    # Only the account's folder is made private; a second file lies where the person put it.
     _own_folder(path.parent, private=path == config_path())
     try:
         with FileLock(path.with_name(f".{path.stem}.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):
@@ -122,6 +127,7 @@ def set_trusted(
 
     def change(document: Any) -> None:
         known = document.pop("trusted", [])
+        # Entries for another folder or another library stay.
         kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
         if wanted:
             here = [one for one in known if one not in kept]
@@ -145,6 +151,7 @@ def add_command(role: str, one: Command, home: Path, signer: Signer | None = Non
     """
 
     def change(document: Any) -> None:
+        # Without a header of its own: each entry has one.
         table = document.setdefault(role, tomlkit.table(is_super_table=True))
         entry = {"command": list(one.argv)} | ({"folder": one.folder} if one.folder else {})
         table[one.name] = entry | ({"agents": True} if one.agents else {})
@@ -185,6 +192,7 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
 
     def change(document: Any) -> None:
         table = document.get("models", {})
+        # Texts in this table are addresses of providers; tables are models.
         named = [one for one in table if isinstance(table[one], dict)]
         if name not in named:
             known = ", ".join(named) or "none"

@@ -7,6 +7,7 @@ from pathlib import Path
 from evolvable_store import regular_file
 from evolvable_store.errors import InvalidArgument, Refused
 
+# Bytes. A file of settings has a few thousand.
 MAX_BYTES = 1_000_000
 
 PRIVATE = 0o600
@@ -20,10 +21,12 @@ def read_config_text(path: Path) -> str | None:
     """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
     try:
         with open(path, "rb", opener=regular_file) as stream:
+            # Of the open file: the path could be exchanged between the check and the reading.
             status = os.fstat(stream.fileno())
             check_owner(path, status)
             if status.st_size > MAX_BYTES:
                 raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
+            # One byte more than the limit, because the file may grow while it is read.
             return stream.read(MAX_BYTES + 1).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None

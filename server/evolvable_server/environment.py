@@ -109,6 +109,7 @@ def drop_client_keys(environment: MutableMapping[str, str], needed: Collection[s
 
 def client_session(session: str | None) -> str | None:
     """Return the session of a call for which no token was shown, as its client names it."""
+    # A client must not name a session that looks like a bearer's.
     return f"{CLIENT}{session}" if session is not None and session.startswith(BEARERS) else session
 
 
@@ -126,6 +127,7 @@ REVIEW with one of OFF."""
 def removed_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that is set and no longer read: its name, and what takes its place."""
     for name, instead in _INSTEAD.items():
+        # A value that switches reviews off is still read.
         switches_off = name == REVIEW and not reviews_on({name: environment.get(name, "")})
         if environment.get(name) and not switches_off:
             yield f"Hint: {name} is no longer read: {instead}."

@@ -23,6 +23,7 @@ from evolvable_store import CHANGE_MARK, LIBRARY_FILES, PLACES_FILES, is_ignored
 STEP, LONGEST = 0.02, 0.1
 """Seconds: events that come this close together, and all of them within the longest time, are one batch."""
 
+# The values of <sys/inotify.h>, which are the same on all architectures.
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 2, 4, 8, 0x40, 0x80, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _OVERFLOW, _IGNORED, _DIRECTORY = 0x400, 0x800, 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _NO_LINK, _EXCLUDE_UNLINKED = 0x01000000, 0x02000000, 0x04000000
@@ -31,8 +32,11 @@ _TREE = _MODIFY | _ATTRIB | _CLOSE_WRITE | _NAMES | _ONLY_DIRECTORY | _NO_LINK |
 _FILE = _MODIFY | _CLOSE_WRITE
 _NEW_FILES = _CREATE | _MOVED_TO | _ONLY_DIRECTORY
 _HEADER = struct.Struct("iIII")
+# Bytes: about 2,000 events with short names. A longer queue takes several reads.
 _BUFFER = 65_536
+# What the system answers where a limit of the account or of memory is reached.
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM)
+# What it answers for a path that has gone, or is a link.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -98,6 +102,7 @@ def has_inotify() -> bool:
         return False
     try:
         os.close(_call("inotify_init1", os.O_CLOEXEC))
+    # A C library without inotify.
     except AttributeError:
         return False
     except OSError as error:
@@ -154,6 +159,7 @@ class EventSource:
 
     def wake(self) -> None:
         """End the wait of the other thread, or its next one."""
+        # Another thread may close them meanwhile.
         if (events := self._events) is not None:
             events.wake()
 
@@ -200,6 +206,7 @@ class InotifyEvents:
         self._batch = batch
         self._descriptor = _call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
         try:
+            # Beside the events of inotify, so that `wake` ends a wait.
             self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError:
             os.close(self._descriptor)
@@ -209,6 +216,7 @@ class InotifyEvents:
         self._poll.register(self._woken, select.POLLIN)
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
+        # Directories in which only files of these names count; none stands for all files.
         self._flat: dict[str, frozenset[str]] = {}
 
     def watch_files(self, folder: Path, names: Iterable[str]) -> None:
@@ -217,6 +225,7 @@ class InotifyEvents:
         Each is watched by itself: what is written into other files beside them is no event.
         """
         self._flat[os.fspath(folder)] = frozenset(names)
+        # The directory first: a file that appears in between is an event.
         self._add(os.fspath(folder), _NEW_FILES)
         for name in self._flat[os.fspath(folder)]:
             self._watch_file(os.path.join(folder, name))
@@ -242,6 +251,7 @@ class InotifyEvents:
         while waiting:
             folder = waiting.pop()
             try:
+                # Watched before it is read: what appears in between is seen twice, and not missed.
                 self._add(folder, _TREE)
                 with os.scandir(folder) as entries:
                     inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -262,6 +272,7 @@ class InotifyEvents:
             os.eventfd_read(self._woken)
         moved: set[str] = set()
         deadline = time.monotonic() + LONGEST
+        # Goes on while events come close together, for LONGEST at most.
         while self._read(found, moved) and self._batch and time.monotonic() < deadline:
             self._poll.poll(round(STEP * 1000))
         self._follow(moved)
@@ -303,13 +314,16 @@ class InotifyEvents:
             watch, mask, _, size = _HEADER.unpack_from(data, place)
             name = data[place + _HEADER.size : place + _HEADER.size + size].rstrip(b"\0")
             place += _HEADER.size + size
+            # The kernel has dropped events; the owner of the folders then looks at all of them.
             self.lost = self.lost or bool(mask & _OVERFLOW)
             folder = self._paths.get(watch)
+            # The kernel took the watch back, as for a deleted directory.
             if mask & _IGNORED:
                 self._forget(watch)
             elif folder is not None and self._is_wanted(folder, os.fsdecode(name)):
                 path = os.path.join(folder, os.fsdecode(name)) if name else folder
                 found.add(path)
+                # The file was made or replaced, and its old watch went with the old file.
                 if self._flat.get(folder):
                     self._watch_file(path)
                 if mask & _DIRECTORY and name and mask & _NAMES and folder not in self._flat:
@@ -322,7 +336,9 @@ class InotifyEvents:
 
     def _follow(self, moved: set[str]) -> None:
         """Watch the directories that came to these paths, and no longer those that were there before."""
+        # A directory comes before those that lie in it.
         for path in sorted(moved):
+            # A path without a watch has none below it either.
             known = self._watches if path in self._watches else ()
             for other in [other for other in known if other == path or other.startswith(f"{path}/")]:
                 watch = self._watches[other]
@@ -333,6 +349,7 @@ class InotifyEvents:
                 try:
                     self.watch_tree(path)
                 except OSError:
+                    # A limit is reached: as if events had been dropped, everything is looked at.
                     self.lost = True
 
     def _forget(self, watch: int) -> None:
@@ -351,11 +368,13 @@ class _WatchfilesEvents:
         self.failure: OSError | None = None
         self._woken = threading.Event()
         with _as_os_error():
+            # In order: debug, force_polling, poll_delay_ms, recursive and ignore_permission_denied.
             self._notify = RustNotify([os.fspath(folder) for folder in folders], False, False, 300, True, True)
 
     def wait(self, seconds: float) -> set[str]:
         """As FileEvents.wait."""
         with _as_os_error():
+            # 0 would wait without an end.
             found = self._notify.watch(
                 round(LONGEST * 1000), round(STEP * 1000), max(1, round(seconds * 1000)), self._woken
             )

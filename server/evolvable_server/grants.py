@@ -37,7 +37,9 @@ PERMISSIONS = tuple(map(str, Permission))
 
 
 _KEYS = {"issuer", "resource", "client", "address", "scopes", "grants", "listen", "proxies", "signers"}
+# Printable ASCII. The provider has no second @.
 _PERSON = re.compile(r"[!-~]{1,255}@[!-?A-~]{1,255}")
+# A public key of 32 bytes in hexadecimal.
 _KEY = re.compile(r"[0-9a-f]{64}")
 _GRANT_KEYS = {"claim", "value", "permissions", "projects"}
 
@@ -127,6 +129,7 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
     if not isinstance(grants, list):
         raise ValueError("sign_in.grants is not a list of tables")
     scopes = table.get("scopes", ["openid"])
+    # A provider tells who signed in only where `openid` is asked for.
     if not isinstance(scopes, list) or "openid" not in scopes or not all(isinstance(one, str) for one in scopes):
         raise ValueError("sign_in.scopes is not a list of texts with openid in it")
     proxies = _texts(table.get("proxies", []), "proxies", "sign_in")
@@ -151,6 +154,7 @@ def _signers(table: Any) -> Mapping[str, str]:
     for person, key in table.items():
         if not _PERSON.fullmatch(person) or not isinstance(key, str) or not _KEY.fullmatch(key):
             raise ValueError(f"{person!r} of sign_in.signers is not SUBJECT@PROVIDER with a public key of 64 digits")
+    # A signature would not tell the two apart.
     if len(set(table.values())) < len(table):
         raise ValueError("two people of sign_in.signers have one key")
     return table

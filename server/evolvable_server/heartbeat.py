@@ -13,6 +13,7 @@ from evolvable_store.workingcopy import FolderOwner
 BEAT_SECONDS = 1.0
 """How often the owner gives a sign of life, and the others ask whether there is an owner."""
 
+# Longer than any step of a loop, such as one large transaction.
 HUNG_SECONDS = 300.0
 """How long a loop that is at work may make no step before another process may own the folders."""
 
@@ -35,6 +36,7 @@ class Heartbeat:
         changed: called with that after each claim; failed: with what a claim raised, or None. Both on this thread.
         """
         self._owner, self._claim, self._changed, self._failed = owner, claim, changed, failed
+        # Several threads write it without a lock: setting and removing one key is atomic in CPython.
         self._steps: dict[str, float] = {}
         self._ended, self._woken = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._beat, name="evolvable-heartbeat", daemon=True)
@@ -74,4 +76,5 @@ class Heartbeat:
 
     def _is_hung(self) -> bool:
         now = time.monotonic()
+        # A copy, because other threads change it meanwhile.
         return any(now - at > HUNG_SECONDS for at in list(self._steps.values()))

@@ -58,6 +58,7 @@ class IndexWorker:
             return
         _begin(self._process)
         yield self._process.stdin.close
+        # The body may not have said that this was all; a second close does nothing.
         self._process.stdin.close()
         self._process.wait()
 
@@ -75,6 +76,7 @@ def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
         try:
             yield IndexWorker(process)
         except BaseException:
+            # After a failure there is nothing to index.
             process.terminate()
             raise
 
@@ -151,6 +153,7 @@ def main() -> None:
     """
     home, modes = Path(sys.argv[1]), sys.argv[2:]
     with _analyzing() as analyze:
+        # Nothing comes if the first process ended before it opened the library.
         if os.read(0, 1):
             with contextlib.suppress(EvolvableError):
                 _index(home, modes, analyze)
@@ -163,6 +166,7 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
     once = ONCE in modes
     batch, at_once = (BATCH, _PIECE) if BESIDE in modes else (BACKLOG_BATCH, SETTLED_AT_ONCE)
     ended = threading.Event()
+    # With ONCE, the process that started this one holds the lock. The end of stdin means that it is gone.
     threading.Thread(target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True).start()
     with (
         # The process that started this one has opened the library.
@@ -178,6 +182,7 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
                     locked = True
             with contextlib.suppress(TryAgain):  # the next round does it; the last one, or a search, what is left
                 index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
+        # The last round: all that was written before the end is there now.
         index.catch_up(locked=locked, batch=batch)
         index.settle(0, locked=locked, at_once=at_once)
 
@@ -192,7 +197,9 @@ def _analyzing() -> "Iterator[Analyze | None]":
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    # Two cores stay free: for this process and for the one that imports.
     helpers = max(1, cores - 2)
+    # A fork would copy threads and open databases.
     started = ProcessPoolExecutor(helpers, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool:
         pool.submit(_analyze, ())  # which starts the process, and loads its modules
@@ -217,6 +224,7 @@ def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[Analy
             some = list(islice(remaining, _AT_ONCE))
             continue
         first = waiting[0]
+        # `cancel` succeeds only for a list that the pool has not begun.
         mine = None if first.done() else next((one for one in waiting if one not in here and one.cancel()), None)
         if mine is not None:
             here[mine] = _analyze(given[mine])

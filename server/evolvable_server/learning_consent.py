@@ -21,6 +21,7 @@ CONSENT = "learning.json"
 Without `clients` the question named Claude Code and Codex, and a yes covers these two.
 """
 
+# Bytes. An answer has less than a hundred.
 _MAX = 4096
 
 
@@ -49,6 +50,7 @@ def _covers_all(home: Path) -> bool:
 
 def set_consent(home: Path, answer: bool) -> None:
     """Store what the person answered. Raise Refused for a library that others share."""
+    # A no needs no check: nothing is read then.
     if answer:
         check_own(home)
     write_private(home / CONSENT, json.dumps({"from_sessions": answer, "clients": "all"}) + "\n")
@@ -82,6 +84,7 @@ def transcript_places(config: Config) -> TranscriptPlaces:
     """
     homes = read_client_homes(config, unasked=True)
     user, claude, codex = homes.user, homes.claude, homes.codex
+    # Without a person, the account database and the configuration say where the clients are.
     if not is_person() and (account := account_home()) is not None:
         places = config.person.clients
         user = account
@@ -94,6 +97,7 @@ def transcript_places(config: Config) -> TranscriptPlaces:
 
 def may_teach(config: Config, transcript: Path) -> bool:
     """Return whether the prompts of a transcript teach: the person lets them, and a client of theirs wrote the file."""
+    # Resolved, because a link in a client's folder may lead to any file.
     real = Path(os.path.realpath(transcript))
     folders = (os.path.realpath(folder) for folder in transcript_places(config).folders)
     return bool(consent(config.home)) and any(real.is_relative_to(folder) for folder in folders)

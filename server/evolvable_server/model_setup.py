@@ -161,10 +161,12 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
         )
     with naming_source(source):
         named = commands_of_role(config, role, person=True)
+        # A command that the person named counts before a client of the same name.
         own = setting in named.commands or setting not in HEADLESS_COMMANDS
         command = named.get(setting).words if own else HEADLESS_COMMANDS[setting]
         environment = {**thinking_environment(config), **headless_environment(command)}
         if setting == "codex" and not own:
+            # Before the last word, which says where the question comes from.
             command = (*command[:-1], *codex_model_options(config), command[-1])
         folder = config.home if config.home.is_dir() else None  # without a project's instructions in it
         return CommandModel(command, folder=folder, environment=environment, **options)
@@ -191,15 +193,18 @@ def codex_model_options(config: Config) -> list[str]:
     chosen: dict[str, Any] = {key: value for key in CODEX_KEYS if isinstance(value := found.get(key), str)}
     provider, providers = str(chosen.get("model_provider", "")), found.get("model_providers")
     named = providers.get(provider) if isinstance(providers, dict) else None
+    # The name becomes a part of the key of an option.
     if isinstance(named, dict) and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", provider):
+        # Tables, such as headers with keys, stay out.
         plain = {key: value for key, value in named.items() if isinstance(value, str | int | bool)}
         chosen |= {f"model_providers.{provider}.{key}": value for key, value in plain.items()}
+    # Texts, numbers and booleans of JSON are values of TOML too.
     return [word for key, value in chosen.items() for word in ("--config", f"{key}={json.dumps(value)}")]
 
 
 @contextlib.contextmanager
 def naming_source(source: str) -> Iterator[None]:
-    """Say of a bad value where it stands."""
+    """Add the source of a setting to the error that its value raises."""
     try:
         yield
     except (InvalidArgument, Refused) as error:
@@ -220,6 +225,7 @@ class Redaction:
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
+        # Guards the next two: several threads ask, and the patterns are compiled once.
         self._turn = threading.Lock()
         self._seen: object = None
         self._made: Redactor | None = None
@@ -283,12 +289,13 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
     if machine.claude is not None:
         own.append(machine.claude / "CLAUDE.md")
+    # `off` asks nobody and `handoff` the calling agent: neither needs a model.
     here = config.review in ("off", "handoff")
     thinker = None if here else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
 
     def boot(project: str | None) -> tuple[str, ...]:
         theirs = [Path(project) / name for name in BOOT_FILES] if project else []
-        # What we write there ourselves is a memory, which may be said again.
+        # Without our own block: it holds memories, which a proposal may repeat.
         return tuple(text for path in (*theirs, *own) if (text := strip_block(_read_boot_file(path))))
 
     try:
@@ -332,6 +339,7 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
     with naming_source("budgets.review of the person's configuration"):
         account, *others = (str(one.budgets.get("review", "")) for one in config.person.parts)
         floor = parse_budget(account)
+        # The account's file sets the limit, and other files only lower it.
         for text in others:
             floor = stricter_budget(floor, parse_budget(text, floor))
     with naming_source(REVIEW_BUDGET):
@@ -357,6 +365,7 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
 
 def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
     """Return a function that makes the settings when it is first called; they are closed with `until`."""
+    # Guards `made`: of two first calls one makes the settings.
     turn, redaction = threading.Lock(), Redaction(config.home)
     made = functools.cache(lambda: until.enter_context(review_settings(config)))
 

@@ -116,9 +116,9 @@ class PersonConfig:
     libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work tree. clients:
     where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it. sign_in: where people sign
     in, and what their groups give; None where the file does not say. ray_address, ray_token_file: the Ray cluster on
-    which trials run, '' without one, and where its token lies. said: the names that stand in the file. lock_key: the
-    public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's signature does not
-    cover the settings; then the strictest apply and nothing is named.
+    which trials run, '' without one, and where its token lies. said: the names that stand in the file.
+    lock_key: the public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's
+    signature does not cover the settings; then the strictest apply and nothing is named.
     files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
     other fields are then what the two make together. ignored: why the names in the second file do not count, '' where
     they do.
@@ -190,14 +190,17 @@ class PersonConfig:
 def account_home() -> Path | None:
     """Return the home directory of the account that runs this process, None when the account has none."""
     if sys.platform == "win32":
+        # MAX_PATH of Windows: the function writes no more.
         buffer = ctypes.create_unicode_buffer(260)
         # CSIDL_PROFILE: the folder of the account, whatever USERPROFILE says.
         failed = ctypes.windll.shell32.SHGetFolderPathW(None, 0x28, None, 0, buffer)
         return None if failed or not buffer.value else Path(buffer.value)
     try:
         folder = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    # The account is not in the database, as in some containers.
     except KeyError:
         return None
+    # A relative path would depend on the working directory.
     return folder if folder.is_absolute() else None
 
 
@@ -238,6 +241,7 @@ def stricter(one: str, other: str) -> str:
     return max(one, other, key=LEVELS.index)
 
 
+# A host name of at most 253 characters (RFC 1035) and a port.
 _RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
 
 
@@ -249,9 +253,11 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     approve = _choice(table, "approve", LEVELS, "guarded")
     agent_text = _choice(table, "agent_text", AGENT_TEXTS)
     key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
+    # Anybody could have written settings that the lock's key did not sign: no name in them counts.
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
     models, (endpoints, roles) = _table(table, "models"), _model_tables(table)
+    # A home may be the address of a library in PostgreSQL.
     homes = [_text(one, "home", "homes") for one in _list(table, "homes")]
     ray = _table(table, "ray")
     return PersonConfig(
@@ -341,6 +347,7 @@ def _ray_address(table: Mapping[str, Any]) -> str:
 
 
 def _client_folder(name: str, value: object) -> Path:
+    # A misspelt name must not be without an effect and without a word.
     if name not in CLIENTS:
         raise _Wrong(f"clients names {name!r}, and knows {' and '.join(CLIENTS)}")
     return _absolute(_text(value, name, "clients"), f"clients.{name}")

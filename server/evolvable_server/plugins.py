@@ -224,6 +224,7 @@ class Hooks:
 @cache
 def _built_in() -> Mapping[str, ModuleType]:
     """Return the parts that come with the program by name. Their verbs are in the registry then."""
+    # Only the package is looked for: a part that is there and fails is a fault of the installation.
     there = [name for name in BUILT_IN if find_spec(name.partition(".")[0]) is not None]
     parts = {name: importlib.import_module(name) for name in there}
     for part in parts.values():
@@ -267,6 +268,7 @@ def _add_others() -> None:
     manager = _manager()
     for entry in entry_points(group=GROUP):
         try:
+            # Before it is registered, so that none of its hooks ends the program.
             part = _guarded_part(entry.load(), entry.name)
             manager.register(part, entry.name)
             _add_verbs(part)
@@ -287,6 +289,7 @@ def _guarded_part(part: object, name: str) -> object:
 
 
 def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    # A part that failed once would fail at each call, and fill the log.
     failed = False
 
     @wraps(function)  # keeps the mark and the arguments, which pluggy reads
@@ -296,6 +299,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             return None
         try:
             return function(*arguments)
+        # Errors of ours are written for the person.
         except EvolvableError:
             raise
         except Exception as error:  # whatever the code of others raises
@@ -345,6 +349,7 @@ def left_by_missing_parts(library: "Library") -> list[str]:
     found: list[str] = []
     for part in missing:
         for folder, what in _FOLDERS.get(part, {}).items():
+            # Files beside the folders are no runs.
             number = sum(1 for entry in (home / folder).iterdir() if entry.is_dir()) if (home / folder).is_dir() else 0
             if number:
                 found.append(f"{home / folder} holds {number:,} {what}; {part}, which reads them, is not installed.")

@@ -59,6 +59,7 @@ def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) 
         return
     _freeze()
     gc.enable()
+    # By then most of what stays as long as the process is there.
     if not stop.wait(3 * every):
         _freeze()
         _call("malloc_trim", 0)
@@ -84,6 +85,7 @@ def tuned_memory() -> Iterator[None]:
 
 def _forget_texts() -> None:
     """Clear the larger caches of functions in our modules; none holds more than what it can find again."""
+    # Copies: other threads may import modules meanwhile.
     ours = (module for name, module in list(sys.modules.items()) if name.startswith("evolvable_"))
     for value in (value for module in ours for value in list(vars(module).values())):
         if isinstance(value, _lru_cache_wrapper) and (value.cache_parameters()["maxsize"] or 0) >= TEXT_CACHE:
@@ -103,6 +105,7 @@ def _freeze() -> None:
 
 def _call(name: str, *arguments: int) -> bool:
     """Call a function of glibc; return whether there is one."""
+    # The C libraries of other systems have other functions.
     if sys.platform != "linux":
         return False
     try:

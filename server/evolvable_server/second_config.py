@@ -60,6 +60,7 @@ def _why_ignored(home: Path, path: Path, account: PersonConfig) -> str:
         return f"approvals are locked in {account.path}"
     if is_registered(home):
         return f"{home} is a library of this account"
+    # Where the file really lies: a link may lead into a work tree.
     tree = work_tree(Path(os.path.realpath(path)).parent)
     return f"it lies in the work tree {tree}, so a repository may have brought it" if tree is not None else ""
 
@@ -71,6 +72,7 @@ def is_registered(home: Path) -> bool:
     """
     if os.path.lexists(home / ADDRESS_FILE):
         return True
+    # By the library's file too: a mount gives a folder another path.
     return any(_is_same(home, one) or _is_same(home / LIBRARY_FILE, one / LIBRARY_FILE) for one in registered_homes())
 
 
@@ -84,6 +86,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> PersonConfig:
+    # A second file without the setting must not raise the level to the default.
     says = "approve" in second.said or second.unsigned
     person = replace(
         account,
@@ -96,6 +99,7 @@ def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> Pers
         return person
     return replace(
         person,
+        # Of two entries of one name, the second file's counts.
         commands={role: _merged(role, (one.commands for one in person.files)) for role in ROLES},
         models={**account.models, **second.models},
         endpoints={**account.endpoints, **second.endpoints},

@@ -82,6 +82,7 @@ class Serving:
         shared: several clients are served, so this process's own session is none of theirs. state_key: by default
         the key is this process's own.
         """
+        # Before the first thread starts.
         tune_malloc()
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
         self._memories_changed = threading.Event()
@@ -131,6 +132,7 @@ class Serving:
         add_notifications(self.server, self._notifier)
         confirms = config.person.confirm == "session"
         add_approvals(self.server, self.library, client, sessions, confirms=confirms)
+        # The first gate that asks about a call makes it, so the order counts.
         self.server.gates.append(LessonGate(self.library, client, sessions))
         self._add_groups(config, client, sessions)
         add_logs(self.server, self.client_log)
@@ -169,6 +171,7 @@ class Serving:
         """
         trouble: set[str] = set()
         while not self._closed.is_set():
+            # Before the look: a change that comes during it sets the event again.
             self._memories_changed.clear()
             behind = self._bring_up()
             for text in behind - trouble:
@@ -203,6 +206,7 @@ class Serving:
             except (EvolvableError, OSError) as error:
                 if str(error) != last:
                     log.warning("The library was not re-read: %s", error)
+                # An error that will not pass is not tried again.
                 if not may_pass(error):
                     return
                 last = str(error)
@@ -241,10 +245,12 @@ class Serving:
         threading.Thread(
             target=return_free_memory, args=(self._closed,), name="evolvable-give-back", daemon=True
         ).start()
+        # A library that cannot be written is served as it is.
         if not self.library.store.read_only:
             threading.Thread(target=self._reread, name="evolvable-reread", daemon=True).start()
             try:
                 self._reloader.start()
+            # The library is served without them.
             except EvolvableError as error:
                 log.warning("Folders are not followed: %s", error.text)
             threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()

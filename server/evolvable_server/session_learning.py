@@ -12,6 +12,7 @@ from evolvable_store.errors import EvolvableError, LibraryBusy, Refused
 from evolvable_tools import Library, count
 from evolvable_tools.outcomes import PastSessions, count_transcripts, learn_from_past
 
+# Guards the transcripts: two processes would learn one session twice.
 _LOCK = "learning.lock"
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ def learn_past_sessions(
         )
     places = transcript_places(config)
     try:
+        # Without a wait: the process that holds the lock does the work already.
         with FileLock(config.home / _LOCK, timeout=0, mode=0o600):
             return learn_from_past(
                 library,

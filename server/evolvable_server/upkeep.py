@@ -1,4 +1,4 @@
-"""What a library loses of what is old: by `gc --older`, and by itself after a year."""
+"""Fold and remove what is old in a library: by `gc --older`, and without a command after a year."""
 
 import logging
 from dataclasses import astuple, dataclass, field
@@ -41,6 +41,7 @@ def fold_library(library: Library, days: int, *, dry_run: bool = False, shrink: 
     """
     store = library.store
     before = format_time(store.clock() - timedelta(days=days))
+    # Rows that are still in memory are counted too.
     if not dry_run:
         library.shown.flush()
     parts: list[tuple[list[str], dict[str, list[str]]]] = plugins.hooks().remove_old_runs(
@@ -65,6 +66,7 @@ def keep_up(library: Library) -> FoldedLibrary | None:
     if store.read_only or store.backend.shared:
         return None
     soon = format_time(store.clock() - timedelta(days=YEAR_DAYS - NOTICE_DAYS))
+    # Nothing is due, as after a `gc --older`: a plan that was made is dropped.
     if not any(astuple(store.backend.folding.count(soon))):
         plan_day(store.home, None)
         return None
@@ -75,6 +77,7 @@ def keep_up(library: Library) -> FoldedLibrary | None:
     if days_of_use(store.home) < planned:
         return None
     folded = fold_library(library, YEAR_DAYS)
+    # After the folding: after a kill in between it is done again, which changes nothing more.
     plan_day(store.home, None)
     return folded
 

@@ -54,6 +54,7 @@ def _explained(effect: str, error: OSError, seconds: float = 0) -> WatchFailure:
 
 def _reason(error: OSError) -> tuple[str, str]:
     """Return why, without a full stop, and what to do."""
+    # EMFILE stands for two limits: open files, and the inotify instances of the account.
     if error.errno == errno.EMFILE and not _is_file_limit():
         return _limit("instances", "no inotify instance is left for this account")
     if error.errno == errno.ENOSPC:
@@ -68,6 +69,7 @@ def _reason(error: OSError) -> tuple[str, str]:
 def _limit(kind: str, why: str) -> tuple[str, str]:
     name, narrower = f"fs.inotify.max_user_{kind}", f"user.max_inotify_{kind}"
     limit, within = _setting(name), _setting(narrower)
+    # Four times the limit, because other programs of the account watch files too.
     remedy = f"Close programs that watch files, or raise the limit: sudo sysctl {name}={max(512, 4 * (limit or 0))}."
     if within is not None and limit is not None and within < limit:
         container = f"Raise {narrower} of the container as well."
@@ -103,6 +105,7 @@ def watch_failures(home: Path, folders: Iterable[Path]) -> list[WatchFailure]:
         return list(_failures_now([folder for folder in folders if os.path.isdir(folder)]))
     with suppress(ValueError, TypeError):
         return [WatchFailure(str(what), str(remedy)) for what, remedy in json.loads(note or "[]")]
+    # '' is the note of an owner that can watch everything.
     return []
 
 
@@ -113,6 +116,7 @@ def _failures_now(folders: Sequence[Path]) -> Iterator[WatchFailure]:
     try:
         with closing(InotifyEvents()) as events:
             for folder in folders:
+                # The folders alone: watching all that lies below them takes too long for a check.
                 events.watch_closing(folder)
     except OSError as error:
         yield _explained(effect, error, RESCAN_SECONDS)

@@ -86,6 +86,7 @@ TICK_SECONDS = 0.5
 END_SECONDS = 2.0
 """How long the threads get to end."""
 
+# Changes that are read at once; subjects with reports that are remembered; reports on one subject.
 BATCH, MAX_SAID, MAX_TEXTS = 5_000, 10_000, 10
 
 Listener = Callable[[Sequence[Change]], None]
@@ -139,6 +140,7 @@ class Watcher:
     def stop(self) -> None:
         """Stop following and give the folders to another process; return when all threads have ended, or after 2 s."""
         self._stop.set()
+        # Wakes the thread that waits to own the folders.
         self._owning.set()
         self._heart.stop()
         for events in (self._library_events, self._folder_events):
@@ -210,6 +212,7 @@ class Watcher:
             self._unindexed = self._unindexed or time.monotonic()
             if self._owner.owns:
                 self._behind = self._behind or (time.monotonic() + BEHIND_SECONDS, self._sequence)
+            # After the listener: what it could not take is read again.
             self._sequence = changes[-1].sequence
         while True:
             moved, last = moves_seen(self._library.store, self._move)
@@ -242,6 +245,7 @@ class Watcher:
         """Write out what others changed without doing that themselves."""
         if self._behind and self._until_behind() == 0:
             heads = self._library.store.backend.changed_heads(self._behind[1], self._sequence)
+            # Another process may have become the owner, and writes them then.
             syncs = self._copies.behind(heads) if self._owner.owns else []
             # Only now: what raised is done once more. What one folder refused is looked at again.
             self._behind = None
@@ -275,12 +279,14 @@ class Watcher:
             return
         added, self._added, self._folders_changed = self._added, False, False
         before = {folder.id for folder in self._watched}
+        # A plugin may have been installed or updated since the last scan.
         self._copies.follow_plugins()
         self._watched = self._copies.folders()
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
         attempt = partial(tree_events, [path for path, identity in identities.items() if identity])
         with self._source("folders", attempt) as events:
             self._folder_events = events
+            # A folder that was added just now is left to the process that imports it, for a while.
             next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
             self._note_error(self._follow_once, None)
             if added:
@@ -288,6 +294,7 @@ class Watcher:
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 self._step_folders()
                 paths = events.wait(self._until_look(next_rescan))
+                # No event: a burst of saved files is over.
                 if not paths:
                     self._indexer.end()
                 for folder, places in self._by_folder(map(Path, paths)).items():
@@ -295,8 +302,10 @@ class Watcher:
                 self._look_again()
                 if any(_identity(path) != identity for path, identity in identities.items()):
                     return  # a folder was replaced, or has come back: its events come from another place now
+                # Events were dropped: the next round scans everything.
                 if events.lost_events():
                     return
+                # An import that goes on puts the scan off, until `latest`.
                 if added and next_rescan < self._changed + ADDED_SECONDS < latest:
                     next_rescan = self._changed + ADDED_SECONDS
                 if time.monotonic() >= next_rescan:
@@ -331,11 +340,12 @@ class Watcher:
         return min(TICK_SECONDS, max(0.0, min(due, next_rescan) - time.monotonic()))
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """Do the work; whatever goes wrong is said once until it goes well, and following goes on."""
+        """Do the work and go on after any error, which is logged once until the work succeeds."""
         try:
             work()
         except Exception as error:
             self._note_error(work, error)
+            # An error that stays must not keep the processor busy.
             self._stop.wait(1)
 
     def _note_error(self, work: Callable[[], object], error: Exception | None) -> None:
@@ -354,6 +364,7 @@ class Watcher:
 
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         copy = self._copies.copy(folder)
+        # With the directories that git may have brought, which are looked at again.
         directories = copy.status.changed(copy.directories_at(places)) | places & copy.recent_imports.directories
         if not directories:
             return
@@ -407,7 +418,7 @@ class Watcher:
         return now + max(self._rescan, share * (now - begun))
 
     def _log(self, sync: "SyncReport", looked: Iterable[str] | None = ()) -> None:
-        """Say what went wrong in a sync. looked: the directories that it looked at, None for all."""
+        """Log what went wrong in a sync. looked: the directories that it looked at, None for all."""
         issues = [*sync.refused, *sync.conflicts]
         self._forget_fine(sync, looked, {issue.directory for issue in issues})
         for issue in issues:
@@ -418,16 +429,18 @@ class Watcher:
                 self._say(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:
-        """Forget what was said of directories that are fine now, or gone: it is said again when it comes back."""
+        """Forget the reports on directories that are fine now, or gone: a problem that comes back is logged again."""
         if not self._said or sync.stale:
             return
+        # A copy, because the other thread writes it too.
         every = [what[1] for what in list(self._said) if isinstance(what, tuple) and what[0] == sync.folder]
         unsure = wrong | self._copies.copy(sync.folder).status.refused.keys() | {*sync.waiting_for_git, *sync.missing}
         for directory in set(every if looked is None else looked) - unsure:
             self._said.pop((sync.folder, directory), None)
 
     def _say(self, what: Hashable, text: str) -> None:
-        """Say what is wrong with something. Every look finds it again; it is said once, until it is fine again."""
+        """Log what is wrong with a subject. Every scan finds it again; it is logged once, until it is fine again."""
+        # Beyond the limit nothing new is remembered or logged: a broken folder must not fill the memory.
         texts = self._said.setdefault(what, set()) if len(self._said) < MAX_SAID else self._said.get(what, {text})
         if text not in texts and len(texts) < MAX_TEXTS:
             texts.add(text)

@@ -59,6 +59,7 @@ def format_of(path: Path) -> str:
     """Return the format of an archive by its name, `folders` for one without an ending. Raise InvalidArgument."""
     if path.is_dir() or not path.suffix:
         return "folders"
+    # A .skill file is a zip with another ending.
     form = {"skill": "zip"}.get(end := path.suffix.lower().lstrip("."), end)
     if form not in ("json", "zip"):
         raise InvalidArgument(
@@ -77,6 +78,7 @@ def import_source(
     with step("Reading") as progress:
         summary = import_archive(library, caller, source, form, progress=progress, **options)
     imported = summary.imported
+    # The import of a JSON archive has read the looks already. A zip and folders hold them in a file of their own.
     lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
     looks = sum(part.add(library.store.home, lines) for part in plugins.archive_parts())
     # An archive's history may end with a removal.
@@ -122,6 +124,7 @@ def export(
         looks = _lines_beside(library, caller, kept if refs else ())
         writer = bundle.export_zip if form == "zip" else bundle.export_folders
         written = writer(store, target, kept if refs or held else None, looks=looks)
+    # A library that is open read-only takes no note of the copy.
     if not store.read_only:
         note_copy(store.home, target)
     return ExportResult(str(target.absolute()), form, list(map(str, written)), held)

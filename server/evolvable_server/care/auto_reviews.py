@@ -37,6 +37,7 @@ def auto_status(config: Config, library: Library) -> AutoStatus:
     switch = read_switch(config.home)
     limits = budget_limits(config)[2]
     budget = stricter_budget(limits, parse_budget(switch.budget, limits))
+    # Sessions without a reviewer are counted too: the person reviews those by hand.
     queued = [entry for entry in waiting_sessions(config.home) if switch.covers(entry.cwd)]
     day = datetime.now(UTC).date().isoformat()
     return AutoStatus(
@@ -52,10 +53,12 @@ def auto_status(config: Config, library: Library) -> AutoStatus:
 
 def switch_on(config: Config, refs: Sequence[str] = (), budget: str | None = None) -> None:
     """Switch automatic reviews on for the project that is open, or have lessons of these skills made at once."""
+    # The real path: `AutoSwitch.covers` compares real paths.
     now, here = read_switch(config.home), os.path.realpath(config.project)
     if budget is not None:
         parse_budget(budget)
     projects = now.projects if refs else tuple(dict.fromkeys([*now.projects, here]))
+    # The default price comes first: of two prices in the text the later one counts, which is the person's.
     chosen = now.budget if budget is None else f"price=5/25,{budget}"
     write_switch(config.home, AutoSwitch(projects, tuple(dict.fromkeys([*now.skills, *refs])), chosen))
 

@@ -39,7 +39,7 @@ PLUGIN = "evolvable"
 
 
 class ClientState(StrEnum):
-    """How a client stands to this library."""
+    """State of a client's connection to this library."""
 
     CONNECTED = "connected"
     """Its settings have an entry that starts the server over this library."""
@@ -59,7 +59,7 @@ class ClientState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundClient:
-    """A client that is on this machine. path: its settings. note: what is to be known of its state, '' for nothing.
+    """A client that is on this machine. path: its settings. note: explains the state, '' where nothing is to be said.
 
     plugin: whether the plugin can be installed in it from here.
     """
@@ -85,6 +85,7 @@ def find_clients(config: Config, machine: Machine, homes: ClientHomes) -> list[F
             library: Path | None = entry.library
         except EvolvableError:
             library = None
+        # A client may have several entries: one for this library counts before all others.
         if libraries.get(entry.client.name) != config.home:
             libraries[entry.client.name] = library
     here = [one for one in all_clients().values() if _is_here(one, machine)]
@@ -95,7 +96,9 @@ def _is_here(client: Client, machine: Machine) -> bool:
     path = client.file(machine, USER)
     if path is None:
         return False
+    # The settings' folder proves that the client is here, except the home folder, which is always there.
     places = [path, *([] if path.parent == machine.user else [path.parent])]
+    # Claude Code's settings lie in the home folder itself; its own folder is ~/.claude.
     if client.name == "claude-code":
         places.append(machine.user / ".claude")
     return _program(client, machine) is not None or any(place.exists() for place in places)
@@ -165,10 +168,13 @@ def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
 
 def plugin_source() -> Path | None:
     """Return the clone that holds the plugin: the one that this program runs from, or was installed from."""
+    # From server/evolvable_server/care, the fourth parent is the root of a clone.
     places = [Path(__file__).resolve().parents[3]]
     try:
+        # The installer's note on where the program came from (PEP 610); an install from an index has none.
         told = json.loads(metadata.distribution("evolvable").read_text("direct_url.json") or "{}")
         url = urlsplit(str(told.get("url")))
+    # AttributeError: valid JSON that is no object.
     except (metadata.PackageNotFoundError, ValueError, AttributeError):
         url = urlsplit("")
     if url.scheme == "file":
@@ -235,6 +241,7 @@ def check_connections(
     for client in found:
         if client.state is not ClientState.PLUGIN or program is None:
             continue
+        # The plugin has no entry with a command: it starts the `evolvable` that is on the PATH.
         start = asyncio.run(probe_start([program, "serve"], machine.passed, machine.project, PATIENCE_SECONDS, task))
         seconds = round(start.seconds, 2) if start.listed else None
         checks.append(ClientCheck(client.title, "the plugin", seconds, start.answer))
@@ -250,6 +257,7 @@ TASK = "write a good commit message for my staged changes"
 _PLAIN = re.compile(r"[\w ,.:;/()-]+")
 """A question that a person can type again: no shell asks for an escape between its quotes."""
 
+# About two lines of a terminal: the question and the answers stay on one screen.
 _QUESTION_LENGTH = 160
 """How long the question about a skill of the person may be, in characters."""
 
@@ -259,11 +267,13 @@ def sample_task(library: Library, caller: Caller) -> str:
 
     A text that would reach an agent between marks is no question. One that a person can type comes first.
     """
+    # The trees of the bundled skills: an unchanged one says nothing about the person's own library.
     bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
     listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
     whose = authorships(library, [entry.id for entry in listed])
     questions = list[str]()
     for entry in listed:
+        # The first sentence: it ends where a full stop, question mark or exclamation mark has a space behind it.
         first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
         question = textwrap.shorten(first, _QUESTION_LENGTH, placeholder="")
         if question and entry.tree not in bundled and not whose[entry.id].marked:

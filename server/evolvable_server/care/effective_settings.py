@@ -81,6 +81,7 @@ def _authors(config: Config) -> Iterator[Setting]:
 def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
     """Return the file that a name comes from. names: those of its kind that a file holds."""
     second = config.person.edited
+    # A second file counts only for the names that it has, and only where it is not ignored.
     counts = config.person.files and not config.person.ignored and name in names(second)
     return str(second.path if counts else config.person.path)
 
@@ -91,6 +92,7 @@ def _floor(config: Config, value: Callable[[Config], object], listed: Callable[[
     value: the floor of a configuration. listed: whether what a file says holds the setting.
     """
     account, second = config.person.parts[0], config.person.edited
+    # Without the second file the value would be another one, so that file sets it.
     if value(replace(config, person=account)) != value(config):
         return str(second.path)
     return str(account.path) if listed(account) else DEFAULT
@@ -125,8 +127,10 @@ def _memories(config: Config, env: Mapping[str, str]) -> Setting:
         floor = _floor(replace(config, review_policy=""), approval_policies, lambda one: one.review_policy)
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
+    # A policy that the variable names and the floor forbids is not among those in force.
     text = (env.get(variable) or "").strip()
     counts = bool(text) and all(one in text.replace(" ", "") for one in found)
+    # Memories are asked about where nothing is configured.
     value = ",".join(found) or "memory=ask"
     return _guarded(name, value, floor, variable, counts=counts, ignored="" if counts else text)
 
@@ -139,6 +143,7 @@ def _budget(config: Config, env: Mapping[str, str]) -> Setting:
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
     value = f"{holds.calls} calls, {holds.tokens:,} tokens" + (f", {holds.money:g} in money" if holds.money else "")
+    # Equal: no part of the variable was cut by the floor.
     ignored = "" if holds == asked else env.get(variable) or ""
     return _guarded(name, value, source, variable, counts=holds != floor, ignored=ignored)
 
@@ -162,6 +167,7 @@ def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
         yield Setting(f"models.{name}", address, _file(config, lambda one: one.models, name))
     for name, value in model_rows(config):
         yield Setting(name, value, _file(config, _model_rows_of, name))
+    # The environment names no addresses: a project or a client could set them and send texts elsewhere.
     ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
     if ignored:
         why = f"{ignored}: models are asked where the person's configuration says"

@@ -27,6 +27,7 @@ def model_rows(config: Config) -> Iterator[tuple[str, str]]:
     set_now = {"judge": config.judge, "reviewer": config.review}
     for role in MODEL_ROLES if config.person.endpoints or config.person.model_roles else ():
         names = set_now.get(role) or ",".join(config.person.model_roles.get(role, ()))
+        # These three are defaults by another name.
         own = names and names not in ("auto", "caller", "handoff")
         yield f"role {role}", names.replace(",", ", then ") if own else _USUAL[role]
 
@@ -46,11 +47,14 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
         if warning := check_plain_http(one):
             yield HealthProblem(f"{warning[0].upper()}{warning[1:]}.", "Use https, or a tunnel from this machine.")
     for role in person.model_roles:
+        # A critic is a proposer in another role and has no commands of its own.
         commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
         for name in person.models_of_role(role):
+            # A provider may stand alone or with the name of a model behind a colon.
             if name not in person.endpoints and name not in commands and name.partition(":")[0] not in _PROVIDERS:
                 hint = f"Name it by `evolvable role model add`, or others by `evolvable role model role {role}`."
                 yield HealthProblem(f"The role {role} names {name}, and nothing has that name.", hint)
 
 
+# Names that resolve without an entry: model providers, and clients that can answer without a person.
 _PROVIDERS = ("anthropic", "claude", "codex", "copilot", "opencode", "qwen", "droid")

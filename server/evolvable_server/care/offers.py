@@ -38,6 +38,7 @@ def setup_offers(config: Config, library: Library) -> list[SetupOffer]:
     found = [*_shorten(config, library), *_learn(config), *_review(config)]
     for part in plugins.all_hooks().setup_offers(config=config, library=library):
         found += part
+    # Reversed twice: of two with one name the first counts, and the order stays.
     return list({one.name: one for one in reversed(found)}.values())[::-1]
 
 
@@ -78,6 +79,7 @@ def _shorten_list(
     crowded: MeasuredList, chosen: Sequence[ListedSkill], library: Library, caller: Caller, progress: Progress
 ) -> list[str]:
     known = {one.name for one in list_collections(library)}
+    # One name more than there are collections, so one of them is free.
     names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in range(2, len(known) + 3))]
     name = next(one for one in names if one not in known)
     add_to_collection(library, caller, name, [Ref.parse(skill.ref) for skill in chosen])
@@ -92,6 +94,7 @@ def _shorten_list(
 
 
 def _learn(config: Config) -> list[SetupOffer]:
+    # Into a shared library the prompts of sessions would leave this machine.
     if is_shared(config.home) or consent(config.home) or not (number := count_sessions(config)):
         return []
     text = (
@@ -112,6 +115,7 @@ def _review(config: Config) -> list[SetupOffer]:
     if is_shared(config.home) or config.review == "off" or read_switch(config.home).covers(str(config.project)):
         return []
     programs = [name for name in HEADLESS.values() if shutil.which(name)]
+    # Neither a client on this machine nor a configured model could review.
     if not programs and config.review == "handoff":
         return []
     who = config.review if config.review != "handoff" else " or ".join(f"`{name}`" for name in programs)

@@ -13,6 +13,7 @@ from evolvable_tools.verbs.library_status import changes_since
 
 FILE = "setup.json"
 
+# Bytes: room for several thousand folders.
 _MAX = 1_000_000
 _MOST = 5
 
@@ -45,6 +46,7 @@ def read_record(home: Path) -> SetupRecord | None:
             folders={str(path): int(number) for path, number in said["folders"].items()},
             clients={str(name): str(state) for name, state in said["clients"].items()},
         )
+    # Another version may have written other fields: such a record counts as none.
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -85,6 +85,7 @@ def folder_line(one: WatchedRoot) -> StandingLine:
         "not imported": f" ({refused}), `evolvable doctor` says why",
         "waiting for git": f": {some(one.waiting_for_git, MOST)}",
     }
+    # A part may begin with its count, as in `3 changed on disk`.
     parts = [f"{part}{hints.get(part.lstrip('0123456789 '), '')}" for part in one.state.split(", ")]
     state = one.obstacle or "; ".join(parts)
     pulled = f"; last pull, commit {one.pulled}" if one.pulled else ""
@@ -100,6 +101,7 @@ def _list_lines(library: Library, config: Config, clients: Sequence[FoundClient]
     """Yield a line on each list in which a client leaves out descriptions; none where it leaves out none."""
     machine = read_machine(config.project)
     if crowded := crowded_list(library, machine):
+        # find_skill makes up for what the list leaves out, if the client is connected.
         can_find = any(one.name == "claude-code" and one.is_connected for one in clients)
         fewer = f"; `{SHORTEN}` lists fewer" if can_find else ""
         yield StandingLine(Topic.LIST, "", f"{crowded.text}{fewer}", False)

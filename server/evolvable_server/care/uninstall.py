@@ -49,6 +49,7 @@ from evolvable_store.workingcopy import PROJECTS_FILE, possible_staging
 from evolvable_tools import count, some
 from evolvable_tools.care import REPLACED, check_closed, replaced_libraries, watched_folders
 
+# A list and not the whole folder: a home may hold files of others, which stay.
 _OURS = (
     *(f"{name}*" for name in REPLACED),
     *(
@@ -112,14 +113,18 @@ class Removal:
 
     def carry_out(self, signer: Callable[[], Signer | None]) -> None:
         """Remove it. signer: asks for what signs the configuration. Raise Refused while the library is open."""
+        # First: a server that still runs would write its files again.
         if self.gone:
             check_closed(self.home)
+        # Before the clients: a signature that is refused leaves everything as it was.
         if self.settings:
             forget_library(self.home, signer())
+        # Before the files: no client may start a server over a library that is being deleted.
         for entry in self.connected:
             disconnect(entry)
         disable_copies(self.home, list(self.copies))
         disable_project_files(self.home, None)
+        # The client's settings before the note: after a kill between the two, the note still leads to them.
         for choice in _choices(self.home):
             (take_out_of_client if is_of_other_client(choice) else take_out)(choice)
             with Store.open(self.home) as store:
@@ -128,6 +133,7 @@ class Removal:
             with Store.open(self.home) as store:
                 for folder in store.backend.bindings.folders():
                     store.backend.bindings.drop_folder(folder)
+        # Last: the steps above read the library.
         for path in self.gone:
             _delete(path)
         with contextlib.suppress(OSError):
@@ -168,6 +174,7 @@ class AccountRemoval:
         for one in self.gone:
             _delete(one)
         with contextlib.suppress(OSError):
+            # Only the account's own folder: a second file lies among files of others.
             if self.path is not None and self.path == config_path():
                 self.path.parent.rmdir()  # what is not ours in it stays, and so does the folder
 
@@ -193,6 +200,7 @@ def _connected(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[Co
                 if entry.path in seen:
                     continue
                 seen.add(entry.path)
+                # A trial run tells whether the entry is ours.
                 if disconnect(entry, dry_run=True).done == "disconnected":
                     yield entry, os.path.realpath(entry_home(entry))
             except InvalidArgument:
@@ -214,6 +222,7 @@ def _data(home: Path, watched: Sequence[WatchedFolder]) -> Iterator[Path]:
     yield from (path for name in _OURS for path in sorted(home.glob(name)))
     yield from replaced_libraries(home)
     places = (place for one in watched for place in possible_staging(one.path))
+    # Never a link: it leads to a folder of somebody else.
     yield from (place for place in places if place.is_dir() and not place.is_symlink())
 
 
@@ -244,6 +253,7 @@ def _left_settings(config: Config) -> Iterator[str]:
 
 
 def _delete(path: Path) -> None:
+    # Of a link only the link is removed, never the folder behind it.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -23,10 +23,13 @@ DISTRIBUTION = "evolvable"
 IDENTITY = Path(__file__).parents[1] / "identity.toml"
 """Which name on the index is the release's own; a wheel has it, a clone does not."""
 
+# Seconds: enough for the optional packages over a slow line, and an end for an installer that hangs.
 SECONDS = 900
 """How long the installer may take."""
 
+# The name of a wheel without a build tag (PEP 427): name, version, Python, ABI and platform.
 _WHEEL = re.compile(r"evolvable-(?P<version>[^-]+)-[^-]+-[^-]+-[^-]+\.whl", re.IGNORECASE)
+# A release or a pre-release (PEP 440); the installer gets no other text.
 _NUMBER = re.compile(r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?")
 
 
@@ -46,7 +49,7 @@ class UpgradePlan:
 def plan_upgrade(source: str, home: Path) -> UpgradePlan:
     """Return how the program is replaced by a wheel, a clone or a version; change nothing.
 
-    Raises InvalidArgument for a source that is neither, UpgradeRefused where this installation cannot be replaced.
+    Raise InvalidArgument for a source that is neither, UpgradeRefused where this installation cannot be replaced.
     """
     version, requirement = _read_source(source)
     about = _installed_from()
@@ -56,6 +59,7 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
             f"This program runs from the clone {folder}: what is there is what runs.",
             "Bring the clone up to date (git pull), and restart the windows of your clients.",
         )
+    # An environment in a cache, as uvx makes one, is cleared away some day, and the new version with it.
     check_lasting(server_start(home))
     command = (*_installer(), requirement)
     if sys.platform == "win32":
@@ -70,6 +74,7 @@ def replace_program(plan: UpgradePlan) -> None:
     """Run the installer. Raises UpgradeRefused with its last words when it fails; it leaves the program as it was."""
     done = _run(plan.command)
     if done.returncode:
+        # An installer explains its failure in the last lines.
         last = (done.stderr or done.stdout).strip()[-600:]
         raise UpgradeRefused(f"{' '.join(plan.command)} failed: {last}", f"Evolvable {__version__} is still installed.")
 
@@ -78,6 +83,7 @@ def ask_new_program(home: str) -> tuple[str, str | None]:
     """Return the version that is installed now, and what it says of the library; None when it opens it."""
     # -P: no module of the folder that this was started in is imported.
     program = [sys.executable, "-P", "-m", "evolvable_server"]
+    # `evolvable, version X`; no word where the program failed.
     version = _run([*program, "--version"]).stdout.split()[-1:]
     done = _run([*program, "--home", home, "status"])
     return "".join(version), None if done.returncode == 0 else (done.stderr or done.stdout).strip()
@@ -102,6 +108,7 @@ def _read_source(source: str) -> tuple[str, str]:
     if wheel := _WHEEL.fullmatch(path.name):
         if not path.is_file():
             raise InvalidArgument(f"There is no file {path}.", "Name the wheel that you downloaded or built.")
+        # The installer would leave the program as it is.
         if wheel["version"] == __version__:
             raise UpgradeRefused(f"Evolvable {__version__} is installed already.", "Nothing was changed.")
         return wheel["version"], str(path.resolve())
@@ -125,6 +132,7 @@ def _version_of_clone(folder: Path) -> str:
         text = (folder / "skills_store/evolvable_store/__init__.py").read_text(encoding="utf-8")
     except (OSError, ValueError, KeyError, TypeError):
         name, text = "", ""
+    # Read as text: an import would run the code of the other version.
     version = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if name != DISTRIBUTION or version is None:
         raise InvalidArgument(f"{folder} is no clone of Evolvable.", "Name the folder with its pyproject.toml.")

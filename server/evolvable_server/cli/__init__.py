@@ -85,8 +85,10 @@ def main() -> NoReturn:
     from evolvable_store import guard_imports
     from evolvable_store.errors import ProgramReplaced
 
+    # First: imports that follow must fail clearly where an upgrade replaced the program under this process.
     guard_imports()
     try:
+        # Compared before click is imported: a client waits for this start.
         if sys.argv[1:] == ["serve"]:
             from evolvable_server.cli.serve_start import person_types
 
@@ -99,6 +101,7 @@ def main() -> NoReturn:
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         cli.main(prog_name="evolvable")
     except RuntimeError:
+        # Path.home raises RuntimeError for an account without a home directory. Any other one is a fault.
         if os.path.expanduser("~") != "~":
             raise
         from evolvable_server.cli.command_line import report_homeless

@@ -54,6 +54,7 @@ def import_command(
         raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
     with state.library(create=True) as (library, caller):
         options: dict[str, Any] = {}
+        # A JSON archive names kind and scope of each resource itself.
         if form != "json":
             options = {"kind": Kind(kind or Kind.SKILL), "scope": check_scope(scope or USER_SCOPE), "replace": replace}
         answer = None
@@ -112,6 +113,7 @@ def export_command(
 
 def _show_exported(result: ExportResult) -> None:
     held = result.left_out
+    # A folder can take single resources later; a file is written as a whole.
     again = f"with {' '.join(one.ref for one in held[:10])}" if result.format == "folders" else "with --replace"
     warn_left_out(held, f"Then repeat the command {again}.")
     say(f"{count(len(result.resources), 'resource')} written to {result.target}")
@@ -127,6 +129,7 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     """
     with state.library() as (library, _), progress("Copying") as show:
         made = back_up(library.store, target, show, replace=replace)
+        # What a missing part keeps beside the library is not in the copy.
         warn(*plugins.left_by_missing_parts(library))
     size = (made / LIBRARY_FILE).stat().st_size
     return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))

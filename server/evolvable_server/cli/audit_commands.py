@@ -30,6 +30,7 @@ def audit_command(
     rows that are missing at the end are not noticed. Exit code 4 when --verify finds something.
     """
     if (head or source) and not verify:
+        # An exported file is checked without the library, on any machine.
         raise click.UsageError("--head and --from go with --verify.")
     if source is not None:
         try:

@@ -17,9 +17,11 @@ def run_auto(state: CommandContext, action: str, budget: str | None, skills: Seq
     if action not in ACTIONS:
         raise InvalidArgument(f"{action[:40]!r} is no action of `learn review auto`.", "It is on, off or show.")
     config = state.config()
+    # Before anything changes: the passphrase is asked for here, and may be refused.
     if action != "show":
         state.require_person("Switching automatic reviews")
         state.unlock()
+    # An unknown skill raises here, before the switch is written.
     with state.library() as (library, _):
         refs = [str(library.store.head(Ref.parse(name, Kind.SKILL)).ref) for name in skills]
     if action == "on":

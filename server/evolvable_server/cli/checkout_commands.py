@@ -69,20 +69,24 @@ def checkout_command(
         leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
         chosen, held = _split(library, targets, [head for head in leaving if not only or head.name in only])
         more, remarks = chosen, list[str]()
+        # Only Claude Code starts delegates, so only there the agents and their skills come along.
         if "claude-code" in where and wanted is None:
             more, remarks = needed_by(library, chosen)
             more, parts = _split(library, targets, more)
             held |= parts
         check_anything_leaves("The checkout", held.values(), more)
+        # A name that no target has is an error, also where other names were found.
         for name in only:
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
         if project:
+            # Before the first file is written: a running server that sees the file needs the scope of its project.
             enter_project(library.store, place, scope)
         written = {"claude-code": more}
         # A skill's copy names its agent only where the agent lies beside it.
         agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
         done = {
+            # A list keeps out what was not chosen or holds a secret; None writes all of the kind.
             target: _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
             for target in agents_first
         }
@@ -111,6 +115,7 @@ def _split(
     """
     here = {folder.path: _lying_in(library, folder) for folder in library.working_copies.folders()}
     there = [(target.kind, here.get(target.path.resolve(), set())) for target in targets]
+    # What a target holds already has left the library before.
     absent = [head.ref for head in heads if any(head.kind is kind and head.id not in known for kind, known in there)]
     held = {one.ref: one for one in held_back(library, absent)}
     return [head for head in heads if str(head.ref) not in held], held
@@ -124,7 +129,7 @@ def _lying_in(library: Library, folder: WatchedFolder) -> set[int]:
 
 
 def _withheld(library: Library, targets: Sequence[Target], scope: str) -> list[str]:
-    """Return a line for each resource that these folders were given with a value of the base."""
+    """Return a line for each resource of which these folders hold an approved value in place of a newer one."""
     there = {(target.path.resolve(), target.kind) for target in targets}
     folders = [one for one in library.working_copies.folders() if (one.path, one.kind) in there and one.scope == scope]
     bound = {id for folder in folders for id in _given_otherwise(library, folder)}
@@ -162,6 +167,7 @@ def _targets(
     for word in where:
         client = clients.get(word)
         if client is None or client.folders is None:
+            # A word without a slash that is no folder is more likely a mistyped client than a new folder.
             if "/" not in word and not Path(word).is_dir():
                 known = ", ".join(sorted(name for name, one in clients.items() if one.folders is not None))
                 raise InvalidArgument(
@@ -175,6 +181,7 @@ def _targets(
             reads = " and ".join(f"{read}s" for read in folders)
             raise InvalidArgument(f"{word} reads no folder of {kind}s.", f"It reads {reads}.")
         for read, path in folders.items():
+            # A folder of a kind that the library has nothing of would be watched for nothing.
             if kind in (None, read) and library.store.heads(read, scope):
                 yield Target(path, read, word)
 
@@ -191,6 +198,7 @@ def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[He
             progress=show,
             forks=target.client == FORKS,
         )
+    # Other folders may have links to what was imported here.
     library.working_copies.behind({taken.ref for taken in sync.taken})
     return sync_result(sync)
 

@@ -27,6 +27,7 @@ class _AnyClient(click.Choice[str]):
     """The name of a client; of one that is not known too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        # Any other name passes: the command shows the entry to paste for it.
         return value if value not in self.choices else super().convert(value, param, ctx)
 
 
@@ -82,6 +83,7 @@ def connect_command(
         _show_pasted(state, client, name, start)
     if client not in all_clients():
         # Not broken into lines for the screen: it is pasted.
+        # With --json, stdout holds the error alone.
         click.echo(f"{entry_forms(name, start)}\n", err=state.json)
         known = ", ".join(all_clients())
         raise click.UsageError(
@@ -96,6 +98,7 @@ def _show_pasted(state: CommandContext, client: str, name: str, start: Start) ->
     """Show the entry of a client whose file a person edits. Raise UsageError: nothing is connected yet."""
     pasted = PASTED[client]
     path = pasted.path(read_machine(state.config().project))
+    # With --json, stdout holds the error alone.
     click.echo(f"{pasted.entry(name, start)}\n", err=state.json)
     raise click.UsageError(
         f"{pasted.title} keeps its servers in YAML, which you edit yourself. Nothing was written; paste the entry into "
@@ -124,11 +127,13 @@ def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> Conf
 
 def _variable(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
+    # No environment holds a null byte.
     if not (key and equals) or "\0" in text:
         raise InvalidArgument(f"{ascii(text[:80])} is not KEY=VALUE.", "Such as --env EVOLVABLE_EMBEDDER=off.")
     return key, value
 
 
+# By what was done, and whether it was written: a trial run writes nothing.
 _SAID = {
     ("connected", True): "{title} is connected: {name} in {path}",
     ("updated", True): "{title} was connected already; its entry {name} in {path} is up to date now.",

@@ -30,6 +30,7 @@ from evolvable_store.storage import ListingChoice
 from evolvable_tools import Caller, Library, verbs
 from evolvable_tools.verbs import BUDGET, ListedSkill, Shown, SkillCollection, SkillListing, measure_listing
 
+# Ten names fill about two lines of a terminal; --json has all of them.
 MAX_NAMED = 10
 """Skills that a line names."""
 
@@ -99,6 +100,7 @@ def collection_command(
     file; what you set there yourself stays. A skill that comes later is listed until you run `use` again. --client
     does the same in the settings of Codex or Copilot CLI, where a skill that is not listed is switched off.
     """
+    # '' is Claude Code, whose list has more states than on and off.
     other = client if client != "claude-code" else ""
     _check_arguments(action, name, refs, options=project or dry_run or bool(other))
     if project and other:
@@ -115,6 +117,7 @@ def collection_command(
         if action in ("use", "stop"):
             where = _list_of(state, library, project)
             change = choose_collection(library, caller, where, name or "", dry_run=dry_run)
+            # Measured as the list will be: a hidden skill takes no room in it.
             listing = measure_listing(listed_skills(library, where), dict.fromkeys(change.hidden, Shown.PERSON))
             return Output(change, lambda _: _show_change(change, where, listing, dry_run))
         if action == "show":

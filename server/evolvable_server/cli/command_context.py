@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 # Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
 
+# Messages of the verbs are written for agents: here tools and arguments become commands and options.
 _WORDS = {
     **{tool: f"`evolvable {place_of(command)}`" for tool, command in TOOLS.items() if tool != command},
     "expected_version": "--expect",
@@ -57,6 +58,7 @@ _WORDS = {
     "say that it is to be replaced": "--replace does that",
     "files {path: text}, or edits [{path, old, new}]": "--file, --edit, --delete or --editor",
 }
+# The longest first, since one may begin with another; and nothing inside a word or a command in backticks.
 _SPOKEN = re.compile("|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in sorted(_WORDS, key=len, reverse=True)))
 
 
@@ -65,6 +67,7 @@ def to_cli_words(text: str) -> str:
     return _SPOKEN.sub(lambda match: _WORDS[match[0]], text)
 
 
+# More than any token has. The limit refuses a wrong file before it is read whole.
 MAX_TOKEN = 4_096
 """Bytes of a file with a token."""
 
@@ -84,6 +87,7 @@ def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Pat
     not valid, InvalidArgument for a file that cannot be read.
     """
     identity = cli_identity(environment)
+    # Before the token is looked at: an agent that finds a token's file must not act with it.
     if token_file is None or marked_client(environment) is not None:
         return Runner(identity)
     found = plugins.hooks().find_token(home=home, secret=_secret(token_file))
@@ -106,6 +110,7 @@ def _secret(path: Path) -> str:
         ) from None
     if not data.strip() or len(data) > MAX_TOKEN:
         raise InvalidArgument(f"{path} holds no token.", "It holds the secret of one token, and nothing else.")
+    # Bytes that are no text make a token that is not valid, and not a traceback.
     return data.decode("utf-8", "surrogateescape").strip()
 
 
@@ -116,6 +121,7 @@ _HINT = "A person does it at a terminal or in the client. Tell the user what you
 
 def _verb_name(ctx: click.Context) -> str:
     """Return the name of the verb that a command runs: the command's, and its action."""
+    # A command with actions is a verb for each of them, such as `inbox list`.
     action = ctx.params.get("action")
     return f"{command_name(ctx)} {action}" if isinstance(action, str) else command_name(ctx)
 
@@ -149,6 +155,7 @@ def _check_script(name: str, authority: Authority | None, runner: Runner) -> Non
     if authority is None or authority is Authority.PERSON:
         hint = "A person does it at a terminal."
         raise Refused(f"`{place_of(name)}` is refused: {refusal_reason(name)}, and no token stands for that.", hint)
+    # Tokens know no permission for reports; the one for reading includes them.
     needed = Authority.READ if authority is Authority.REPORT else authority
     if needed not in runner.permissions:
         may = ", ".join(sorted(runner.permissions)) or "nothing"
@@ -158,6 +165,7 @@ def _check_script(name: str, authority: Authority | None, runner: Runner) -> Non
 
 def _only_looks(name: str, params: Mapping[str, Any]) -> bool:
     """Return whether these arguments make a command show what it would do, or what is set."""
+    # Without an executor, a plan starts no program.
     runs_nothing = name == "evolve plan" and not params.get("executor")
     return bool(params.get("dry_run")) or runs_nothing or (name == "channel policy" and not params.get("arguments"))
 
@@ -232,8 +240,10 @@ class CommandContext:
                 warn(" ".join(lost_lock_message(library.lock, lost)))
             if self.identity.principal is Principal.PERSON:
                 warn(*assign_trusted_folders(library, _list_folder))
+            # Taken after those repairs: only a change of the command itself renews the files of memories.
             sequence = library.store.sequence()
             who = make_caller(config, library, self.identity, decides=self.decides)
+            # Returned notices are deleted: a run for an agent must not use up what is meant for the person.
             if self.identity.principal is Principal.PERSON:
                 warn(*take_notices(library.store.home))
             yield library, replace(who, signer=self.signer())
@@ -259,6 +269,7 @@ class CommandContext:
 
     def check(self, ctx: click.Context) -> None:
         """Check that the caller may run this command. Raise Refused."""
+        # For the hint where nobody answers the question.
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
         self.decides = _check_may(ctx, self.runner) is Authority.APPROVE
 
@@ -272,6 +283,7 @@ class CommandContext:
 
         key, ask: of a lock that is being made.
         """
+        # One signer for the whole run, so that the passphrase is asked for once.
         if self._signer is None:
             wanted = key or self.config().person.lock_key
             if wanted:
@@ -317,6 +329,7 @@ def _plain(value: Any) -> Any:
 
 
 def _ask_passphrase() -> str:
+    # err: stdout may be a file, or hold JSON.
     return ask("Passphrase of the approvals lock", hide_input=True, err=True)
 
 
@@ -328,6 +341,7 @@ def _list_folder(folder: Path, home: Path) -> None:
 
 def _report_regraded(library: "Library") -> None:
     """Say once, on stderr, which resources stand lower since evidence is graded."""
+    # Read-only: the note that the person was told could not be stored.
     if library.store.read_only or not library.evidence.regraded(unsaid=True):
         return
     from evolvable_tools import find_downgraded, format_downgraded
@@ -354,6 +368,7 @@ def _keep(ctx: click.Context, option: click.Parameter, value: Any) -> None:
         setattr(ctx.ensure_object(CommandContext), option.name or "", value)
 
 
+# Eager: the option holds before others are checked, wherever it stands on the line.
 _common_option = functools.partial(click.option, expose_value=False, is_eager=True, callback=_keep)
 """An option of every command: it sets the attribute of the context that has its name."""
 
@@ -375,6 +390,7 @@ json_option = _common_option("--json", is_flag=True, help="Write the result as J
 def _keep_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         state = ctx.ensure_object(CommandContext)
+        # A --json before --format stays in force.
         state.json, state.tsv = value == "json" or state.json, value == "tsv"
 
 
@@ -404,6 +420,7 @@ def command(name: str, *, table: bool = False) -> Callable[[Callable[..., Output
         def run(state: CommandContext, *arguments: Any, **options: Any) -> int:
             ctx = click.get_current_context()
             state.check(ctx)
+            # After the check: a refused command shows nothing of itself.
             with progress(f"evolvable {place_of(_verb_name(ctx))}"):
                 output = function(state, *arguments, **options)
             if output is None:

@@ -18,6 +18,7 @@ from evolvable_store.resource import near_names
 from evolvable_tools import verbs
 from evolvable_tools.verbs import EXAMPLES, FIRST, GROUPS, PLACES, VERBS, place_of, verb_at
 
+# A table and no search, so that only the module of the named command is imported.
 _MODULES: dict[str, tuple[str, ...]] = {
     "read_commands": ("find", "load", "report", "list", "get", "history"),
     "audit_commands": ("audit",),
@@ -63,6 +64,7 @@ def all_commands() -> Mapping[str, str]:
 
 def load_command(name: str) -> click.Command | None:
     """Return the command that the registry calls so, whose module is imported; None where no part has it."""
+    # Other distributions last: their metadata takes time to read.
     target = COMMANDS.get(name) or all_commands().get(name)
     if target is None:
         return None
@@ -80,7 +82,7 @@ def resolve_name(name: str) -> str:
 
 
 def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
-    """End with wrong usage: say what was meant by a name that is no command."""
+    """End with a usage error that suggests the nearest command for an unknown name."""
     program = ctx.command_path
     if name in hints:
         meant = f"Use: {program} {hints[name]}"
@@ -109,6 +111,7 @@ def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
 
 def words_below(word: str) -> list[str]:
     """Return the words that go behind a word of the command line, in order."""
+    # A word has verbs of its own, and those that the registry places below it.
     own = (name.partition(" ")[2] for name in VERBS if name.startswith(f"{word} "))
     placed = (place.partition(" ")[2] for place in PLACES.values() if place.startswith(f"{word} "))
     return sorted({*own, *placed})
@@ -148,18 +151,21 @@ class VerbGroup(click.Group):
         return sorted([*self._own(), *self._placed()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # The registry's places first: they lead to a command of any module.
         if placed := self._placed().get(cmd_name):
             return load_command(placed)
         if cmd_name not in self._own():
             return None
         modules = (importlib.import_module(name) for name in self._modules)
         function = f"{cmd_name.replace('-', '_')}_command"
+        # One module after the other is imported, until one has the command.
         found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # The message of click knows neither aliases nor the nearest name.
         if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
             suggest_command(ctx, args[0], known, {})
         return super().resolve_command(ctx, args)
@@ -191,6 +197,7 @@ class BackupGroup(VerbGroup):
 def hint_at_place(ctx: click.Context, name: str, args: Sequence[str]) -> None:
     """Say to a person at a terminal by which words a command is called now. A script sees nothing of it."""
     wants_json = "--json" in args or getattr(ctx.obj, "json", False)
+    # A shell that completes a line parses it too, and must see nothing printed.
     if not (wants_json or ctx.resilient_parsing) and sys.stderr.isatty():
         remark(f"now: evolvable {PLACES[name]}")
 
@@ -200,6 +207,7 @@ def help_sections() -> dict[str, dict[str, str]]:
 
     Those of FIRST come in their order, before all others.
     """
+    # Registers the verbs of all parts, which the loop reads.
     plugins.all_hooks()
     sections: dict[str, dict[str, str]] = {"Every day": first_commands()}
     for verb in VERBS.values():

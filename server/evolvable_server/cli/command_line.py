@@ -52,6 +52,7 @@ def _group(word: str) -> click.Command | None:
         return None
     group = BackupGroup if word == "backup" else VerbGroup
 
+    # click needs a function; the group itself does nothing.
     def run() -> None:
         pass
 
@@ -68,6 +69,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command or group of this name; the names of the MCP tools, aliases and old names do as well."""
         name, _, action = resolve_name(cmd_name).partition(" ")
+        # `backup` is a command and a group at once, see BackupGroup.
         found = _group(name) if name not in COMMANDS or name == "backup" else load_command(name)
         found = found or load_command(name)  # of another distribution
         return found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
@@ -75,6 +77,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # The message of click knows neither aliases nor the nearest name.
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             suggest_command(ctx, args[0], (*all_commands(), *ALIASES), HINTS)
         if args and args[0] in PLACES and _group(args[0]) is None:
@@ -92,9 +95,11 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run one command line and raise SystemExit with its exit code."""
+        # While a shell completes a line, everything printed would end up in its prompt.
         if "_EVOLVABLE_COMPLETE" not in os.environ:
             hint_at_removed_variables(os.environ)
         state = CommandContext()
+        # click would print errors and end the process itself.
         extra = {**extra, "standalone_mode": False, "obj": state}
         try:
             code = super().main(args, prog_name or "evolvable", **extra)
@@ -107,6 +112,7 @@ class LazyGroup(click.Group):
         except click.Abort as abort:
             code = _aborted(state, abort)
         except OSError as error:
+            # stdout is a closed pipe or a full disk: the error goes to stderr as text.
             state.json = _stdout_works() and state.json
             state.fail(_as_ours(error))
             code = ExitCode.ERROR
@@ -114,6 +120,7 @@ class LazyGroup(click.Group):
 
 
 def _aborted(state: CommandContext, abort: click.Abort) -> int:
+    # click aborts at Ctrl-C and at the end of input; the cause tells the two apart.
     if not isinstance(abort.__cause__ or abort.__context__, EOFError):
         return ExitCode.INTERRUPTED
     click.echo(err=True)
@@ -127,6 +134,7 @@ def _stdout_works() -> bool:
     try:
         sys.stdout.flush()
     except OSError:
+        # Python flushes stdout once more as it ends, and would report the same error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
     return True
@@ -170,14 +178,17 @@ def cli(ctx: click.Context) -> None:
     `evolvable setup` imports the skills you have and connects your clients.
     """  # noqa: D401  # the help of the command itself
     if ctx.invoked_subcommand is None:
+        # By name, for the start time of every other command.
         importlib.import_module("evolvable_server.cli.status_command").show_overview(ctx.obj)
 
 
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
     if value is None:
         return None
+    # From the right: an IPv6 address has colons itself.
     host, colon, port = value.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    # Six digits are enough to be too large, and Python refuses to convert thousands of them.
     if not (colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 2**16):
         raise click.BadParameter(f"{ascii(value)} is not HOST:PORT, such as 127.0.0.1:8765.", param=param)
     return host, int(port)
@@ -217,6 +228,7 @@ def serve_command(
     server. The other options go with --http.
     """
     if http is None:
+        # A grace of 0 seconds is an option too.
         if given["grace"] is not None or any(given.values()):
             raise click.UsageError("These options go with --http.")
         serve_on_stdio(_serve_config(state, toolsets))

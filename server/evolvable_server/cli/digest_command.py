@@ -35,9 +35,11 @@ def digest_command(state: CommandContext, days: int, target: Path | None) -> Out
 def _write(target: Path, text: str) -> None:
     """Write the file; raise Refused where it holds anything but a digest."""
     try:
+        # "x": a file that appears meanwhile is not written over.
         with contextlib.suppress(FileExistsError), target.open("x", encoding="utf-8") as stream:
             stream.write(text)
             return
+        # A link may lead to any file of the person.
         if target.is_symlink() or not target.is_file() or not target.read_bytes().startswith(TITLE.encode()):
             raise Refused(f"{target} is there and holds no digest. Nothing was written.", "Name another file.")
         target.write_text(text, encoding="utf-8")

@@ -64,6 +64,7 @@ def _well(health: Health) -> Iterator[str]:
     if facts is not None:
         held = ", ".join(count(number, kind) for kind, number in facts.resources.items())
         yield f"the library {facts.path} ({held or 'nothing yet'})"
+        # It holds what is wrong with the index.
         if not facts.index:
             yield "its index"
     if number := sum(1 for one in health.standing if one.topic is Topic.FOLDER and one.well):
@@ -76,6 +77,7 @@ def _well(health: Health) -> Iterator[str]:
 
 def _more_notes(health: Health) -> Iterator[str]:
     """Yield what is no fault and stands in a row of `--verbose`."""
+    # Before the first setup, a missing library is no fault.
     if health.library is None and not holds_library(Path(health.home)):
         yield f"There is no library in {health.home} yet: evolvable setup"
     if not health.program.compiled:

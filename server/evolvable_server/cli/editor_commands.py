@@ -103,6 +103,7 @@ def kept_when_refused(edited: Iterable[EditedText]) -> Iterator[None]:
     try:
         yield
     except EvolvableError as error:
+        # The error ends the command, so its hint says where the text is.
         error.hint = f"{error.hint} {_keep(edited)}".strip()
         raise
     except (click.ClickException, KeyboardInterrupt):  # a later editor failed, or was interrupted
@@ -115,7 +116,9 @@ def _keep(edited: Iterable[EditedText]) -> str:
     """Write texts to files of their own; return the sentence that names them, '' for no text."""
     kept = []
     for one in edited:
+        # With the file's own ending, by which an editor knows how to show it.
         prefix, suffix = "evolvable-", f"-{Path(one.path).name}"
+        # delete=False: the file outlives this process, and the person is told its name.
         with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
             stream.write(one.data)
         kept.append(stream.name)
@@ -133,6 +136,7 @@ def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -
     """
     edited = open_editor(start)
     while True:
+        # Around each try: a text that the library refuses must not be lost.
         with kept_when_refused([edited]):
             try:
                 return save(edited)
@@ -172,6 +176,7 @@ def _open_each(texts: Mapping[str, bytes], edited: dict[str, EditedText]) -> Non
         was = edited.get(path, EditedText(path, texts[path], None))
         saved = edit_text(was.data, path)
         if saved == texts[path]:
+            # Back at the proposed text, it is no edit any more.
             edited.pop(path, None)
         elif saved is not None:
             edited[path] = replace(was, data=saved)
@@ -212,6 +217,7 @@ def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Ou
     check_has_editor(state, f"evolvable update {ref} --create --file {main_file(ref.kind, ref.name)}=FILE")
     with state.library(create=True) as (library, caller):
         head = library.store.head_or_none(ref, caller.scopes)
+        # A removed resource has a head without a version, and its name may be used again.
         if head is not None and head.version is not None:
             raise AlreadyExists(f"{head.ref} exists already (version {head.version}).", f"`evolvable edit {head.ref}`")
     start = new_text(ref, None)
@@ -241,6 +247,7 @@ def _saved(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, c
     """Open the editor, and make a version of what the person saves; the library is not open meanwhile."""
 
     def save(edited: EditedText) -> Updated:
+        # Opened for each try: an editor may stay open for hours, and the library must not.
         with state.library() as (library, caller):
             updated = update_resource(
                 library,
@@ -248,6 +255,7 @@ def _saved(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, c
                 ref,
                 reason,
                 files={edited.path: edited.data},
+                # A version that others made while the editor was open raises a conflict, and is not replaced.
                 expected_version=edited.version,
                 create=create,
             )

@@ -54,6 +54,7 @@ def check_links(paths: Sequence[Path], known: Sequence[ClientFolder], *, named: 
     """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody named."""
     own = {one.path for one in known if one.project is None}
     for path in paths:
+        # A client's own folder may be a link: people keep such folders in a repository of settings.
         leaving = link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
         if leaving is None:
             continue
@@ -100,8 +101,10 @@ class FolderChooser:
         real = path.resolve()
         there = next((one for one in self._watched if one.path == real), None)
         kind = kind or (there.kind if there is not None else _kind_of(real))
+        # The place tells a plugin, unless the person names a scope.
         if scope is None and (plugin := plugin_place(real)) is not None:
             return FolderChoice(path, self._plugin_scope(plugin), kind)
+        # A client's own folder belongs to the user, also where the home folder is a project itself.
         place = None if real in self._own_folders() else _project_at(path)
         check_work_tree(real, self._watched)
         if there is not None and (scope is None or there.scope == USER_SCOPE):
@@ -126,10 +129,12 @@ class FolderChooser:
         """Return the scope that a project has, or gets with this command."""
         scope = self._known.scope_of(place)
         if scope is None and self._store is not None:
+            # The project may have moved here: it keeps its scope then.
             move_project(self._store, place)
             scope = Projects(self._store).scope_of(place)
         if scope is None:
             scope = self._same_elsewhere(place) or next_scope(self._store, place, self._known)
+        # The next folder of this project gets the same scope.
         self._known = self._known.having(Project(place, scope))
         return scope
 
@@ -154,13 +159,15 @@ _KINDS = {COMMANDS: Kind.PROMPT, "agents": Kind.AGENT}
 
 
 def _kind_of(folder: Path) -> Kind:
-    """Return what a folder holds that nobody said the kind of: as a client reads a folder of its name, else skills."""
+    """Return the kind of a folder for which nobody named one: as clients read a folder of its name, else skills."""
     kind = _KINDS.get(folder.name, Kind.SKILL)
+    # What lies in a folder counts before its name: one called `agents` may hold skills.
     return Kind.SKILL if count_resources(folder, Kind.SKILL, 1) else kind
 
 
 def _project_at(path: Path) -> Path | None:
     """Return the project of a folder, also of one to which a link in the project leads."""
+    # The parent is resolved and the last part is not, so a link inside a project counts as the project's.
     named = Path(os.path.realpath(path.absolute().parent)) / path.name
     return project_of(named) or project_of(path.resolve())
 
@@ -180,10 +187,12 @@ def settle_projects(store: Store, choices: Sequence[FolderChoice]) -> None:
     for place, scope in {one.project: one.scope for one in choices if one.project is not None}.items():
         held = store.heads(scope=scope)
         folders = [one for one in store.backend.bindings.folders() if project_of(one.path) == place]
+        # Nothing has the new scope yet, so the project takes all that it holds along.
         if not held:
             rename_project(store, place, scope)
         else:
             for folder in folders:
+                # A resource has one scope: the folder leaves its old one before it is imported into the new one.
                 if folder.scope not in (scope, USER_SCOPE):  # it joins another project, and is imported there
                     store.backend.bindings.drop_folder(folder)
         enter_project(store, place, scope)

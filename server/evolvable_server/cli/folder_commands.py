@@ -53,6 +53,7 @@ from evolvable_store.workingcopy import DirectoryIssue, count_resources, refresh
 from evolvable_tools import Library
 from evolvable_tools.outcomes import PastSessions
 
+# Ten names fill about two lines of a terminal; --verbose names all of them.
 MAX_NAMED = 10
 """Resources that a line names."""
 
@@ -60,6 +61,7 @@ MAX_NAMED = 10
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
     columns = ("folder", "imported", "unchanged", "written", "removed", "refused", "conflicts", "warnings")
+    # Left out in this order on a narrow terminal.
     spare = ("unchanged", "warnings", "written", "removed", "imported")
     show_table(columns, [_row(one) for one in results], names=("folder",), spare=spare)
     for one in results:
@@ -150,11 +152,13 @@ def init_command(
     paths, scope = folders or [one.path for one in known], check_scope(scope) if scope else None
     choices = choose_folders(state, homes, paths, Kind(kind) if kind else None, scope)
     watched, confirmed = watched_paths(state), Confirmed()
+    # A program that names folders is not asked; `receive` decides who answers for what they hold.
     if not yes and (is_person() or not folders):
         new = [one for one in choices if one.path.resolve() not in watched]
         confirmed = confirm_folders(new, config.person.is_yours)
         choices = [one for one in choices if one in confirmed or one not in new]
     done = import_folders(state, choices, confirmed, yes=yes, watched=watched)
+    # After the import, because a session is matched with skills that the library holds.
     sessions = _learn_from_sessions(state, ask=not yes)
     result = InitResult(str(config.home), done.made, done.folders, done.doubles, sessions)
     return Output(result, lambda _: _show_init(result, verbose))
@@ -222,6 +226,7 @@ def folders_command(ctx: click.Context, state: CommandContext) -> None:
     if ctx.invoked_subcommand is None:
         with progress("evolvable folders"), state.library() as (library, _):
             standing = read_standing(library, state.config())
+        # A group returns nothing, so it shows its result itself.
         state.show({"folders": standing.folders}, lambda _: _show_folders(standing))
 
 
@@ -243,7 +248,7 @@ def _show_folders(standing: Standing) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedPlaces:
-    """What of the rows of a shared database is watched here now, and what was deleted without that."""
+    """The places of a shared database that are watched here from now on, and those that were deleted."""
 
     watched: list[str]
     lists: list[str]
@@ -268,7 +273,9 @@ def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
             *map(_describe_folder, found.folders),
         )
         remark(*(f"  {row[0]}  (settings of a client, which list the collection {row[1]})" for row in found.listings))
+        # No is the default, because others can write into a shared database.
         if not places or not ask_yes("Are all of them yours?", default=False, err=True):
+            # A no deletes them all, and they are not asked about again.
             library.store.backend.settle_places(found)
             library.record(caller, "refuse places", count(len(places), "place"))
             return Output(ConfirmedPlaces([], [], places), _show_confirmed)

@@ -94,6 +94,7 @@ def sync_result(sync: SyncReport) -> SyncResult:
     )
 
 
+# Each of these files alone makes a folder a memory.
 MEMORIES = ("SOUL", "USER", "MEMORY")
 
 
@@ -128,6 +129,7 @@ def choose_folders(
     """
     home = state.config().home
     with contextlib.ExitStack() as opened:
+        # Before the first import there is no library to ask.
         store = None
         with contextlib.suppress(NoLibrary):
             store = opened.enter_context(state.library())[0].store
@@ -140,6 +142,7 @@ def choose_folders(
 
 def _check_is_no_resource(choice: FolderChoice) -> None:
     names = MEMORIES if choice.kind is Kind.MEMORY else ("name",)
+    # Some file systems ignore the case of names.
     mains = {main_file(choice.kind, name).casefold() for name in names}
     try:
         inside = {path.name.casefold() for path in choice.path.iterdir()}
@@ -178,6 +181,7 @@ def import_folders(
     """
     config = state.config()
     received = {one.path: receive(one, config.person, yes=yes, watched=watched) for one in choices}
+    # Before the library opens, which would make it.
     made = not holds_library(config.home)
     expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
     with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, caller):
@@ -186,6 +190,7 @@ def import_folders(
             results = add_folders(library, choices, {path: one.identity for path, one in received.items()})
             all_read()
             scan_for_secrets(library, progress)  # meanwhile the rest is indexed
+        # After the import: what is approved has to be a version or a proposal.
         sure = {one.path: confirmed.get(one) for one in choices if received[one.path].approves}
         approved = approve_arrivals(library, caller, sure, config.person)
         results = [_with_approved(library, one, approved) for one in results]
@@ -212,8 +217,10 @@ def add_folders(
                 choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=makers.get(choice.path)
             )
         syncs.append(sync)
+        # A single folder has no other that its changes could reach.
         if len(library.working_copies.folders()) > 1:
             library.working_copies.behind({taken.ref for taken in sync.taken})
+    # A link into a folder that was imported later could not be followed at first.
     for sync in syncs:
         linked = library.working_copies.copy(sync.folder).status.linked(one.directory for one in sync.refused)
         sync.refused = [one for one in sync.refused if one.directory not in linked]

@@ -37,15 +37,19 @@ from evolvable_tools import (
 )
 from evolvable_tools.verbs import TrustOffer
 
+# Counting ends there: the question must come soon, even for a folder that was named by mistake.
 MOST_COUNTED = 10_000
 """Resources of a folder that the question counts."""
 
+# The scan takes most of the time before the question.
 MOST_SCANNED = 1_000
 """Resources of a folder that are scanned for the question; all are read, and an import scans them all."""
 
+# More lines would push the question itself off the screen.
 MOST_NAMED = 20
 """Resources with findings that are named for a folder."""
 
+# git is left to `work_tree`, which knows linked work trees.
 _SYSTEMS = {".hg": "Mercurial checkout", ".svn": "Subversion checkout", ".jj": "Jujutsu repository"}
 
 _QUARANTINE = ("com.apple.quarantine", "user.com.apple.quarantine", "user.xdg.origin.url")
@@ -83,6 +87,7 @@ def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) 
     One question is for the clients' own folders of the account and for plugins; each other folder has its own. yours:
     whether the configuration has said yes to a folder; then there is no question.
     """
+    # A plugin is never the person's own, wherever it lies.
     taken = {one: show_folder(one) for one in choices if yours(one.path) and not one.is_plugins}
     asked = [one for one in choices if one not in taken]
     own = [one for one in asked if is_own_folder(one.path) or one.is_plugins]
@@ -92,6 +97,7 @@ def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) 
     for group in groups:
         held = {choice: show_folder(choice) for choice in group}
         which = "it" if len(group) == 1 else "them"
+        # Yes is the default only for plugins and the account's own folders.
         answer = yes_or_none(f"Import {which}, and keep {which} and the library in sync?", default=group is own)
         unanswered = unanswered or answer is None
         if answer:
@@ -104,6 +110,7 @@ def yes_or_none(question: str, *, default: bool) -> bool | None:
     try:
         return ask_yes(question, default=default, err=True)
     except click.Abort as abort:
+        # click aborts at the end of input and at Ctrl-C; the cause tells the two apart.
         if not isinstance(abort.__cause__ or abort.__context__, EOFError):
             raise
         remark("")
@@ -145,6 +152,7 @@ def brought_by(path: Path) -> str:
         return f"repository {tree.name}"
     if inner := [entry.name for entry in sorted(real.iterdir()) if os.path.lexists(entry / ".git")]:
         return f"unknown; by repositories of their own: {some(inner, MOST_NAMED)}"
+    # A checkout may begin above the folder.
     for above in (real, *real.parents):
         for name, what in _SYSTEMS.items():
             if os.path.lexists(above / name):
@@ -157,6 +165,7 @@ def brought_by(path: Path) -> str:
 def _some_files(folder: Path) -> Iterator[Path]:
     """Yield the folder, and the files directly in what it holds."""
     yield folder
+    # A sample is enough: a system marks every file of a download.
     for entry in sorted(folder.iterdir())[:MOST_NAMED]:
         yield entry
         if entry.is_dir() and not entry.is_symlink():
@@ -165,9 +174,11 @@ def _some_files(folder: Path) -> Iterator[Path]:
 
 def _is_quarantined(path: Path) -> bool:
     if sys.platform == "darwin":
+        # Python reads such attributes on Linux only. The last argument, XATTR_NOFOLLOW, looks at a link itself.
         size = ctypes.CDLL(None).getxattr(os.fsencode(path), _QUARANTINE[0].encode(), None, 0, 0, 1)
         return int(size) >= 0
     if sys.platform == "win32":
+        # Windows marks a download by a stream of this name.
         return os.path.exists(f"{path}:Zone.Identifier")
     try:
         return not set(_QUARANTINE).isdisjoint(os.listxattr(path, follow_symlinks=False))
@@ -179,6 +190,7 @@ def _read(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
     """Yield the resources of a folder, each with what lies there."""
     for directory in discover(str(choice.path), choice.kind).directories:
         place = choice.path / directory
+        # The import itself refuses what cannot be read, and says why.
         with contextlib.suppress(OSError, EvolvableError):
             single = is_single(choice.kind, directory)
             yield directory, read_single(place, main_file(choice.kind, "")) if single else read_folder(place)
@@ -186,6 +198,7 @@ def _read(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
 
 def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> list[str]:
     """Return a line where the scan finds something in a resource."""
+    # Files that no version will hold are named in the findings too.
     left_out = (*reading.left_out, *reading.ignored)
     found = add_left_out(check_arrival(reading.files, choice.kind), reading.files, left_out)
     messages = finding_messages(found)
@@ -199,6 +212,7 @@ def is_own_folder(path: Path) -> bool:
     home = account_home()
     if home is None:
         return False
+    # From the account database: anybody can set HOME and CLAUDE_CONFIG_DIR.
     homes = ClientHomes(home, home / ".claude", home / ".codex")
     return path.absolute() in {one.path for one in own_folders(homes)}
 
@@ -218,6 +232,7 @@ class Reception:
 def receive(choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: Collection[Path]) -> Reception:
     """Return who answers for what a folder holds. yes: whether --yes was given. watched: what was imported before."""
     real = choice.path.resolve()
+    # It is watched already, or a plugin's: nobody has to answer for it now.
     if real in watched or choice.is_plugins:
         return Reception(None)
     if person.is_yours(real):
@@ -226,6 +241,7 @@ def receive(choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: C
     if is_person():
         sure = own or not yes  # --yes is none to a folder that nobody looked into
         return Reception(Identity(Principal.PERSON, "terminal") if sure else UNSEEN, approves=sure)
+    # Without a person, --yes counts for the account's own folders alone: not for an agent, and not in a repository.
     unasked = yes and own and marked_client(os.environ) is None and work_tree(real) is None
     return Reception(BY_ACCOUNT if unasked else DOWNLOADED)
 
@@ -245,6 +261,7 @@ def approve_arrivals(
     home = library.store.home
     for folder, seen in folders.items():
         listed = person.is_yours(folder)
+        # The configuration said yes in advance, so the account decides where no person runs the command.
         who = (
             caller
             if is_person() or not listed
@@ -257,9 +274,11 @@ def approve_arrivals(
             continue
         try:
             if not listed:
+                # Raises where no configuration would count, before anything is approved.
                 edited_path(home)
             decision = verbs.trust(library, who, replace(asked, offered=fine))
             if not listed:
+                # Last: a folder is listed only once its content is approved.
                 set_trusted(folder.resolve(), home.resolve(), who.signer)
         except EvolvableError as error:
             warn(f"{folder} is imported, and not approved: {error.text}", f"Then: evolvable trust {folder}")

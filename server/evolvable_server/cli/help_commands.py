@@ -45,6 +45,7 @@ def _help_of(ctx: click.Context, words: Sequence[str]) -> str:
         group = ctx.command
         if not isinstance(group, click.Group):
             raise click.UsageError(f"`{ctx.command_path}` has no further commands.")
+        # Resolved as on a command line, so that aliases have help too.
         _, found, _ = group.resolve_command(ctx, [word])
         if found is not None:
             ctx = click.Context(found, info_name=word, parent=ctx, max_content_width=ctx.max_content_width)

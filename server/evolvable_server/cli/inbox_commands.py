@@ -85,15 +85,18 @@ def inbox_command(
             state.require_person("Deciding one by one")
             if proposals:
                 raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
+            # A filter chooses proposals; runs have neither a session nor a ref.
             if session is None and about is None:
                 ask_about_runs(library, state.config())
             review_inbox(library, caller, _picked(library, caller, session, about))
             show_unseen(_unseen(library, caller, about))
             return None
         ids = list(proposals) or _chosen(library, caller, every, session, about)
+        # `list` goes without numbers and all others with some, except where a filter chose none.
         if (action == "list") != (not ids) and not (every or session or about):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
+            # They belong to no session, and stand on the first page alone.
             unseen = _unseen(library, caller, about) if session is None and page == 1 else []
             runs = [] if session or about or page > 1 else waiting_runs(library)
             return _list(library, caller, _picked(library, caller, session, about), limit, page, unseen, runs)
@@ -111,7 +114,9 @@ def inbox_command(
         if action == "edit":
             return _decisions(_edited(library, caller, ids, reason))
         taken = _taken(library, caller, ids) if action == "take" else {}
+        # Files that the person gives replace the merged ones, so there is nothing to look at.
         seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(taken))
+        # Files of the command line count before the lines of the proposal.
         edited = {**taken, **_given(files)}
         return _decisions(verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
 
@@ -134,8 +139,10 @@ def _look_at_merged(
     """
     if not caller.decides or state.json or not can_ask():
         return None
+    # What changed on disk first: the proposal is merged with the newest version.
     library.take_in([library.store.backend.proposals.get(identity).ref for identity in ids])
     shown = [verbs.show_proposal(library, identity) for identity in ids]
+    # The base of a proposal for a new resource is 0.
     merged = [one for one in shown if one.head != (one.base or None)]
     if not merged or (not settles and any(one.blocked for one in shown)):
         return None
@@ -156,6 +163,7 @@ def _list(
     runs: Sequence[WaitingRun],
 ) -> Output[Any]:
     """List a page of the proposals that wait, what nobody looked at, and the runs that nobody began."""
+    # One more than a page shows, to know whether another page follows.
     found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
     listed, more = as_read(found[:limit], caller.actor), len(found) > limit
     result = {"proposals": listed, "changed": unseen, "runs": [describe_run(one) for one in runs]}
@@ -164,6 +172,7 @@ def _list(
 
 def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
     """Return whether `evolvable inbox` without an action asks: at a person's own terminal, and not with --json."""
+    # `inbox list`, written out, lists and never asks.
     source = click.get_current_context().get_parameter_source("action")
     bare = source is ParameterSource.DEFAULT and not proposals and not state.json
     return bare and state.identity.principal is Principal.PERSON and can_ask()
@@ -200,6 +209,7 @@ def _edited(library: Library, caller: Caller, ids: list[int], reason: str) -> li
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
     library.take_in([library.store.backend.proposals.get(ids[0]).ref])
+    # Before the editor opens: what changes meanwhile is refused at the end.
     texts, seen = verbs.proposed_texts(library, ids[0]), verbs.seen_versions(library, ids)
     # As bytes, so that line ends and a byte order mark come back as they were.
     decided = edit_proposed(
@@ -378,6 +388,7 @@ def _show_status(status: ChannelStatus) -> None:
 def _log(library: Library, arguments: tuple[str, ...], limit: int, marks: AnswerMarks) -> Output[Any]:
     if not arguments:
         return Output(verbs.channel_log(library, limit, marks), _show_log)
+    # A longer number is no row of the database, and may be more than its 64 bits hold.
     if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
         raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable lab channel log` lists them.")
     changes = verbs.changelog(library, int(arguments[0]), marks)

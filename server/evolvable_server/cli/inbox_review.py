@@ -74,6 +74,7 @@ class DecisionTally:
         for one in decided:
             {APPROVED: self.approved, REJECTED: self.rejected}[one.state].append(one.proposal_id)
             self.seen.add(one.proposal_id)
+        # Those that were approved together have one operation.
         self.operations += list(dict.fromkeys(one.operation for one in decided if one.operation is not None))
 
 
@@ -92,6 +93,7 @@ class InboxReview:
     def run(self) -> DecisionTally:
         """Ask about every proposal. Raise click.Abort when the person interrupts."""
         with contextlib.suppress(Quit):
+            # More may come while the person decides, so the queue is read again.
             while queue := self._waiting():
                 for number, proposal in enumerate(queue, 1):
                     if proposal.id not in self.tally.seen:
@@ -100,6 +102,7 @@ class InboxReview:
 
     def _waiting(self) -> list[Proposal]:
         """Return what waits and was not seen yet, oldest first."""
+        # Seen ones may still wait, and must not use up the limit.
         found = self._library.store.backend.proposals.waiting(MAX_QUEUE + len(self.tally.seen))
         return [
             one
@@ -109,6 +112,7 @@ class InboxReview:
 
     def _ask(self, identity: int, place: str) -> None:
         """Show one proposal and ask until it is answered."""
+        # Before it is shown: one that cannot be shown would be asked about without an end.
         self.tally.seen.add(identity)
         shown = self._show(identity)
         while shown is not None:
@@ -129,7 +133,9 @@ class InboxReview:
             if answer not in _ANSWERS:
                 click.echo(styled(HELP, "bold red" if answer not in ("", "?") else "bold"))
                 continue
+            # Once more: another window may have decided while the person was reading.
             now = self._state(identity)
+            # y, e and t take the text that was shown; n, s and l do not depend on it.
             if now is None or (answer[0] in "yet" and now.head != shown.head):
                 if now is not None:
                     warn(f"{shown.ref} changed while you were reading. Here is the proposal as it is now.")
@@ -140,6 +146,7 @@ class InboxReview:
                     return
             except EvolvableError as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
+                # A conflict brings another text to read. After any other error, the shown one is still right.
                 shown = self._show(identity) if isinstance(error, Conflict) else self._state(identity)
 
     def _answer(self, question: str) -> str:
@@ -187,6 +194,7 @@ class InboxReview:
             self._approve([shown.proposal_id], lines, seen={shown.proposal_id: shown.head})
             return True
         ids, what = self._meant(shown, answer)
+        # Several are confirmed once more, below a table of them.
         if what and not self._confirmed(ids, answer[0], what):
             return False
         if answer[0] == "s":
@@ -194,8 +202,10 @@ class InboxReview:
             self.tally.seen.update(ids)
             return True
         if answer[0] == "y":
+            # Of several no single text was shown, so each is approved as it is now.
             self._approve(ids, seen=None if what else {shown.proposal_id: shown.head})
             return True
+        # Outside of `_undisturbed`, so that an interrupt ends this question.
         why = ask("Why? Enter for no reason", default="", show_default=False)
         with self._undisturbed():
             decided = [verbs.reject(self._library, identity, why, self._caller) for identity in ids]
@@ -203,7 +213,7 @@ class InboxReview:
         return True
 
     def _meant(self, shown: WaitingProposal, answer: str) -> tuple[list[int], str]:
-        """Return the proposals that an answer is for, and in words why these; '' for the one that is shown."""
+        """Return the proposals that an answer is about, and a phrase that names the selection; '' for the shown one."""
         if len(answer) == 1:
             return [shown.proposal_id], ""
         waiting = self._library.store.backend.proposals.waiting(MAX_QUEUE)
@@ -295,10 +305,12 @@ class InboxReview:
         """Let an interrupt wait until the body has ended; the passphrase is asked for before it begins."""
         if self._caller.signer is not None:
             self._caller.signer.unlock()
+        # Python sets signal handlers in the main thread alone.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         arrived = list[Any]()
+        # Only noted: the transaction runs to its end.
         before = signal.signal(signal.SIGINT, lambda *given: arrived.append(given))
         try:
             yield
@@ -322,11 +334,12 @@ def _is_cut(one: WaitingProposal) -> bool:
 
 def can_ask() -> bool:
     """Return whether both ends of this process are a terminal that questions can be asked at."""
+    # A process without a console has no streams.
     return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
 
 
 def review_inbox(library: Library, caller: Caller, wanted: Callable[[Proposal], bool]) -> None:
-    """Ask the person about what waits, and say at the end the decisions, also after an interrupt."""
+    """Ask the person about the proposals that wait; write the decisions at the end, also after an interrupt."""
     review = InboxReview(library, caller, wanted)
     if line := verbs.lessons_line(verbs.waiting_lessons(library)):
         remark(line)

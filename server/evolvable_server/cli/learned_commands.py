@@ -57,6 +57,7 @@ def learned_command(state: CommandContext, ref: Ref | None, **chosen: Any) -> Ou
     with state.library() as (library, caller):
         stored = _change(library, caller, ref, **chosen)
         found = list_learned(library, caller, ref, shows=_is_read_by_person())
+    # The task of a session is left empty for everybody but the person.
     if any(not one.task for one in found):
         remark("A prompt that a session taught is shown to you alone: run `evolvable learn tasks` at a terminal.")
     return Output(found, lambda _: _show_learned(found, any(one.held_out for one in stored)))
@@ -93,6 +94,7 @@ def _change(library: Library, caller: Caller, ref: Ref | None, **chosen: Any) ->
 def _is_read_by_person() -> bool:
     """Return whether the output is for a person: also where they hand it to another program."""
     try:
+        # stdin is a terminal: a person may send the output through a pipe of their own.
         return is_person() or (marked_client(os.environ) is None and os.isatty(0))
     except OSError:
         return False
@@ -124,6 +126,7 @@ def ask_consent(number: int) -> bool:
         "them.",
     )
     try:
+        # No is the default, because a person's own words would be stored.
         return ask_yes("Learn from these sessions?", default=False, err=True)
     except click.Abort as abort:
         if not isinstance(abort.__cause__ or abort.__context__, EOFError):
@@ -145,6 +148,7 @@ def show_past_sessions(done: PastSessions) -> None:
 def _learn(state: CommandContext) -> Output[PastSessions]:
     config = state.config()
     check_own(config.home)
+    # Only a person gives the first yes.
     if not consent(config.home):
         state.require_person("Letting a library learn from past sessions")
     with state.library() as (library, _):
@@ -161,6 +165,7 @@ def _forget(state: CommandContext) -> Output[dict[str, int]]:
     state.require_person("Removing what sessions taught")
     config = state.config()
     with state.library() as (library, caller):
+        # Consent first: a process that learns right now must not store tasks behind the removal.
         set_consent(config.home, False)
         gone = library.store.backend.learned.forget_transcripts()
         library.record(caller, "forget sessions", count(gone, "task"))

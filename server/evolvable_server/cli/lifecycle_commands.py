@@ -42,15 +42,19 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
     home = state.config().home
     check_home(home, registered_homes)
     check_backup(home, source)
+    # Before the replacement: these are the folders of the library as it is now.
     watched = [FolderChoice(one.path, one.scope, one.kind) for one in watched_folders(home, warn)]
     with checked_copy(home, source) as copy:
         remark(f"{source} holds {count(copy.resources, 'resource')}.")
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
         state.unlock()
+        # Looks at sealed tests are never taken back: those of the backup are added to those here.
         merges = [part.merge_backup for part in plugins.archive_parts()]
         before = copy.replace_library(merges, carry_places=not watched)
     with state.library() as (library, _):
+        # A folder may lie on a disk that is not there now.
         there = [one for one in watched if one.path.is_dir()]
+        # A person answers for what the folders hold; otherwise nobody is named.
         person = state.identity if state.identity.principal is Principal.PERSON else None
         folders = add_folders(library, there, dict.fromkeys((one.path for one in there), person))
     done = Recovered(str(home), str(source), copy.resources, str(before) if before else None, folders)
@@ -91,6 +95,7 @@ def uninstall_command(
         if not state.json:
             _show_lines("This is removed:", done.removed)
         confirm("Remove it?", yes=yes, refused="Nothing was removed.")
+        # The signer is passed as a function: the passphrase is asked for only if the configuration changes.
         removal.carry_out(state.signer)
     return Output(done, lambda done: _show_uninstalled(done, dry_run))
 

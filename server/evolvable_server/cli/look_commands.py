@@ -47,6 +47,7 @@ def show_command(
         if what.isascii() and what.isdigit():
             if version or path:
                 raise click.UsageError("--version and --path go with a ref.")
+            # Eighteen digits fit into the 64 bits of SQLite.
             return Output(verbs.show_operation(library, caller, int(what[:18])), _show_operation)
         found = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
         hosts = has_hosts(library.store.home)
@@ -70,6 +71,7 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
             wide=("why",),
             whole=bool(found.notice),
         )
+        # The overview has the newest versions alone.
         if found.versions and found.versions[-1].version > 1:
             say(f"(the newest {len(found.versions)} of {state.latest}: evolvable history {info.ref})")
         if found.document is not None:
@@ -86,6 +88,7 @@ def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cel
     elif not info.evolvable:
         said["state"] = "frozen: only a person may change it"
     said["use"] = f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
+    # What hosts see matters only where a host reads the channel.
     if hosts and state.stable is not None and state.stable != state.head:
         said["hosts see"] = f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
     if state.approved is not None:
@@ -149,6 +152,7 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
             found = verbs.diff_versions(library, caller, Ref.parse(name), *version_range(between))
         else:
             found = verbs.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
+        # For the message where nothing could be compared.
         folders = len(library.folders())
     return Output(found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences))
 

@@ -46,7 +46,7 @@ from evolvable_tools.verbs import Purged, PurgePlan
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:
-    """Write them under a title."""
+    """Write lines about near duplicates under a title."""
     if lines:
         say("\nSimilar descriptions:", *(f"  - {line}" for line in lines))
 
@@ -117,6 +117,7 @@ def purge_command(
         if dry_run:
             planned = Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)
             return _done([planned], lambda _: _show_plan(plan))
+        # Before the question: nobody should confirm what is refused after it.
         check_may_decide(caller, "purge")
         warn(*plugins.left_by_missing_parts(library))
         _confirm_purge(plan, yes)
@@ -129,9 +130,11 @@ def _done(purged: list[Purged], render: Callable[[dict[str, Any]], None], accept
 
 
 def _plan(library: Library, caller: Caller, ref: str | None, path: str | None, secret: str | None) -> PurgePlan:
+    # The plan shows what holds the secret, so it is for a person too.
     check_may_decide(caller, "purge")
     if secret is None:
         return verbs.plan_file(library, caller, Ref.parse(ref or ""), path or "")
+    # In a file of variables the whole file is the secret, so the file goes and not a text in it.
     files = [one for one in leaks(library) if one.id == secret and one.kind == ENV_FILE]
     if files:
         return verbs.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
@@ -187,9 +190,11 @@ def fsck_command(state: CommandContext) -> Output[FsckReport]:
     """
     try:
         with state.library() as (library, _), progress("Checking") as show:
+            # The store does not know the index, so its check is passed along.
             report = check_library(library.store, show, [check_index])
             warn(*plugins.left_by_missing_parts(library))
     except LibraryCorrupt as error:
+        # The error names this command as the next step.
         error.hint = RESTORE if "evolvable care fsck" in error.hint else error.hint
         raise
     return Output(report, _show_report, found_code(report.faults))
@@ -214,6 +219,7 @@ class _Days(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = str(value).removesuffix("d")
+        # Six digits are enough to be too large, and Python refuses to convert thousands of them.
         if not (number.isascii() and number.isdecimal() and LEAST_DAYS <= int(number[:6]) <= MAX_DAYS):
             self.fail(f"{value!r} is no age of {LEAST_DAYS}d to {MAX_DAYS}d, such as 90d.", param, ctx)
         return int(number)
@@ -232,6 +238,7 @@ def gc_command(state: CommandContext, dry_run: bool, shrink: bool, older: int | 
     Versions are never removed, nor what they refer to. With --older, impressions become counts of a day, refused
     proposals lose their files, and runs of evolution that nothing refers to lose their folders.
     """
+    # Single impressions are lost for good.
     if older is not None and not dry_run:
         state.require_person("`care gc --older`")
     with state.library() as (library, _):
@@ -279,6 +286,7 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
         if action == "delete":
             trash.delete(found.id)
             return Output({"entry": found, "kept": []}, lambda _: say(f"Deleted {found.id} for good."))
+        # Only into a watched folder: another path may belong to somebody else by now.
         if found.folder not in {str(folder.path) for folder in library.folders()}:
             raise InvalidArgument(
                 f"{found.folder} is not watched any more.", f"Copy the files from {library.store.home}/trash/{entry}."
@@ -298,6 +306,7 @@ def _show_trash(listing: dict[str, Any]) -> None:
         [
             [
                 (one.id, "bold"),
+                # The trash has seconds since 1970.
                 local_time(datetime.fromtimestamp(one.at, UTC).isoformat()),
                 f"{one.folder}/{one.directory}",
                 str(one.files),

@@ -54,6 +54,7 @@ def memory_command(
         return _run_in_project(state, action, clients)
     config = state.config()
     machine, shown = read_machine(config.project), ""
+    # Without opening the library, which may be gone.
     if action == "off":
         copies = disable_copies(config.home, clients or tuple(TITLES))
     else:
@@ -81,6 +82,7 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
     if action == "off":
         copies = disable_project_files(config.home, config.project, clients)
         if copies:
+            # For the audit log of the library, where decisions on files of a project are found again.
             state.record("project memory off", ", ".join(one.path for one in copies))
         return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))
     if action == "on":
@@ -95,11 +97,13 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
             return Output({"copies": copies, "text": text}, lambda _: _show_memory(copies, text))
     machine = read_machine(config.project)
     found = project_files(project.folder, _chosen(machine, clients))
+    # Before the question: this text is what the file would hold.
     remark(text or f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when you approve it.")
     copies = []
     for path, names in found.items():
         git = tracking_in_project(project.folder, path)
         _ask(config.home, project, path, git)
+        # Each file is written and recorded before the next question, so an interrupt leaves nothing half done.
         copies.append(enable_project_file(config.home, project, path, names, text, git))
         state.record("project memory on", f"{path} ({git})")
     return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))
@@ -118,6 +122,7 @@ _READERS = {
 
 def _ask(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> None:
     """Ask whether the memory goes into a file, unless the person said yes to that already."""
+    # A file that git treats in another way than at the yes is asked about again.
     if any(one.path == path and one.git is git for one in project_memory_files(home)):
         return
     remark(_READERS[git].format(path=path))

@@ -29,6 +29,7 @@ from evolvable_tools.llm import (
     parse_endpoint,
 )
 
+# A word that no model says by itself.
 WORD = "kestrel"
 """What a model is asked to repeat."""
 
@@ -41,6 +42,7 @@ TEST_REQUEST = Request(
         "required": ["word"],
         "additionalProperties": False,
     },
+    # A reasoning model spends tokens before it writes the word.
     max_tokens=2_000,
     role="test",
 )
@@ -98,21 +100,25 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
         raise click.UsageError("`role model add` needs --protocol and --model.")
     config = state.config()
     person = config.person
+    # Roles name models and commands, so one name cannot stand for both.
     if role := next((role for role, named in person.commands.items() if name in named), None):
         raise InvalidArgument(f"{name} is the name of one of the {role}.", "Choose another name.")
     table = {key: value for key, value in given.items() if value is not None}
     if "price" in table:
         table["price"] = _price(table["price"])
     if "key_file" in table:
+        # A relative path would depend on the folder of each later command.
         table["key_file"] = str(Path(table["key_file"]).expanduser().absolute())
     try:
         endpoint = parse_endpoint(name, table)
     except ValueError as error:
         raise InvalidArgument(f"{name} cannot be named so: {error}.", "Correct the option.") from None
+    # Of the file that is changed: an entry of the other file is not replaced.
     there = person.edited.endpoints.get(name)
     if there is not None and there != endpoint:
         confirm_replacement(f"The model {name}", _in_words(there), _in_words(endpoint), yes=yes)
     add_model(endpoint, config.home, state.signer())
+    # http without TLS is allowed, and worth a warning.
     warn(*filter(None, [check_plain_http(endpoint)]))
     return Output(_row(endpoint), lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"))
 
@@ -129,9 +135,11 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
         raise InvalidArgument(f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}.")
     for name in names:
         _check_known(person, role, name)
+    # `off` and `caller` ask no model, so none can follow them.
     if len(names) > 1 and (alone := next((name for name in names if name in NOBODY), None)):
         raise InvalidArgument(f"{alone} stands alone in the role {role}.", "Name it without others.")
     answered = f"answered by {', then '.join(names)}" if names else "as usual"
+    # Of the file that is changed: an entry of the other file is not replaced.
     there = person.edited.model_roles.get(role, ())
     if names and there and there != names:
         confirm_replacement(f"The role {role}", f"answered by {', then '.join(there)}", answered, yes=yes)
@@ -141,9 +149,11 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
 
 def _check_known(person: PersonConfig, role: str, name: str) -> None:
     """Raise InvalidArgument for a name that nobody can answer by in a role."""
+    # A critic is a proposer in another role and has no commands of its own.
     of_role = ("proposers",) if role == "critic" else (f"{role}s",)
     commands = {one for each in of_role for one in person.commands.get(each, {})}
     provider, _, model = name.partition(":")
+    # As executor, a client needs the name of the model that it runs.
     client = name in HEADLESS_COMMANDS if role != "executor" else provider in ("claude", "codex") and model
     nobody = role == "judge" and name in NOBODY
     if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:
@@ -197,6 +207,7 @@ def _show(found: dict[str, Any], named: NamedModels) -> None:
         )
     for role, names in found["roles"].items():
         say(f"{role}: {', then '.join(names)}")
+    # Resolved here, so that a missing key shows before a run needs it.
     for name in named.endpoints:
         try:
             warn(*filter(None, [check_plain_http(named.resolve(name))]))

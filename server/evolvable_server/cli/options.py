@@ -33,9 +33,11 @@ class RefType(click.ParamType[Ref]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the refs that begin so, with or without their kind; none when there is no library."""
+        # A completion that fails offers nothing; an error would end up in the prompt.
         with contextlib.suppress(EvolvableError), ctx.ensure_object(CommandContext).library() as (library, _):
             refs = [str(head.ref) for head in library.store.heads()]
             bare = [ref.removeprefix("skill:") for ref in refs if ":" not in incomplete and ref.startswith("skill:")]
+            # More candidates only fill the screen.
             return [CompletionItem(ref) for ref in (*bare, *refs) if ref.startswith(incomplete)][:500]
         return []
 
@@ -77,6 +79,7 @@ def read_source(source: str) -> bytes:
     """Return the bytes of the file that an option names, of stdin for `-`. Raise click.BadParameter, TooLarge."""
     try:
         with click.open_file(source, "rb") as stream:
+            # One byte more tells a file at the limit from a longer one.
             data: bytes = stream.read(MAX_FILE + 1)
     except OSError as error:
         raise click.BadParameter(f"{quoted(source, 4096)}: {error.strerror}.") from None

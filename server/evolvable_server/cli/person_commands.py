@@ -64,6 +64,7 @@ def approvals_command(state: CommandContext, action: str, person: str | None, ke
     `unlock` ends it and needs the passphrase too. `allow PERSON KEY` lets decisions count that a person who signs in at
     the page signed with a key of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
     """
+    # Only `allow` and `disallow` take a person, and only `allow` a key.
     if (person is not None, key is not None) != (action in ("allow", "disallow"), action == "allow"):
         raise click.UsageError(
             "`care approvals allow` takes a person and a key, `disallow` a person, the others nothing."
@@ -87,9 +88,11 @@ def _lock(state: CommandContext) -> None:
     state.require_person("Locking approvals")
     home = state.config().home
     if not state.config().person.lock_key:
+        # Raises where no configuration would count, before the person chooses a passphrase.
         edited_path(home)
         click.echo(LIMIT, err=True)
         passphrase = ask("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+        # The key before the configuration: a lock whose key is missing could never be opened.
         key = create_key(passphrase)
         edit_config(lambda document: _set_key(document, key), home, state.signer(key, lambda: passphrase))
     signer = state.signer()
@@ -100,6 +103,7 @@ def _lock(state: CommandContext) -> None:
         if library.lock is None:
             raise Refused("The configuration lost the lock's key while it was set.", "Run the command again.")
         _end_lost_locks(state, library, caller)
+        # One signature for all decisions so far, so that none of them has to be made again.
         baseline = library.lock.signatures(library.store.backend).add_baseline(signer.sign)
         library.record(caller, "lock approvals", f"key {signer.key}")
     say(f"Decisions up to operation {baseline.operation} of {state.config().home} count as they are.")
@@ -108,6 +112,7 @@ def _lock(state: CommandContext) -> None:
 def _unlock(state: CommandContext) -> None:
     state.require_person("Unlocking approvals")
     signer = state.signer()
+    # No lock is configured; one that the configuration lost can still be ended.
     if signer is None:
         with state.library() as (library, caller):
             if _end_lost_locks(state, library, caller):
@@ -115,10 +120,12 @@ def _unlock(state: CommandContext) -> None:
         raise InvalidArgument("Approvals are not locked.", "`evolvable care approvals lock` locks them.")
     signer.unlock()
     with contextlib.suppress(NoLibrary), state.library() as (library, caller):
+        # The library before the configuration: a lock that the configuration does not name counts as lost.
         library.store.backend.attestations.end_locks([signer.key])
         library.record(caller, "unlock approvals", f"key {signer.key}")
     path = key_path()
     edit_config(_drop_key, state.config().home)
+    # Last: until the configuration has let the lock go, its key must be there.
     path.unlink(missing_ok=True)
 
 
@@ -154,6 +161,7 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
 
     edit_config(change, state.config().home, signer)
     if key is None:
+        # After the list: a key that is listed must have its file.
         approver_path(f"oidc:{person}").unlink(missing_ok=True)
     state.record("allow signer" if key is not None else "disallow signer", f"{person} key {key or 'none'}")
 
@@ -217,6 +225,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         raise Refused("Approvals are locked, so each change that a pull brings needs your signature.", "Omit --follow.")
     with state.library() as (library, caller):
         if folder is not None and not show:
+            # Raises where no configuration would count, before anything is decided.
             edited_path(library.store.home)
         if withdraw:
             if folder is not None:
@@ -224,6 +233,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
             decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
+            # Whether a memory of the folder counts has changed.
             refresh_memory_files(library.store.home, library)
             return Output(decision, _show_withdrawn)
         asked = verbs.ask_trust(library, caller, folder=folder, ref=ref)
@@ -232,6 +242,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         if not state.json:
             _show_question(asked)
         later = " and let the scan alone decide on what a pull brings there" if follow else ""
+        # Nothing new is offered, so there is no question.
         confirm(
             f"Trust {_counted(asked)}{later}?", yes=not asked.offered and not follow, refused="Nothing was trusted."
         )
@@ -239,6 +250,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         if folder is not None:
             home = library.store.home.resolve()
             set_trusted(folder.resolve(), home, state.signer(), follow=follow)
+        # Whether a memory of the folder counts has changed.
         refresh_memory_files(library.store.home, library)
     return Output(decision, _show_decision)
 
@@ -295,6 +307,7 @@ def _is_trusted(folder: str, state: CommandContext) -> bool:
 
 
 def _ref(what: str) -> Ref:
+    # Refs of projects have a slash too: skill:acme/pdf.
     if "/" in what and not what.startswith(("skill:", "agent:", "memory:", "prompt:")) and not Path(what).exists():
         raise InvalidArgument(f"{what} is not a folder.", "Name a folder, or a resource such as skill:pdf.")
     return Ref.parse(what)
@@ -384,6 +397,7 @@ def _preview_lines(source: Path, found: Preview) -> list[str]:
     lines = [f"{source} brings {count(len(found.coming), 'resource')}:"]
     asking = [one for one in found.coming if one.findings]
     others = [one for one in found.coming if not one.findings]
+    # All those with findings first, then some of the others.
     for one in (*asking, *others[:MAX_LISTED]):
         lines += ["", _headline(one), *_findings(one.findings)]
         if one.capabilities:

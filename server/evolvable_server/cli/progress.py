@@ -16,9 +16,11 @@ from typing import Any, TextIO
 
 from evolvable_tools import Progress
 
+# A line that shows for less than a second only flickers.
 DELAY_SECONDS = 1.0
 """How long a command works before it says so."""
 
+# Five times a second looks like steady progress and costs next to nothing.
 _REDRAW_SECONDS = 0.2
 
 _LINE_SECONDS = 10.0
@@ -35,6 +37,8 @@ class Meter:
         self._begun = time.monotonic()
         self._paused_at: float | None = None
         self.begin("")
+        # Guards the terminal: the thread that draws and the command never write at once. Reentrant, because a signal
+        # handler may write in the middle of a write.
         self._lock = threading.RLock()
         self._drawn, self._line_is_open = False, False
         self._ended = threading.Event()
@@ -56,6 +60,7 @@ class Meter:
         if self._paused_at is not None:
             paused = time.monotonic() - self._paused_at
             self._begun, self.since, self._paused_at = self._begun + paused, self.since + paused, None
+        # An event for each thread: one that is just ending must not react to the next pause.
         self._ended, self._line_is_open = threading.Event(), False
         self._thread = threading.Thread(target=self._draw_on, args=(self._ended,), name="progress", daemon=True)
         self._thread.start()
@@ -64,6 +69,7 @@ class Meter:
         """Erase the line. Draw nothing more until `resume`."""
         self._ended.set()
         if self._thread is not None:
+            # From here on no line can appear over a question.
             self._thread.join()
         self._paused_at = time.monotonic()
         with self._lock:
@@ -90,6 +96,8 @@ class Meter:
         while not ended.wait(wait):
             wait = _LINE_SECONDS if plain else _REDRAW_SECONDS
             with contextlib.suppress(OSError, ValueError), self._lock:
+                # Again under the lock: `pause` may have come during the wait. A line that the command began stays as it
+                # is.
                 if not self._line_is_open and not ended.is_set():
                     self._terminal.write(f"{self._text()}\n" if plain else _ERASE + self._text())
                     self._terminal.flush()
@@ -102,6 +110,7 @@ class Meter:
         parts += rate_and_rest(self.done - self.first, self.total - self.done, time.monotonic() - self.since)
         parts.append(_clock(time.monotonic() - self._begun))
         rest = "  " + "  ".join(parts)
+        # One cell less: some terminals break a line that fills the last cell.
         room = max(shutil.get_terminal_size().columns - 1 - len(rest), 8)
         return cut_end(self.label, room) + rest
 
@@ -140,6 +149,7 @@ class _Stream:
         return getattr(self._stream, name)
 
 
+# One for the process, which has one terminal.
 _current: Meter | None = None
 
 
@@ -165,6 +175,7 @@ def show_progress(label: str) -> Iterator[Progress]:
     meter.begin(label)
     with contextlib.ExitStack() as streams:
         streams.enter_context(contextlib.redirect_stderr(_Stream(meter, sys.stderr)))
+        # A stdout that goes to a file shares no terminal with the line.
         if sys.stdout.isatty():
             streams.enter_context(contextlib.redirect_stdout(_Stream(meter, sys.stdout)))
         meter.resume()

@@ -45,6 +45,7 @@ def show_proposal(proposal: WaitingProposal) -> None:
         show_diff(proposal.sides)
     if proposal.blocked:
         warn(proposal.blocked)
+    # No conflict, but the resource has moved on since the proposal was made.
     elif proposal.head not in (proposal.base, None) and not proposal.removes:
         warn(f"{proposal.ref} is at version {proposal.head} now; the difference shows the two merged.")
     if proposal.expires:
@@ -81,6 +82,7 @@ def show_decided(decided: Decided) -> None:
     """Write the result of a decision, and how to take it back."""
     warn(*decided.warnings)
     version = f"; {decided.ref} is now version {decided.version}" if decided.version else ""
+    # An approved removal is an operation without a version.
     if decided.operation is not None and decided.version is None:
         version = f"; {decided.ref} is removed, its versions are kept"
     say(f"Proposal {decided.proposal_id} is {decided.state}{version}.")

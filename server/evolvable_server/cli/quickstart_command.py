@@ -25,6 +25,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.care import Copied, copy_skills
 from evolvable_tools.verbs.library_status import proposal_request
 
+# A first start may compile every module.
 PATIENCE_SECONDS = 60
 """How long the server may take to start and answer."""
 
@@ -56,6 +57,7 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
     """
     if state.home is not None:
         return _demonstrate(state, folders, task, stays=True)
+    # On Windows, the server may hold its files a moment longer.
     with tempfile.TemporaryDirectory(prefix="evolvable-", ignore_cleanup_errors=True) as place:
         state.home = Path(place) / "library"
         return _demonstrate(state, folders, task, stays=False)
@@ -83,6 +85,7 @@ def _own_folders(config: Config) -> Iterator[Path]:
     homes = read_client_homes(config, unasked=True)
     remark(*homes.remarks)
     for one in client_folders(homes, config.project):
+        # Only skills are copied, and those of a plugin stay with it.
         if one.is_plugin or one.kind is not Kind.SKILL:
             continue
         if one.project is None or work_tree(one.path.resolve()) is None:
@@ -96,6 +99,7 @@ def _own_folders(config: Config) -> Iterator[Path]:
 
 def _fill(store: Store, folders: tuple[Path, ...]) -> list[Copied]:
     """Return what was copied: of the program's own skills first, which only a library without any skill gets."""
+    # The person's own folders first: whether they bring skills decides about the bundled ones.
     own = [_copy(store, folder, f"quickstart: copied from {folder}") for folder in folders]
     bundled = seed_folder() / "skills"
     has_skills = bool(store.heads(Kind.SKILL))
@@ -113,6 +117,7 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
         return anyio.run(_find, home, task)
     except EvolvableError:
         raise
+    # The SDK raises errors of many kinds, single and in groups.
     except Exception as error:
         raise LibraryError(
             f"The server did not answer: {_told(error)}.", "`evolvable doctor` looks for the reason."
@@ -132,6 +137,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
             asked = {"task": task, "detail": True}
+            # The server notes nothing of this search.
             alone: Any = {SELF_CHECK: True}
             answer = await client.call_tool("find_skill", asked, meta=alone)
     if answer.is_error or not isinstance(answer.structured_content, dict):
@@ -142,6 +148,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
 def _start_of_command(place: Path) -> str:
     """Return how every command over this library begins where it is typed now: by a path unless the name is found."""
     start = server_start(place)
+    # Without `serve`, the last argument.
     words = [start.command, *start.args[:-1]]
     if (named := shutil.which("evolvable")) and Path(named).resolve() == Path(start.command).resolve():
         words = ["evolvable"]
@@ -150,6 +157,7 @@ def _start_of_command(place: Path) -> str:
 
 def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
     say(f"The library is in {result.home}" if stays else "A temporary library got copies of:")
+    # The first entry is that of the bundled skills.
     for number, copied in enumerate(result.copied):
         path = copied.path if number else "skills that come with evolvable"
         parts = [f"{len(copied.added)} added"]

@@ -22,6 +22,7 @@ from evolvable_server.person_config import (
 from evolvable_server.second_config import own_path
 from evolvable_store.errors import InvalidArgument
 
+# Keys of TOML without quotes, which neither a shell nor an option reads in another way.
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 RESERVED = frozenset(
@@ -53,6 +54,7 @@ def _group(role: str, uses: str) -> click.Command:
     @command(word, table=True)
     @click.argument("action", type=click.Choice(["add", "list", "remove"]), default="list")
     @click.argument("name", required=False)
+    # UNPROCESSED: options of the command behind `--` are not ours.
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
     @click.option(
         "--folder",
@@ -80,10 +82,12 @@ def _group(role: str, uses: str) -> click.Command:
         if name is None:
             return Output(_all(role, state.config().person), _show_all)
         if action == "add":
+            # Relative words of the command are looked for in this folder from any other one.
             return _add(state, role, Command(name, words, str((folder or Path.cwd()).absolute()), agents), yes=yes)
         left = remove_command(role, name, state.config().home, state.signer())
         return Output(_all(role, left), lambda _: say(f"{name} is removed."))
 
+    # The help names the role, so no docstring can hold it.
     run.help = (
         f"Name the commands that may be used as {word}.\n\nOnly what is named here runs, by its name, in {uses}. The"
         " names are kept in your own configuration; `--` stands before COMMAND. Relative words of COMMAND that name a"
@@ -102,6 +106,7 @@ def _add(state: CommandContext, role: str, one: Command, *, yes: bool) -> Output
     if name in config.person.endpoints:
         raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
     there = config.person.edited.command(role, name)
+    # The same entry once more replaces nothing.
     if there is not None and there != one:
         word = role.removesuffix("s")
         confirm_replacement(f"The {word} {name}", _in_words(there), _in_words(one), yes=yes)
@@ -144,4 +149,5 @@ judge_command = _group("judges", "`evolve start --judge` and `role model role ju
 reviewer_command = _group("reviewers", "`role model role reviewer`")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
+# A role that the configuration knows and this module does not is a mistake of ours.
 assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}

@@ -31,9 +31,11 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
     for path in paths:
         with progress(f"Scanning {path}") as show:
             scanned += scan_path(path, show)
+    # Without arguments everything in the library is scanned.
     if refs or not what:
         with state.library() as (library, caller), progress("Scanning") as show:
             scanned += scan_resources(library, caller, refs, show)
+    # For an agent, foreign text stands between marks.
     marks = AnswerMarks(state.identity.principal is not Principal.PERSON)
     scanned = [_marked(one, marks) for one in scanned]
     if marks.notice and not state.json:
@@ -53,6 +55,7 @@ def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
 
 
 def _is_path(text: str) -> bool:
+    # A ref may have a slash too, and then has the colon of its kind.
     return (":" not in text and "/" in text) or text in (".", "..") or Path(text).is_file()
 
 

@@ -27,6 +27,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
     from evolvable_server.config import process_session
 
+    # Before anything is imported: no child, log or report gets such a key.
     drop_client_keys(os.environ, config.key_variables)
     if person_types():
         from evolvable_server.cli.terminal import remark
@@ -41,6 +42,7 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     with light_sdk():
         from evolvable_server.serving import serve_stdio
 
+    # A client that names no session has the one of this process.
     serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
 
 
@@ -64,6 +66,7 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
         Store.open(config.home, create=True, registered=registered_homes).close()
     else:
         open_library(config.home / LIBRARY_FILE)[0].close()
+    # Another list of tools than the prepared one takes the full server.
     return FastStart.begin() if can_start_fast() and not (config.toolsets or config.tool_prefix) else None
 
 

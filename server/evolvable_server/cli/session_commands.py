@@ -58,6 +58,7 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
         found = list_sessions(
             transcripts, log.taken, limit * page, project, library.store.backend.transcript_rows.foreign
         )
+    # `list_sessions` returns the newest ones from the first on; the earlier pages are cut off here.
     shown = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
     return Output(shown, lambda _: _show_sessions(shown, page))
 
@@ -112,6 +113,7 @@ def review_command(
     `auto on` has each session of this project reviewed after its end: by the reviewer model, else by the client that
     held it, within a daily budget. `auto off` takes that back, and `auto` shows it.
     """
+    # `auto` is a word of this command, and no session.
     if words[:1] == ("auto",) and len(words) <= 2:
         from evolvable_server.cli.auto_commands import run_auto
 
@@ -139,6 +141,7 @@ def review_command(
                 library, caller, settings, said["review_id"], said["candidates"], said.get("why_none", "")
             )
         else:
+            # The file may be gone: the form of a path tells it from a session's name.
             is_path = session is not None and (Path(session).is_file() or is_transcript_path(Path(session)))
             path = Path(session) if session and is_path else None
             named = session if path is None else None
@@ -256,6 +259,7 @@ def _last(last: "LastReview | None") -> str:
     return f"{local_time(last.at)}, session {last.session}: {said}{shown}{refused}"
 
 
+# The history is read whole, and takes several times its size in memory as Python objects.
 MOST = 64 << 20
 """Bytes of a history that are read."""
 
@@ -281,6 +285,7 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
 
 
 def _messages(file: Path) -> list[dict[str, Any]]:
+    # Before the reading, because the limit is for the memory.
     if file.stat().st_size > MOST:
         raise InvalidArgument(f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short.")
     try:

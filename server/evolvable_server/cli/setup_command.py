@@ -161,6 +161,7 @@ class SetupRun:
         self._homes = read_client_homes(self._config, unasked=flags.folders)
         self._choices: list[FolderChoice] = []
         self._watched = watched_paths(state)
+        # Flags answer in the person's place, so nothing is asked.
         self._asks = not flags and is_person()
         self.result = SetupResult(str(self._config.home), decided=self._asks or bool(flags))
 
@@ -171,6 +172,7 @@ class SetupRun:
     def look(self) -> None:
         """Find clients and folders; on a terminal, show them."""
         remark(*self._homes.remarks)
+        # The folder of our own plugin is a part of the program.
         known = [one for one in client_folders(self._homes, self._config.project) if not is_own_plugin(one.path)]
         theirs = project_folders(self._homes.user, self._config.project)
         check_links([one.path for one in theirs], known, named=False)
@@ -180,6 +182,7 @@ class SetupRun:
         self.result.listing = listed.text if listed.skills else ""
         if self._asks:
             remark(*_client_lines(self.result))
+        # Without a question and without --yes the folders are only shown.
         elif not self._flags.folders:
             looks = [(one, describe_folder(one)[0]) for one in self._new]
             self.result.not_imported = [FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks]
@@ -193,6 +196,7 @@ class SetupRun:
         if self._asks:
             remark("", "1 of 3: your folders" + ("" if new else ": no new one"))
             confirmed, _ = ask_folders(new, self._config.person.is_yours)
+        # Watched folders are imported again, for what has changed in them.
         taken = [one for one in self._choices if one in confirmed or one not in new or self._flags.folders]
         if taken:
             done = import_folders(self._state, taken, confirmed, yes=self._flags.folders, watched=self._watched)
@@ -202,6 +206,7 @@ class SetupRun:
         """Ask whether the clients are connected, and connect them."""
         unconnected = [one for one in self.result.clients if one.state is ClientState.OPEN]
         connect, plugin = list(self._flags.connect), list(self._flags.plugin)
+        # `all` stands for those that were found and are not connected.
         if "all" in connect:
             connect = [*(one for one in connect if one != "all"), *(one.name for one in unconnected)]
             connect = [one for one in dict.fromkeys(connect) if one not in plugin]
@@ -209,6 +214,7 @@ class SetupRun:
             connect, plugin = self._ask_clients(unconnected)
         if not (connect or plugin):
             return
+        # The library first: a client may start its server as soon as its settings have the entry.
         if not holds_library(self._config.home):
             with self._state.library(create=True):
                 self.result.made = True
@@ -223,6 +229,7 @@ class SetupRun:
                 remark(f"{done.title}: {done.done}, {done.name} in {done.path}")
                 remark(*([f"  the file as it was: {done.backup}"] if done.backup else []))
                 warn(*done.warnings)
+        # Again, for the states that the new entries lead to.
         self._find_clients()
 
     def _ask_clients(self, unconnected: Sequence[FoundClient]) -> tuple[list[str], list[str]]:
@@ -250,6 +257,7 @@ class SetupRun:
             return
         with self._state.library() as (library, caller):
             offers = setup_offers(self._config, library)
+            # Raises for an unknown offer before any is taken.
             chosen = find_offers(offers, self._flags.take)
             if self._asks:
                 chosen = _ask_offers([one for one in offers if not one.obstacle])
@@ -260,9 +268,11 @@ class SetupRun:
     def finish(self) -> None:
         """Check the connected clients, and note what there is now."""
         result = self.result
+        # Where nothing was imported or connected, there may be no library.
         with contextlib.suppress(NoLibrary), self._state.library() as (library, caller):
             result.resources = dict(sorted(Counter(str(head.kind) for head in library.store.heads()).items()))
             result.task = sample_task(library, caller) if result.resources else ""
+            # As the library sees it, while descriptions get lost; else as it is on the disk after an offer.
             if (crowded := crowded_list(library, self._machine)) is not None:
                 result.listing = crowded.text
             elif result.taken:
@@ -274,7 +284,9 @@ class SetupRun:
                 result.since = before.at
                 result.changes = describe_changes(library, before, now, result.clients)
             if result.decided:
+                # Not after a mere look: the next run compares with the last one that decided something.
                 write_record(self._config.home, now)
+        # The library is closed by now: the servers of the clients open it themselves.
         if result.decided and result.task:
             with progress("Asking the servers of your clients"):
                 found = check_connections(self._config, self._machine, result.clients, result.task)
@@ -297,6 +309,7 @@ def _choice(question: str, answers: Sequence[str]) -> str:
         typed = _typed(f"{question} [{answers[0].upper()}/{'/'.join(answers[1:])}]")
         if typed is None:
             return ""
+        # The first letter counts, so that `yes` is y.
         word = typed.strip().lower()[:1] or answers[0]
         if word in answers:
             return word
@@ -323,6 +336,7 @@ def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
         words = re.split(r"[,\s]+", (typed or "").strip().lower())
         if words in ([""], ["n"], ["no"], ["none"]):
             return []
+        # y is clear only about a single offer.
         if words == ["all"] or (words in (["y"], ["yes"]) and len(offers) == 1):
             return list(offers)
         known = {str(number): one for number, one in enumerate(offers, start=1)} | {one.name: one for one in offers}
@@ -350,7 +364,7 @@ def _client_lines(result: SetupResult) -> list[str]:
 
 
 def _undecided(identity: Identity) -> Iterator[str]:
-    """Say who answers the questions where nobody was asked."""
+    """Yield the next steps where nobody was asked: they name who can answer."""
     if identity.via != NO_TERMINAL and identity.principal is Principal.AGENT:
         yield "a person answers. Ask the user to run `evolvable setup` at a terminal"
         return

@@ -44,6 +44,7 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
 def _reviews(state: CommandContext, library: Library) -> str:
     """Return the line on automatic reviews, '' where they are off."""
     config = state.config()
+    # Most libraries have none, and are spared the import of what describes them.
     if not read_switch(config.home).projects:
         return ""
     return care.auto_line(config, library)
@@ -72,6 +73,7 @@ def _overview(state: CommandContext) -> Overview:
             found = library_status(library)
     except NoLibrary:
         return Overview(home, None, 0, "", "evolvable setup")
+    # The worst first: a fault, then what waits, then the usual next step.
     if found.worst:
         step = "evolvable doctor"
     elif found.waiting:
@@ -124,6 +126,7 @@ def _show_status(found: LibraryStatus, waits: str) -> None:
     if found.queued:
         rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
+    # One less: the worst one is shown.
     more = f" {found.problems - 1:,} more: `evolvable doctor`" if found.problems > 1 else ""
     worst = (f"{found.worst}{more}", "red")
     rows.append((("doctor", "bold"), worst if found.worst else "the quick checks found nothing"))

@@ -14,6 +14,7 @@ ELLIPSIS = "…"
 GAP = 2
 """Cells between two columns."""
 
+# About four words; fewer say nothing.
 _SHORT_TEXT = 24
 """Cells that a column of sentences keeps before a column that can be missed is left out."""
 
@@ -29,6 +30,7 @@ _NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u02ff\u2010-\u2027]*")
 _LONGEST_GRAPHEME = 32
 """Code points of a character that is kept whole at the end of a line."""
 
+# Signs, thousands, a share or a size, and the words for nothing: a column of these is set to the right.
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?: ?%| [kM]?B)?|-|never|")
 
 
@@ -77,6 +79,7 @@ def fit_table(
     sizes, room = {place: natural[place] for place in shown}, 0
     if width is not None:
         least = {place: _least(titles[place], columns[place], natural[place], roles) for place in shown}
+        # None comes last: no column is left that may be missed.
         for spare in (*(title for title in roles.spare if title in titles), None):
             room = width - GAP * (len(shown) - 1)
             sizes = _shrink({place: natural[place] for place in shown}, least, room)
@@ -90,6 +93,7 @@ def fit_table(
     for number in range(-1, len(rows)):
         line = [cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number] for place in shown]
         cells.append([_pad(text, sizes[place], place in numeric) for place, text in zip(shown, line, strict=True)])
+        # Spaces at the end of a line would wrap on a terminal that it just fits.
         cells[-1][-1] = cells[-1][-1].rstrip()
     return FittedTable(cells, shown, left_out)
 
@@ -115,6 +119,7 @@ def _shrink(sizes: Mapping[int, int], least: Mapping[int, int], room: int) -> di
         if not able:
             break
         largest = max(able, key=lambda place: sizes[place])
+        # Down to the next smaller column, so that columns of one size shrink together.
         following = max((sizes[place] for place in able if sizes[place] < sizes[largest]), default=0)
         step = max(1, sizes[largest] - max(following, least[largest]))
         sizes[largest] -= min(step, sum(sizes.values()) - room)
@@ -148,6 +153,7 @@ def shorten_names(names: Sequence[str], size: int) -> list[str]:
 
     A longer name keeps its beginning and its end, and where that is not enough the place where it differs from others.
     """
+    # Equal names stay equal.
     distinct = list(dict.fromkeys(names))
     short = {name: name for name in distinct if cell_len(name) <= size}
     longer = [name for name in distinct if name not in short]
@@ -166,6 +172,7 @@ def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> No
         if len(set(made.values()) - taken) == len(group):
             short.update(made)
             return
+        # Where no cut tells all names apart, the one that tells most of them apart counts.
         if len(set(made.values()) - taken) > len(set(best.values()) - taken):
             best = made
     alike: dict[str, list[str]] = {}
@@ -183,10 +190,12 @@ def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> No
 def _cuts(group: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
     """Yield ways to cut: the first character that is left out, and the cells of the end that stay."""
     ends = size // 2
+    # Equal halves first: names differ most at their beginning and their end.
     for tail in sorted(range(size), key=lambda tail: abs(tail - ends)):
         yield size - 1 - tail, tail
     first, others = group[0], group[1:]
     differs = next((at for at, chars in enumerate(zip(first, *others, strict=False)) if len(set(chars)) > 1), 0)
+    # Two characters before the difference stay, so that it can be found in the whole name.
     if differs > 2:
         yield -(differs - 2), size - 2
 
@@ -269,6 +278,7 @@ def chop(line: str, width: int) -> list[str]:
     while begin < len(line):
         # A slice, because a line may have megabytes; no character that people see has more code points than the rest.
         part = line[begin : begin + width + _LONGEST_GRAPHEME]
+        # A character that is wider than the line is written all the same, else the loop would not end.
         pieces.append(_first(part, width) or part[:1])
         begin += len(pieces[-1])
     return pieces

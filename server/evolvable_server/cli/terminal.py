@@ -43,6 +43,7 @@ def safe(text: str) -> str:
     has no shape, and lone surrogates. CR LF becomes LF; a bare CR is written out.
     """
     text = text.replace("\r\n", "\n")
+    # Most text: no character of it needs a look.
     if text.isascii() and text.isprintable():
         return text
     text = _SHAPELESS.sub(lambda match: _escaped(match[0]), text)
@@ -54,6 +55,7 @@ def _escaped(char: str) -> str:
 
 
 def _is_harmless(char: str) -> bool:
+    # Spaces beyond ASCII, but not the separators of lines and paragraphs.
     return char.isprintable() or char in _HARMLESS or (char.isspace() and char >= "\xa0" and char not in "\u2028\u2029")
 
 
@@ -85,6 +87,7 @@ def say_quoted(text: str) -> None:
         if width:
             from evolvable_server.cli.tables import chop, wrap
 
+            # A narrower terminal breaks the lines itself.
             room = max(width - 2, 20)
             parts = [piece for part in wrap(line.expandtabs(4), room) for piece in chop(part, room)]
         for part in parts:
@@ -92,7 +95,7 @@ def say_quoted(text: str) -> None:
 
 
 def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = "") -> None:
-    """label: what each text begins with, in this colour."""
+    """Write texts, made safe. label: begins each text, in this colour."""
     for text in texts:
         lines = safe(label + text).split("\n")
         if _is_terminal(stream):
@@ -100,6 +103,7 @@ def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = 
 
             width = shutil.get_terminal_size().columns
             lines = [part for line in lines for part in wrap(line, width, "  ")]
+        # After the wrap, which counts the codes of a colour as cells.
         if label:
             lines[0] = styled(label.rstrip(), colour) + lines[0].removeprefix(label.rstrip())
         for line in lines:
@@ -125,6 +129,7 @@ def show_error(message: str, hint: str = "") -> None:
 
 def show_usage_error(error: click.ClickException) -> None:
     """Write that a command was used wrongly as click does; on a terminal it breaks between words."""
+    # click has the whole help as the message of this error.
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.format_message(), err=True, color=error.ctx.color if error.ctx else None)
         return
@@ -183,6 +188,7 @@ def ask(question: str, **options: Any) -> str:
 def edit_text(text: AnyStr, path: str) -> AnyStr | None:
     """Return what the person saves of a text in an editor, None when nothing was saved. path: the name of its file."""
     with paused_progress():
+        # Editors choose how to show a text by the ending of its file.
         return click.edit(text, extension=Path(path).suffix or ".txt")
 
 
@@ -207,6 +213,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 def styled(text: str, style: str) -> str:
     """Return the text in a style, such as `bold red` or `dim`, plain where colours are not wanted."""
+    # NO_COLOR counts with any value (no-color.org).
     if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     colour = next((word for word in style.split() if word not in ("bold", "dim")), None)
@@ -240,6 +247,7 @@ def show_table(
         return
     width = None if whole else screen_width()
     if width is not None and rows:
+        # Only for a person: a program expects the same columns each time.
         columns, rows = _without_empty_columns(columns, rows)
     plain = [[one_line(_text(cell)) for cell in row] for row in rows]
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
@@ -253,6 +261,7 @@ def show_table(
 def _without_empty_columns(columns: Sequence[str], rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[Row]]:
     """Return a table without the columns in which no row has anything but zeros; the first one stays."""
     empty = ("", "-", "0")
+    # The first column names the row.
     full = [at for at in range(len(columns)) if not at or any(_text(row[at]).strip() not in empty for row in rows)]
     return [columns[at] for at in full], [[row[at] for at in full] for row in rows]
 
@@ -290,6 +299,7 @@ def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
     width = screen_width()
     for name, (given, text) in zip(names, rows, strict=True):
         line = one_line(_text(text))
+        # A narrower terminal breaks the lines itself.
         room = max(width - indent, 20) if width else 0
         lines = [piece for part in wrap(line, room) for piece in chop(part, room)] if room else [line]
         head = styled(name, _style(given)) + " " * (indent - cell_len(name))
@@ -332,6 +342,7 @@ def show_diff(diff: str) -> None:
     taken for a line of ours.
     """
     width = screen_width()
+    # The diff ends with a line end, behind which there is no line.
     for line in safe(diff).split("\n")[:-1]:
         style = _diff_style(line)
         for part in diff_lines(line, width) if width else [line]:
@@ -343,6 +354,7 @@ def diff_lines(line: str, width: int) -> list[str]:
     from evolvable_server.cli.tables import chop_at_words
 
     line = line.expandtabs(4)
+    # Headers of files begin with these signs too, and are no changes.
     sign = line[:1] if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- ")) else " "
     first, *others = chop_at_words(line, width, max(1, width - 2))
     return [first, *(f"{sign} {piece}" for piece in others)]
@@ -371,6 +383,7 @@ class _Page(io.StringIO):
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
     """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere write it through."""
+    # Inside another page, which decides for both.
     if isinstance(sys.stdout, _Page) or not _is_terminal(sys.stdout):
         yield
         return
@@ -378,6 +391,7 @@ def paged() -> Iterator[None]:
     with contextlib.redirect_stdout(page):
         yield
     text = page.getvalue()
+    # One line is left for the prompt.
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:

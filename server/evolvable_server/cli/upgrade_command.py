@@ -43,8 +43,10 @@ def upgrade_command(state: CommandContext, source: str, no_backup: bool, yes: bo
     if dry_run:
         return Output(done, lambda _: say(f"{__version__} -> {plan.version}: {' '.join(plan.command)}"))
     confirm(f"Replace Evolvable {__version__} by {plan.version}?", yes=yes, refused="Nothing was changed.")
+    # Before the program is replaced: a new version may migrate the library when it opens it.
     backup = None if no_backup else _copy_library(state, Path(home))
     replace_program(plan)
+    # In a process of its own: this one has the modules of the old version loaded.
     after, library = ask_new_program(str(home))
     done = Upgraded(__version__, after, source, list(plan.command), str(backup) if backup else None, library)
     return Output(done, lambda _: _show(done, plan.former), found_code(library))
@@ -55,6 +57,7 @@ def _copy_library(state: CommandContext, home: Path) -> Path | None:
     if not (home / LIBRARY_FILE).is_file():
         remark("There is no library in a folder of this account, so none is copied.")
         return None
+    # UTC, so that the names of copies sort by time.
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     with state.library() as (library, _), progress("Copying the library") as show:
         return back_up(library.store, home.with_name(f"{home.name}.before-upgrade-{stamp}"), show, replace=False)

@@ -65,6 +65,7 @@ _IMPORTERS = (AuthorKind.YOU, AuthorKind.REPOSITORY, AuthorKind.IMPORT)
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
 
+# Of a session further back, a person writes the whole name.
 SEARCHED = 10_000
 """Operations that are looked through for the session that a beginning names."""
 
@@ -84,6 +85,7 @@ def log_command(state: CommandContext, limit: int, page: int, session: str | Non
     with state.library() as (library, caller):
         whole = whole_session(library.store, session) if session else None
         marks = AnswerMarks(caller.actor is not Actor.HUMAN)
+        # One more than a page, to know whether another one follows.
         made = library.store.operations(limit * page + 1, whole)[limit * (page - 1) :]
         entries = read_log(library, made[:limit], marks)
     more = len(made) > limit
@@ -101,6 +103,7 @@ def read_log(library: Library, made: Sequence[Operation], marks: AnswerMarks) ->
         changes.setdefault(change.operation, []).append(moved)
     entries = []
     for o in made:
+        # Only what no person wrote is marked.
         mark = marks.line if marks.on and reason_notice(o) else str
         said = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
         why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}
@@ -117,6 +120,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
         return
     if log["notice"]:
         say(log["notice"])
+    # Without any session the column is left out.
     named = any(o["session"] for o in operations)
     show_table(
         ["operation", "when", "author", *["session"] * named, "why", "what"],
@@ -156,6 +160,7 @@ def whole_session(store: Store, text: str) -> str:
     Raise InvalidArgument when several sessions begin so.
     """
     start = text.removesuffix("...")
+    # A whole name counts before beginnings.
     if not start or store.operations(1, text):
         return text
     found = sorted({o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)})
@@ -199,6 +204,7 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
     It goes from the folders that are watched as well. `evolvable restore` brings it back.
     """
     with state.library() as (library, caller):
+        # Before the removal, which takes the bindings of the directories away.
         there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
         updated = verbs.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
 
@@ -235,6 +241,7 @@ def undo_command(
         session = whole_session(library.store, session) if session else session
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
+            # Only what the operation created goes from the disk.
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
@@ -250,6 +257,7 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
     """
     undone, later, imported = set[int](), list[str](), ""
     for made in library.store.operations(SEARCHED):
+        # Newest first: an undo comes before what it took back.
         undone.update(made.intent.undoes)
         if made.intent.undoes or made.id in undone:
             continue
@@ -361,6 +369,7 @@ def update_command(
         raise click.UsageError("--editor goes with none of --file, --edit, --delete and --copy-of.")
     if path and not editor:
         raise click.UsageError("--path goes with --editor.")
+    # Closed first on an error, so that the text of an editor is saved.
     with state.library() as (library, caller), contextlib.ExitStack() as kept:
         if editor:
             start = new_text(ref, path) if given["create"] else stored_text(library, caller, ref, path, expect)

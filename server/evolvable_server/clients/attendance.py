@@ -40,10 +40,12 @@ OpenCode, Gemini CLI, and Droid on a terminal, set nothing of their own in a she
 MAX_BYTES = 1_000_000
 """Of a file of settings that is read for hooks; a longer one counts as if it had one."""
 
+# Folders of the settings of an administrator, by system.
 _MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode", "C:/Program Files/ClaudeCode")
 _KEY_OF_HOOKS = re.compile(r"""(?m)Elicitation|(?:^|[{,])\s*["']?hooks["']?\s*:|"[^"\n]*\\[^"\n]*"\s*:""")
 """A key in frontmatter that cannot be read and may be `hooks`; a word in its description is none."""
 
+# Files whose frontmatter may name hooks.
 _HEADED = ("skills/*/SKILL.md", "agents/**/*.md", "commands/**/*.md")
 
 
@@ -57,11 +59,13 @@ def why_unattended(environment: Mapping[str, str] = os.environ, project: Path | 
     if environment.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli":
         return "the client runs without a person"
     named, config, home = environment.get("CLAUDE_PROJECT_DIR"), environment.get("CLAUDE_CONFIG_DIR"), account_home()
+    # Both: a variable must not hide the hooks in the account's own folder.
     own = [home / ".claude" if home else None, Path(config) if config else None]
     try:
         opened = [project or Path.cwd(), Path(named) if named else None]
         found = next(answering_hooks(list(filter(None, opened)), list(filter(None, own))), None)
     except OSError as error:
+        # The safe answer: what cannot be read may name such a hook.
         return f"the client's settings cannot be read ({error})"
     return f"{found} names a hook that answers questions, or cannot be read" if found else None
 
@@ -83,6 +87,7 @@ def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
     single = (Path(folder) / "managed-settings.json" for folder in _MANAGED)
     yield from (path for path in itertools.chain(managed, single) if _answers(path))
     plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
+    # Packages of a plugin are no settings, and may be tens of thousands of files.
     yield from (path for path in plugins if "node_modules" not in path.parts and _plugin_answers(path))
 
 
@@ -90,6 +95,7 @@ def _plugin_answers(path: Path) -> bool:
     """Return whether a file of a plugin names such a hook. Most are no settings: what cannot be read needs the word."""
     with contextlib.suppress(OSError):
         data = read_regular(path)
+        # JSON may spell the word with escapes.
         if b"Elicitation" in data or b"\\u" in data[:MAX_BYTES]:
             try:
                 return _names_event(json.loads(data))
@@ -105,7 +111,9 @@ def _answers(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
+        # A file that is there and cannot be read counts as one with such a hook.
         return path.is_file()
+    # Of a document only its head matters, however long it is.
     if len(data) > MAX_BYTES and path.suffix != ".md":
         return True
     text = data.decode("utf-8-sig", "replace")
@@ -119,12 +127,14 @@ def _answers(path: Path) -> bool:
 
 def _head_answers(text: str) -> bool:
     head = text.removeprefix("---").split("\n---")[0] if text.startswith("---") else ""
+    # YAML spells the key with its letters or with escapes.
     if "hooks" not in head and "\\" not in head:
         return False
     try:
         found = evolvable_store.load_yaml(head)
     except (evolvable_store.InvalidYaml, evolvable_store.UnsafeYaml):
         return _KEY_OF_HOOKS.search(head) is not None
+    # Of a key that stands twice it is open which one the client takes.
     return _names_event(found.value) or "hooks" in found.repeated
 
 

@@ -32,6 +32,7 @@ def usual_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
     words = entry.get("command")
     if not isinstance(words, list):
+        # Only OpenCode has the command as a list.
         return dict(entry)
     usual: dict[str, Any] = {}
     for key, value in entry.items():
@@ -100,8 +101,10 @@ class Client:
             return {**self.first, **begun.entry(), **self.usual}
         # Keys keep their order; an environment that is there stays, even an empty one.
         old = dict(there.get("env") or {})
+        # A variable of ours that the new start does not name belonged to the old one.
         env = {key: value for key, value in {**old, **start.env}.items() if key not in ours or key in start.env}
         entry = {**there, **start.entry()}
         if env or "env" in there:
             entry["env"] = env
+        # Keys that the client needs, where the person's entry has none of them.
         return {**entry, **{k: v for k, v in {**self.first, **self.usual}.items() if k not in entry}}

@@ -30,6 +30,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
     """
     before = tomllib.loads(text)
     expected = _with(before, path, value)
+    # Before tomlkit is imported: most calls change nothing.
     if expected == before:
         return text
     document = _parsed(text)
@@ -37,6 +38,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
     comments = text
     try:
         if value is None:
+            # By lines first: tomlkit counts the comments behind a table as its own.
             after = comments = _without_lines(text, outer, name)
             if name in tomllib.loads(after).get(outer, {}):  # on one line, or with dots
                 document = _parsed(after)
@@ -52,6 +54,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
     except (TypeError, AttributeError, KeyError) as error:  # a value where a table should be
         raise ValueError(f"{outer}.{name} is no table") from error
     after = _with_newlines_of(text, after)
+    # An edit that went wrong is refused, not written.
     _verify(comments, after, expected)
     return after
 
@@ -73,6 +76,7 @@ def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] |
         if name not in tables:
             return before
         del tables[name]
+        # A parent without further tables goes with the last one.
         rest = {key: table for key, table in before.items() if key != outer}
         return {**rest, outer: tables} if tables else rest
     return {**before, outer: {**tables, name: value}}
@@ -112,6 +116,7 @@ def _update(table: Any, value: dict[str, Any], *, inline: bool) -> None:
 
 def _header(outer: str, name: str) -> re.Pattern[str]:
     """Return what finds the headers of a table and of those in it."""
+    # `[outer.name]` and `[outer.name.below]`, with the spaces and quotes that TOML allows.
     return re.compile(rf"""\s*\[\s*["']?{outer}["']?\s*\.\s*["']?{re.escape(name)}["']?\s*[].]""")
 
 
@@ -125,8 +130,10 @@ def _without_lines(text: str, outer: str, name: str) -> str:
     starts = [at for at, line in enumerate(lines) if header.match(line)]
     if not starts:
         return text
+    # From the end, so that the numbers of earlier lines stay right.
     for start in reversed(starts):
         end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        # Blank lines and comments before the next header belong to that one.
         while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
             end -= 1
         while end < len(lines) and not lines[end].strip():
@@ -139,6 +146,7 @@ def _without_lines(text: str, outer: str, name: str) -> str:
 
 
 def _with_newlines_of(before: str, after: str) -> str:
+    # A file with the line ends of Windows keeps them.
     if "\r\n" in before and "\n" not in before.replace("\r\n", ""):
         return after.replace("\r\n", "\n").replace("\n", "\r\n")
     return after
@@ -150,9 +158,11 @@ def _verify(comments: str, after: str, expected: dict[str, Any]) -> None:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"the edited text would be broken: {error}") from error
+    # An empty table that is left over counts as none.
     if {key: value for key, value in found.items() if value or key in expected} != expected:
         raise ValueError("the edited text does not hold what it should")
     lines = iter(after.splitlines())
+    # `in` moves the iterator on, so the order of the comments is checked too.
     if not all(line in lines for line in comments.splitlines() if line.startswith("#")):
         raise ValueError("a comment would be lost")
 
@@ -201,6 +211,7 @@ def read_configuration(path: Path) -> Configuration:
     except UnicodeDecodeError as error:
         line, column = line_and_column(data[: error.start].decode("utf-8"), error.start)
         raise ConfigurationBroken(path, "it is not UTF-8", line, column) from None
+    # A file with nothing but a byte order mark is empty.
     if not text.strip("\ufeff \t\r\n"):
         return Configuration(path, data, text, {}, None)
     values, loose = _toml(path, text) if path.suffix == ".toml" else _json(path, text)
@@ -237,6 +248,7 @@ def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
         return tomllib.loads(text), None
     except tomllib.TOMLDecodeError as error:
         what, _, place = str(error).partition(" (at ")
+        # tomllib puts the place at the end of its message.
         told = re.fullmatch(r"line (\d+), column (\d+)\)", place)
         line, column = (int(told[1]), int(told[2])) if told else line_and_column(text, len(text))
         raise ConfigurationBroken(path, what.lower(), line, column) from None
@@ -286,6 +298,7 @@ def write_configuration(
     target = _target(found.path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        # The copy first: it is on disk before the file changes.
         copy = _back_up(found, target, stamp) if found.data is not None and backup else None
         _replace(found, target, text if isinstance(text, bytes) else text.encode("utf-8"), 0o600 if private else None)
     except OSError as error:
@@ -324,6 +337,7 @@ def back_up_configuration(found: Configuration, stamp: str) -> Path | None:
 
 def _back_up(found: Configuration, target: Path, stamp: str) -> Path:
     assert found.data is not None
+    # A number behind the time, for several changes within a second.
     for number in range(1, 1000):
         copy = target.with_name(f"{target.name}.backup-{stamp}{f'-{number}' if number > 1 else ''}")
         with contextlib.suppress(FileExistsError):
@@ -333,11 +347,14 @@ def _back_up(found: Configuration, target: Path, stamp: str) -> Path:
 
 
 def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) -> None:
+    # In the same folder, so that the exchange is one rename.
     beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     with contextlib.suppress(FileNotFoundError):
+        # A file that is there keeps its mode.
         mode = stat.S_IMODE(target.stat().st_mode)
     try:
         _write_new(beside, data, mode)
+        # As late as possible: what another program wrote meanwhile must not be lost.
         if _data(target) != found.data:
             raise Conflict(f"{found.path} was written by another program just now.", "Nothing changed; try again.")
         os.replace(beside, target)
@@ -348,10 +365,13 @@ def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) 
 
 
 def _write_new(path: Path, data: bytes, mode: int | None) -> None:
+    # O_BINARY: without it, Windows changes line ends.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode or 0o666)
     with open(descriptor, "wb") as file:
+        # The umask has taken bits away when the file was made.
         if mode is not None and hasattr(os, "fchmod"):
             os.fchmod(descriptor, mode)
         file.write(data)
         file.flush()
+        # Before the rename: after a power cut the file is the old or the new one, never an empty one.
         os.fsync(descriptor)

@@ -47,6 +47,7 @@ FORMS: Mapping[str, HookForm] = {
     "copilot": HookForm(
         "copilot/hooks/evolvable.json", "copilot", ("userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd")
     ),
+    # Qwen Code counts in milliseconds, the others in seconds.
     "qwen": HookForm("user/.qwen/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop"), 10_000),
     "droid": HookForm(
         "user/.factory/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd")
@@ -71,6 +72,7 @@ class HookCommand:
     def shell(self, *more: str) -> str:
         """Return the command for the shell with which a client starts it here."""
         words = [*self.words, *more]
+        # cmd.exe has no `env`. Quotes around the whole assignment keep its special characters.
         if sys.platform == "win32":
             sets = [f'set "{key}={value}"&& ' for key, value in self.env.items()]
             return "".join([*sets, " ".join(f'"{word}"' for word in words)])
@@ -83,16 +85,19 @@ class HookCommand:
 
 
 def _quoted(text: str) -> str:
+    # Between single quotes PowerShell expands nothing; a quote inside is doubled.
     return "'" + text.replace("'", "''") + "'"
 
 
 def hook_command(start: Start) -> HookCommand:
     """Return what runs the hooks of the installation and over the library that a server's start names."""
+    # A client starts hooks without the variables of the server's entry.
     env = {key: start.env[key] for key in (HOME, CONFIG) if key in start.env}
     server = Path(start.command)
     program = server.with_name("evolvable-hook" + server.suffix)
     if program.is_file():
         return HookCommand((str(program),), env)
+    # Without the script, this Python runs the module; -P keeps a project's modules out.
     return HookCommand((sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()"), env)
 
 
@@ -123,6 +128,7 @@ def write_hooks(machine: Machine, client: str, start: Start, stamp: str, *, dry_
     if found.data == text.encode("utf-8"):
         return False
     if not dry_run:
+        # A file of our own can be made again; settings of a person cannot.
         config_files.write_configuration(found, text, private=True, stamp=stamp, backup=form.style == "claude")
     return True
 
@@ -210,4 +216,5 @@ def _is_our_item(item: Any) -> bool:
     if not isinstance(hooks, list) or not hooks:
         return False
     commands = [str(hook.get("command")) if isinstance(hook, dict) else "" for hook in hooks]
+    # An item in which a person added a command of their own stays.
     return all(any(mark in command for mark in MARKS) for command in commands)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+# Far below the depth at which Python's decoder raises RecursionError.
 MAX_DEPTH = 200
 """How deep objects and arrays may lie in each other."""
 
+# Comments and strings first, because marks inside of them are none. Characters between the tokens are passed over.
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\r\n]*|/\*.*?\*/)
       | (?P<string>"(?:[^"\\\r\n]|\\.)*")
@@ -21,6 +23,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DECODER = json.JSONDecoder()
+# White space as JSON defines it; `str.isspace` knows more.
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 _SAID = {
@@ -118,6 +121,7 @@ class _Source:
         blanks: list[tuple[int, int]] = []
         commas: list[tuple[int, int]] = []
         depth, comma, before, last = 0, 0, "", ""
+        # One pass finds comments, commas before a closing bracket, and what no JSON may hold.
         for token in _TOKEN.finditer(text):
             at, word = token.start(), token[0]
             if token.lastgroup == "comment":
@@ -130,11 +134,13 @@ class _Source:
                     raise JsonError("it is nested too deeply", at)
             elif word in ("}", "]"):
                 depth -= 1
+                # Behind an opening bracket or another comma, a comma is an error.
                 if last == "," and before not in ("", "{", "[", ",", ":"):
                     self._loosen("a comma before a closing bracket", comma)
                     commas.append((comma, comma + 1))
             elif word == ",":
                 comma = at
+            # Python's decoder takes these, JSON does not.
             elif word in ("NaN", "Infinity", "-Infinity"):
                 raise JsonError(f"{word} is no value", at)
             before, last = last, word
@@ -146,6 +152,7 @@ class _Source:
 
     def root(self) -> JsonNode:
         """Return the value of the whole text. Raise JsonError."""
+        # A byte order mark is one character.
         start = _after_space(self.strict, self.strict.startswith("\ufeff"))
         try:
             value, end = _DECODER.raw_decode(self.strict, start)
@@ -153,6 +160,7 @@ class _Source:
                 raise json.JSONDecodeError("Extra data", self.strict, rest)
         except json.JSONDecodeError as error:
             said = next((said for begin, said in _SAID.items() if error.msg.startswith(begin)), error.msg.lower())
+            # An error at the very end means that the text breaks off.
             ended = _after_space(self.strict, error.pos) == len(self.strict)
             raise JsonError("the file ends too early" if ended else said, error.pos) from None
         except ValueError as error:  # a number with thousands of digits
@@ -164,8 +172,10 @@ class _Source:
         at = _after_space(self.strict, start + 1)
         while self.strict[at] != "}":
             key, end = _DECODER.raw_decode(self.strict, at)
+            # Behind the key, the colon, and the space after each.
             begin = _after_space(self.strict, _after_space(self.strict, end) + 1)
             value, end = _DECODER.raw_decode(self.strict, begin)
+            # `plain` still has the comma before a closing bracket.
             after = _after_space(self.plain, end)
             comma = after if self.plain[after] == "," else None
             yield JsonMember(key, at, JsonNode(value, begin, end, self), comma)
@@ -213,6 +223,7 @@ def edit_json(text: str, path: tuple[str, ...], value: Any) -> str:
     expected = _with(root.value, path, value)
     for where, what in steps:
         text = _one(text, where, what)
+    # As text: that compares the order of keys too, and 1 with 1.0.
     if json.dumps(parse_jsonc(text).root.value) != json.dumps(expected):
         raise ValueError("the edited text does not hold what it should")
     return text
@@ -229,6 +240,7 @@ def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
         return {k: v for k, v in value.items() if k != key}
     below = value.get(key, {} if rest else None)
     if not rest and isinstance(below, dict) and isinstance(new, dict):
+        # Keys that are there keep their order; new ones come behind them.
         kept = {k: _with(below, (k,), new[k])[k] for k in below if k in new}
         return {**value, key: {**kept, **{k: v for k, v in new.items() if k not in below}}}
     return {**value, key: _with(below, rest, new)}
@@ -245,6 +257,7 @@ def _steps(root: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
         if member is None:
             if value is None:
                 return []
+            # Objects that are missing on the way are made around the value.
             for outer in reversed(path[depth + 1 :]):
                 value = {outer: value}
             return [(path[: depth + 1], value)]
@@ -255,6 +268,7 @@ def _steps(root: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
 
 
 def _differences(node: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
+    # Another order of keys is no difference.
     if json.dumps(node.value, sort_keys=True) == json.dumps(value, sort_keys=True):
         return []
     if node.members is None or not isinstance(value, dict):
@@ -311,7 +325,9 @@ def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], 
         while (above := _node_at(root, path[:-1])) is not None and above is not root and len(above.parts) == 1:
             path = path[:-1]
         return edit_json(text, path, None)
+    # From the end, so that the numbers of the other items stay right.
     for number in reversed(out):
+        # Parsed again, because all places behind the last change have moved.
         node = _node_at(parse_jsonc(text).root, path)
         assert node is not None
         text = _without(text, node, node.parts[number])
@@ -343,6 +359,7 @@ def _added(text: str, document: JsoncDocument, node: JsonNode, key: str | None, 
         return _filled(text, document, node, line)
     last = node.parts[-1]
     indent = _indent_of_members(text, node)
+    # A file that ends its lists with a comma goes on to do so.
     comma, again = ("", ",") if last.comma is not None else (",", "")
     at = last.end if last.comma is None else last.comma + 1
     if indent is None:
@@ -373,6 +390,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
     line_start = text.rfind("\n", 0, start) + 1
     blank_before = not text[line_start:start].strip()
     line_end = text.find("\n", end)
+    # A member that fills its lines takes them along; beside others, only the space before it goes.
     if blank_before and line_end >= 0 and not text[end:line_end].strip():
         start, end = line_start, line_end + 1
     elif not blank_before:
@@ -384,6 +402,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
     # A remark may stand between the value and its comma.
     remark = text[member.end : member.comma].strip() if member.comma is not None else ""
     rest = text[:start] + (remark and remark + _newline(text)) + text[end:]
+    # It was the last one: the member before it is the last now, and loses its comma.
     if member.comma is None and before is not None and before.comma is not None:
         rest = rest[: before.comma] + rest[before.comma + 1 :]
     return rest
@@ -392,6 +411,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
 def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
     """Return a value as JSON in the layout of the file, as it stands in a member of `node`."""
     members = _indent_of_members(text, node)
+    # In the style of the file: on one line, or indented as its neighbours.
     if _is_inline(text, document) or (node.parts and members is None):
         return json.dumps(value, ensure_ascii=False)
     unit = _unit(text, document)

@@ -27,7 +27,9 @@ from evolvable_tools.verbs import memories_for_clients
 BEGIN = b"<!-- evolvable memory: begin"
 END = b"<!-- evolvable memory: end -->"
 _BOM = b"\xef\xbb\xbf"
+# Byte order marks of UTF-16, which editors on Windows write.
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
+# Longer than writing all files takes; a command does not wait for one that hangs.
 _LOCK_SECONDS = 10
 
 
@@ -75,6 +77,7 @@ def with_block(data: bytes, text: str) -> bytes:
     block = format_block(text, b"\r\n" if b"\r\n" in parts.before + parts.after else b"\n")
     if parts.block is not None:
         return parts.before + block + parts.after
+    # A byte order mark counts only as the very first bytes.
     mark = _BOM if data.startswith(_BOM) else b""
     return mark + block + data.removeprefix(_BOM)
 
@@ -88,6 +91,7 @@ def without_block(data: bytes) -> bytes:
 def format_block(text: str, end: bytes) -> bytes:
     """Return the block that says `text`, its lines ended so."""
     said = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+    # A memory must not be able to end its block.
     lines = said.replace("<!-- evolvable memory", "<!- evolvable memory").encode("utf-8", "replace").split(b"\n")
     return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
 
@@ -176,12 +180,14 @@ def _enable(home: Path, machine: Machine, clients: Sequence[str], text: str) -> 
     for client in clients:
         path = memory_file_paths(machine)[client]
         on = read_enabled_copies(home)
+        # A file that was there before the block does not go with it.
         made = on[client][1] if client in on and on[client][0] == path else not path.exists()
         # Noted first, so that whatever happens `off` finds it.
         _keep(home, {**on, client: (path, made)})
         try:
             copy, backup = write_block(path, text, backup=True)
         except EvolvableError:
+            # Nothing was written, so there is nothing to find.
             _keep(home, on)
             raise
         done.append(_copy(client, path, "current", written=copy, backup=backup))
@@ -191,8 +197,10 @@ def _enable(home: Path, machine: Machine, clients: Sequence[str], text: str) -> 
 def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
     """Take the memories out of the files of these clients again. Raise as `enable_copies`."""
     done = []
+    # Where nothing is switched on, no lock file is made.
     for client in clients if read_enabled_copies(home) else ():
         with lock_copies(home):
+            # Under the lock: another command may have switched it off meanwhile.
             on = read_enabled_copies(home)
             if client not in on:
                 continue
@@ -305,6 +313,7 @@ def unread_warning(client: str, path: Path) -> str:
 
 
 def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
+    # The same record holds the files of projects.
     others = {name: one for name, one in read_record(home).items() if name not in TITLES}
     write_record(home, others | {client: {"path": str(path), "made": made} for client, (path, made) in on.items()})
 

@@ -28,6 +28,7 @@ CODEX_ROOM = 21_760
 COPILOT_ROOM = 15_000
 """Characters of the entries in Copilot CLI's list that have a description."""
 
+# What each client writes around a name and a description. Codex's line has the name twice.
 _CODEX_LINE = len("- :  (file: r0//SKILL.md)\n")
 _COPILOT_ENTRY = len("<skill>\n  <name></name>\n  <description></description>\n  <location>user</location>\n</skill>\n")
 _OFF = "off"
@@ -70,6 +71,7 @@ def _measure_codex(skills: Sequence[ListedSkill]) -> tuple[int, int, Sequence[Li
     fixed = sum(_CODEX_LINE + 2 * len(skill.name) for skill in skills)
     size, room = fixed + sum(skill.description for skill in skills), CODEX_ROOM - fixed
     allowed = 0
+    # The shortest first: what they leave of their share goes to the longer ones.
     for number, length in enumerate(sorted(skill.description for skill in skills)):
         allowed = room // (len(skills) - number)
         if length > allowed:
@@ -114,6 +116,7 @@ def cut_lists(library: Library, machine: Machine) -> list[CutList]:
     found = []
     for client in CLIENTS.values():
         settings = client.settings(machine)
+        # Without a folder for its settings the client is not installed.
         skills = _skills_of(library, client, machine) if settings.parent.is_dir() else []
         if skills:
             off = _off_in(settings)
@@ -172,6 +175,7 @@ def _choose(
         raise InvalidArgument(f"No skill is watched in {where}, which {client.title} reads.", "`evolvable init` does.")
     before = choice_of(library, settings)
     found = config_files.read_configuration(settings)
+    # Our earlier entries first: what is left is the person's own.
     text = _without(found.text, found.path, before.written if before else {})
     own = _switched_off(config_files.parsed_configuration(found.path, text))
     plan = sorted({one.name for one in skills if one.id not in chosen} - own) if name else []
@@ -216,6 +220,7 @@ def _without(text: str, path: Path, written: Mapping[str, Sequence[str]]) -> str
     """Return the settings without what was written; what a person changed of it since stays."""
     if path.suffix == ".toml":
         for name in written:
+            # Only the exact text that we wrote: a table that was changed is the person's.
             text = text.replace(_table(name), "", 1)
         return text
     if not text.strip():

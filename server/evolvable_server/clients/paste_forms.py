@@ -55,6 +55,7 @@ def _entry(form: str, name: str, start: Start) -> str:
     if form == "yaml":
         return _yaml(name, start)
     entry: dict[str, Any] = start.entry()
+    # OpenCode's form: the command is a list.
     if form == "mcp":
         given = {"environment": dict(start.env)} if start.env else {}
         entry = {"type": "local", "command": [start.command, *start.args], **given, "enabled": True}

@@ -100,6 +100,7 @@ def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
     rows, found = read_record(home).get(_KEY), list[ProjectMemoryFile]()
     for path, one in rows.items() if isinstance(rows, dict) else ():
         try:
+            # Clients that this version does not know are left out.
             clients = tuple(name for name in one["clients"] if name in TITLES)
             folder, made, git = Path(one["folder"]), bool(one["made"]), GitTracking(one["git"])
         except (KeyError, TypeError, ValueError):
@@ -117,10 +118,12 @@ def tracking_in_project(folder: Path, path: Path) -> GitTracking:
             f"The project's folder {folder} is not there.", "`evolvable client memory off --project` forgets it."
         )
     if not real.is_relative_to(root) or ".git" in real.relative_to(root).parts:
+        # A file in .git is git's own: a hook there would run.
         raise config_files.ConfigurationNotWritten(
             f"{path} is a symbolic link that leads out of the project {folder}; nothing was written through it.",
             "Remove the link.",
         )
+    # Git may track the link, its target or both. GitTracking lists the way that more people read first.
     ways = {read_git_tracking(real), read_git_tracking(root / path.relative_to(folder))}
     return next(one for one in GitTracking if one in ways)
 
@@ -141,6 +144,7 @@ def _enable(
 ) -> MemoryCopy:
     on = {one.path: one for one in project_memory_files(home)}
     before = on.get(path)
+    # A link counts as there: it must not be deleted with the block.
     made = before.made if before is not None else not os.path.lexists(path)
     both = tuple(dict.fromkeys((*(before.clients if before is not None else ()), *clients)))
     entry = ProjectMemoryFile(path, project.folder, both, made, git)
@@ -148,6 +152,7 @@ def _enable(
     try:
         written = _write(entry, text)
     except EvolvableError:
+        # Nothing was written, so there is nothing to find.
         _keep(home, on.values())
         raise
     return _status(entry, "current", written=written)
@@ -159,6 +164,7 @@ def disable_project_files(home: Path, directory: Path | None, clients: Sequence[
     clients: only out of the files that one of these reads.
     """
     done, real = [], Path(os.path.realpath(directory)) if directory is not None else None
+    # Without a lock file where nothing is switched on.
     if not project_memory_files(home):
         return []
     with lock_copies(home):
@@ -173,7 +179,9 @@ def disable_project_files(home: Path, directory: Path | None, clients: Sequence[
 
 def _disable(home: Path, entry: ProjectMemoryFile) -> MemoryCopy:
     gone = False
+    # The folder may be gone; then only the note goes.
     if entry.folder.is_dir():
+        # Raises for a link that leads out of the project.
         tracking_in_project(entry.folder, entry.path)
         gone, _ = remove_block(entry.path, entry.made, backup=False)
     _keep(home, [one for one in project_memory_files(home) if one.path != entry.path])
@@ -214,6 +222,7 @@ def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
     if not read_record(home):
         return []
     try:
+        # The text is read under the lock, so that an older one never replaces a newer one.
         with lock_copies(home):
             own = refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []
             return [*own, *refresh_project_files(home, library)]

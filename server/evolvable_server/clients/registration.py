@@ -32,6 +32,7 @@ def keeps_formatting(found: Configuration) -> bool:
     """Return whether Claude Code, which rewrites its files, would leave the form of this one as it is."""
     if found.data is None:
         return True
+    # The form in which Claude Code writes its files.
     written = json.dumps(found.values, indent=2, ensure_ascii=False)
     return found.loose is None and found.text.rstrip("\n") == written
 
@@ -73,6 +74,7 @@ def check_lasting(start: Start) -> None:
     Virtual environments are tagged as caches themselves, also lasting ones: only the folders above one count.
     """
     folder = Path(start.command).parent
+    # As named and as resolved: a link may lead into a cache.
     above = {*folder.parent.parents, *folder.resolve().parent.parents}
     if _UNTAGGED in folder.as_posix() or any((place / CACHE_TAG).is_file() for place in above):
         raise PassingProgram(
@@ -90,6 +92,7 @@ def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     place = {} if home == read_config({}).home else {HOME: str(home)}
     second = {CONFIG: path} if (path := second_config()) else {}
+    # What the person names counts before ours.
     given = {**place, **second, **(env or {})}
     if script.is_file():
         return Start(str(script.absolute()), ("serve",), given)
@@ -180,6 +183,7 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
     """Return whether an entry starts our server, of whatever installation."""
     entry = usual_entry(entry)
     command, args = str(entry.get("command", "")), entry.get("args")
+    # By the form of the path and not by this system: WSL and Windows share files.
     program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     words = [str(word) for word in args] if isinstance(args, list) else []
     return program.lower().removesuffix(".exe") == "evolvable" or "evolvable" in words or "evolvable_server" in words
@@ -232,6 +236,7 @@ def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientCon
     else:
         done = _write_entry(place, found, None, "disconnected", [], dry_run)
     name = place.client.name
+    # `connect` writes hooks for the user alone.
     if place.scope == USER and hook_files.remove_hooks(place.machine, name, _stamp(), dry_run=dry_run):
         return replace(done, hooks=str(hook_files.hooks_path(place.machine, name)))
     return done
@@ -269,6 +274,7 @@ def _write_entry(
     dry_run: bool,
 ) -> ClientConnection:
     path = (place.client.table, place.name)
+    # Before the client's own command runs: its failure leaves this text to be written.
     text = config_files.edit_configuration(found, path, entry)
     result = replace(_connection(place, done, entry, warnings), diff=_diff(place.path, found.text, text))
     by = _own_command(place, found, entry, done)
@@ -276,11 +282,13 @@ def _write_entry(
         return replace(result, by=" ".join(by), written=False)
     stamp = _stamp()
     if by:
+        # The client's own command keeps no copy.
         backup = config_files.back_up_configuration(found, stamp)
         failure = run_client(place.machine, by) or _missing(place, found, entry)
         if failure is None:
             return replace(result, by=" ".join(["claude", *by[1:3]]), backup=str(backup) if backup else None)
         result.warnings.append(f"`claude mcp` failed, so the file was edited: {failure}")
+        # The command may have written something before it failed.
         found = config_files.read_configuration(place.path)
         text = config_files.edit_configuration(found, path, entry)
     backup = config_files.write_configuration(found, text, private=place.scope == USER, stamp=stamp)
@@ -290,6 +298,7 @@ def _write_entry(
 def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str) -> list[str]:
     """Return the client's own command for this change; [] where it has none, or would lose what a person wrote."""
     program = shutil.which("claude", path=place.machine.programs)
+    # It has no command that changes an entry which is there.
     if place.client.name != "claude-code" or done == "updated" or not program or not keeps_formatting(found):
         return []
     change = ["remove", place.name] if entry is None else ["add-json", place.name, json.dumps(entry)]
@@ -300,6 +309,7 @@ def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, 
     """Return what another program's change did not do, or did besides; None when all is as it should be."""
     after = config_files.read_configuration(place.path)
     now, table = read_entry(place, after), place.client.table
+    # The client may have added keys of its own to the entry.
     if (now is None) != (entry is None) or (entry and any(now and now.get(key) != entry[key] for key in entry)):
         return "the entry is not as it should be"
     servers, left = before.values.get(table), after.values.get(table)

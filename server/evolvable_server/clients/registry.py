@@ -59,6 +59,7 @@ def _packaged(machine: Machine) -> Path | None:
     """Return the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
     found = sorted(path / "Claude" for path in packages if path.is_dir())
+    # A folder with the file counts before one that could hold it.
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
 
 
@@ -77,6 +78,7 @@ def _vscode_file(machine: Machine, scope: str) -> Path:
     return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
 
 
+# Clients whose places need more than names in the table.
 _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
     "claude-code": _claude_code_file,
     "codex": _codex_file,
@@ -123,6 +125,7 @@ def _client(name: str, values: dict[str, Any]) -> Client:
     files, skills = values.pop("files", None), values.pop("skills", None)
     folders = partial(_folders_in_table, skills) if skills else _FOLDERS.get(name)
     file = partial(_file_in_table, files) if files else _FILES[name]
+    # What is left in the table are fields of Client.
     return Client(name=name, file=file, folders=folders, **values | {"called": tuple(values["called"])})
 
 
@@ -168,6 +171,7 @@ OURS = "evolvable"
 MAX_FILES = 200
 """A client says its name itself; beyond so many files nothing new is kept."""
 
+# A busy client would otherwise write a file with every call.
 AGAIN_SECONDS = 60.0
 """How soon the same thing of the same client is written again."""
 
@@ -212,7 +216,9 @@ class ClientLogFile:
         if not name or name.startswith(OURS) or (known is not None and now - known < AGAIN_SECONDS):
             return
         if len(self._last) >= MAX_FILES:
+            # A client with a new name for every call would fill the table.
             self._last.clear()
+        # Before the file is written: a folder that cannot be written is not tried with every call.
         self._last[name, event] = now
         at = datetime.now(UTC).isoformat(timespec="seconds")
         heard = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
@@ -237,6 +243,7 @@ def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
 
 def _write(folder: Path, heard: HeardCall) -> None:
     """Write one file; a place that cannot be written is no reason to bother a client."""
+    # A client's name may hold any character, a path separator too.
     stem = re.sub(r"[^a-z0-9]+", "-", heard.client.lower()).strip("-")[:60] or "unnamed"
     target = folder / f"client-{stem}.{heard.event}.json"
     try:
@@ -253,6 +260,7 @@ def read_client_log(home: Path) -> list[HeardCall]:
     for path in sorted((home / FOLDER).glob("client-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
             values = json.loads(read_regular(path))
+            # A file of another version may have other keys; it is left out.
             found.append(HeardCall(**{key: str(value) for key, value in values.items()}))
     return sorted(found, key=lambda one: one.at, reverse=True)
 

@@ -37,6 +37,7 @@ KEY = "skillOverrides"
 SHORTEN = "evolvable setup --take shorten"
 """What makes a collection of the skills that keep their description, and has Claude Code list it."""
 
+# Longer than a choice takes; a command does not wait for one that hangs.
 _LOCK_SECONDS = 10
 
 
@@ -101,6 +102,7 @@ def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientLi
     if not own:
         hint = "`evolvable init ~/.claude/skills` watches yours."
         raise InvalidArgument("No folder of skills that Claude Code reads is watched.", hint)
+    # There, the settings of the project would be those of the user.
     if project == machine.user.resolve():
         raise InvalidArgument(f"{project} is your home folder, and no project.", "Leave out --project.")
     return _of_project(project, (machine.claude or machine.user / ".claude").absolute(), own)
@@ -120,6 +122,7 @@ def chosen_lists(library: Library, machine: Machine) -> list[tuple[ClientList, L
 def _of_project(
     project: Path, home: Path, own: tuple[WatchedFolder, ...], folder: WatchedFolder | None = None
 ) -> ClientList:
+    # In the order in which Claude Code applies them: the user's, the project's, then the local ones.
     below = (home / "settings.json", project / ".claude/settings.json")
     folders = (*own, *([folder] if folder is not None else []))
     return ClientList(str(project), project / ".claude/settings.local.json", below, folders)
@@ -170,6 +173,7 @@ def room_of_projects(library: Library, machine: Machine) -> int:
         shown = read_overrides(*where.below, where.settings)
         own = [folder for folder in where.folders if where.project and folder.scope != USER_SCOPE]
         skills = [skill for folder in own for skill in read_skills(library, folder)]
+        # One more for the line end between two entries.
         sizes.append(sum(one.size + 1 for one in skills if shown.get(one.name, Shown.WHOLE) is Shown.WHOLE))
     return max(sizes)
 
@@ -211,6 +215,7 @@ def choose_collection(
     collection, ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then the settings are as they were.
     """
     check_may_decide(caller, "decide what a client lists")
+    # A trial run makes no lock file.
     with contextlib.nullcontext() if dry_run else alone(library):
         return _choose(library, caller, where, name, dry_run=dry_run)
 
@@ -270,6 +275,7 @@ def write_choice(
             stamp = time.strftime("%Y%m%dT%H%M%S")
             backup = config_files.write_configuration(found, text, private=private, stamp=stamp)
     except EvolvableError:
+        # The file is as it was, so the note of it is too.
         _restore(library, choice.settings, before)
         raise
     if choice.collection:
@@ -311,6 +317,7 @@ def take_out(choice: ListingChoice) -> None:
 def _edited(found: Configuration, overrides: Mapping[str, object]) -> str:
     if not overrides and KEY not in found.values:
         return found.text
+    # None takes the whole key out.
     return config_files.edit_configuration(found, (KEY,), dict(overrides) or None)
 
 

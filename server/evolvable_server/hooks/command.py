@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from evolvable_server.environment import NO_ACCOUNT_HOME, client_session, hooks_on, library_home, reviews_on
 
+# Far above what clients send: a prompt, or the input of a tool.
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
 
@@ -30,11 +31,13 @@ def main() -> None:
         answer = run(sys.argv[1:])
         sys.stdout.write(answer)
         sys.stdout.flush()
+    # SystemExit and KeyboardInterrupt too: a hook always ends with 0.
     except BaseException as error:
         # stderr of a hook that succeeds is shown to nobody who did not ask for it.
         homeless = isinstance(error, RuntimeError) and os.path.expanduser("~") == "~"
         said = NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
         os.write(2, f"evolvable-hook: {said}\n".encode())
+    # The interpreter's own end takes time, and could still fail.
     os._exit(0)
 
 
@@ -96,6 +99,7 @@ def _payload() -> dict[str, object]:
     """Return what stands on stdin, {} when that is no JSON object."""
     import json
 
+    # Started by hand: nothing comes on stdin.
     if sys.stdin is None or sys.stdin.isatty():
         return {}
     try:
@@ -108,4 +112,5 @@ def _payload() -> dict[str, object]:
 def _client(payload: dict[str, object]) -> str:
     """Return whose payload this is, by where its transcript lies."""
     name = os.path.basename(str(payload.get("transcript_path") or ""))
+    # Codex names its transcripts so.
     return "codex" if name.startswith("rollout-") else "claude-code"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_server.app import ListedFolders, make_caller, scopes_seen
 from evolvable_server.auto_switch import read_switch
@@ -41,9 +41,6 @@ from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS
 from evolvable_tools.verbs import note_load
 
-if TYPE_CHECKING:
-    pass
-
 MAX_TEXT = 200_000
 """Characters of one field that are looked at."""
 
@@ -54,6 +51,7 @@ _NAMES = tuple(field.name for field in fields(HookEvent))
 def parse_event(payload: Mapping[str, Any]) -> HookEvent:
     """Return the event in a payload, whose tool's input may stand in `tool_input` or beside the rest."""
     given = payload.get("tool_input")
+    # Fields of the payload count before an argument of the tool that has the same name.
     said = {**(given if isinstance(given, Mapping) else {}), **payload}
     texts = {name: _text(said.get(name)) for name in _NAMES}
     texts["event"] = _text(payload.get("hook_event_name"))
@@ -110,6 +108,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
     if event.tool_name in (SKILL_TOOL, "skill"):
         binding = places.by_name(event.skill)
+        # Other clients than Claude Code may take the name that the skill's head has.
         if binding is None and event.tool_name == "skill":
             binding = places.by_own_name(event.skill)
         return [binding] if binding is not None else []
@@ -119,6 +118,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
         paths = read_files(simple_commands(event.command))
     else:
         return []
+    # Only the main file opens a skill.
     documents = [path for path in paths if path.casefold().endswith("skill.md")]
     found = filter(None, map(places.by_path, documents[:MAX_LOADED_PATHS]))
     return [binding for binding, inside in found if inside.casefold() == "skill.md"]
@@ -134,9 +134,11 @@ TOOLS = (
 MAX_WRITTEN_PATHS = 50
 """Files of one patch that are looked at."""
 
+# Longer than a client takes from a write to the hook that tells of it.
 LATE_SECONDS = 120.0
 """How long before the hook's word the server may have imported the file itself."""
 
+# The headers of a patch for Codex's apply_patch.
 _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Move to): (.+?)\s*$", re.MULTILINE)
 
 
@@ -167,7 +169,9 @@ def record_writes(library: Library, event: HookEvent, at: str | None = None) -> 
 
 def _inside(folder: WatchedFolder, paths: Iterable[str], cwd: str) -> Iterable[str]:
     for path in paths:
+        # Linux takes no path of more than 4,096 bytes.
         if path and "\0" not in path and len(path) <= 4096 and (os.path.isabs(path) or cwd):
+            # With links followed, because watched folders are noted without links.
             real = Path(os.path.realpath(os.path.join(cwd, path)))
             if real != folder.path and real.is_relative_to(folder.path):
                 yield real.relative_to(folder.path).as_posix()
@@ -201,6 +205,7 @@ def _note_own(library: Library, folder: WatchedFolder, directories: set[str], se
 
 def _is_fresh(library: Library, head: Head, at: str) -> bool:
     made = library.store.operation(library.store.version(head).operation)
+    # Only a version that names nobody: one that a person's command imported stays theirs.
     if made.principal is not Principal.UNKNOWN or made.intent.via != "file":
         return False
     age = datetime.fromisoformat(at) - datetime.fromisoformat(made.at)
@@ -227,6 +232,7 @@ class HookDispatcher:
         event = parse_event(payload)
         try:
             return self._answered(event)
+        # The library is busy or cannot be written: the event is kept and recorded later.
         except TryAgain as error:
             log.warning("A hook waits: %s", error.text)
             keep_event(self._config.home, event, self._library.store.now())
@@ -242,6 +248,7 @@ class HookDispatcher:
         caller = self._who(event)
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
+            # Qwen Code reports a prompt again with each request for it.
             if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
                 return EMPTY_ANSWER
             text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
@@ -274,11 +281,13 @@ class HookDispatcher:
                 who = replace(self._who(event), connection=None)  # that client may be another one
                 record_loads(self._library, who, event, self._offered)
                 record_writes(self._library, event, waiting.at)
+            # The library still refuses, and would refuse the others.
             except TryAgain as error:
                 log.debug("a hook waits on: %s", error)
                 return
             except Exception:
                 log.exception("a hook that waited failed")
+            # After a failure too: an event that always fails must not come back without an end.
             waiting.remove()
 
     def _who(self, event: HookEvent) -> Caller:

@@ -21,6 +21,7 @@ def name_session(home: Path, connection: str | None, session: str) -> None:
     place = _place(home, connection)
     with contextlib.suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A client that is known replaces its own file.
         if not place.exists():
             _make_room(place.parent)
         write_private(place, session)
@@ -42,5 +43,6 @@ def _place(home: Path, connection: str) -> Path:
 
 def _make_room(folder: Path) -> None:
     places = sorted(folder.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
+    # The newest come first, so the oldest go.
     for place in places[MAX_NAMED - 1 :]:
         os.unlink(place)

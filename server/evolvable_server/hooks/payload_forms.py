@@ -39,11 +39,13 @@ def usual_payload(client: object, payload: Mapping[str, object]) -> dict[str, ob
     if names is None:
         return dict(payload)
     fields = _FIELDS if client == COPILOT else {}
+    # A result may have megabytes, and nothing here reads it.
     usual = {fields.get(key, key): value for key, value in payload.items() if key != "toolResult"}
     given = usual.get("tool_input")
     if isinstance(given, Mapping):
         usual["tool_input"] = {names.get(key, key): value for key, value in given.items()}
     session = usual.get("session_id")
+    # The name becomes a part of a path.
     if client == OPENCODE and isinstance(session, str) and os.sep not in session:
         usual["transcript_path"] = _in_database(session)
     return usual

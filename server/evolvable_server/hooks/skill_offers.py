@@ -35,6 +35,7 @@ DAYS = 7.0
 NEWS = 0
 """In place of a skill, in the offers of a session: the line of automatic reviews. No resource has this number."""
 
+# A client chooses the names of its sessions: the limits bound the number of files.
 SESSIONS, SKILLS = 200, 50
 """Sessions that are remembered, and skills that are offered to one session."""
 
@@ -54,6 +55,7 @@ class OfferLog:
             place = self._made_place(session)
             if sum(1 for _ in os.scandir(place)) >= SKILLS:
                 return False
+            # "x": of two processes at once, the one that creates the file offers the skill.
             with open(place / str(resource), "x", encoding="utf-8") as file, _unless_written(place / str(resource)):
                 file.write(json.dumps({"search_id": search_id}))
                 file.flush()
@@ -90,6 +92,7 @@ class OfferLog:
     def _made_place(self, session: str) -> Path:
         place = self._place(session)
         if not place.is_dir():
+            # Only as a session begins, so that no other prompt waits for it.
             self._clean_up()
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         return place
@@ -103,6 +106,7 @@ class OfferLog:
         newest = sorted(ages, key=ages.__getitem__, reverse=True)
         since = time.time() - DAYS * 86_400
         for place in newest:
+            # One less than the limit: the folder of the new session is about to be made.
             if ages[place] < since or place in newest[SESSIONS - 1 :]:
                 shutil.rmtree(place, ignore_errors=True)
 
@@ -118,6 +122,7 @@ def _unless_written(place: Path) -> Iterator[None]:
         raise
 
 
+# About 150 tokens, which each prompt with a fitting skill costs.
 LIMIT = 600
 """Characters that a prompt gets at most."""
 
@@ -152,6 +157,7 @@ def _claimed(library: Library, caller: Caller, match: "Match", found: FoundSkill
         return False
     if not offered.claim(caller.session, head.id, found.search_id):
         return False
+    # After the claim: an offer that was not made does not count as shown.
     record_impressions(library, caller, found.search_id, [(head.id, match.version)])
     return True
 
@@ -163,6 +169,7 @@ def _said(matches: "list[Match]", search_id: str) -> str:
     names = [
         f"- {match.ref} ({match.confidence:.0%} sure{notice})" for match, notice in zip(matches, notices, strict=True)
     ]
+    # Three more a line: the colon, the space behind it and the line end.
     room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
     lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
     return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]

@@ -17,6 +17,7 @@ from evolvable_store import read_regular, write_private
 USED_TOOL = "PostToolUse"
 """The event that is kept: the next prompt asks for skills again, and the end of a session has a queue of its own."""
 
+# A library that refuses for long must not fill the disk.
 MAX_WAITING = 500
 """Events that wait; no more are kept."""
 
@@ -67,6 +68,7 @@ def keep_event(home: Path, event: HookEvent, at: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if sum(1 for _ in os.scandir(folder)) < MAX_WAITING:
             text = json.dumps({"at": at, "event": asdict(event)})
+            # The name sorts by time, and the number of the process keeps two processes apart.
             write_private(folder / f"{time.time_ns():020}-{os.getpid()}.json", text)
 
 
@@ -77,7 +79,7 @@ def waiting_events(home: Path) -> Iterator[WaitingEvent]:
             kept = json.loads(read_regular(place))
             waiting = WaitingEvent(dict(kept["event"]), str(kept["at"]), place)
         except OSError:
-            continue
+            continue  # it may be readable later
         except (ValueError, KeyError, TypeError, RecursionError):
             with contextlib.suppress(OSError):
                 place.unlink()

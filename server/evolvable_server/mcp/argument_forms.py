@@ -26,6 +26,7 @@ def file_map(given: Any) -> Any:
     What is neither is returned as it is. Raises ValueError for a list with another member, or with a path twice.
     """
     if isinstance(given, str):
+        # Some models write the list as JSON in a text.
         given = json.loads(given)
     if not isinstance(given, list):
         return given

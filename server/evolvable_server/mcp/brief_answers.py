@@ -14,12 +14,14 @@ from evolvable_tools.verbs import ListedResource, Listing
 LISTED_BYTES = 240
 """Of one resource of a listing: a page of the usual length has 6 KB."""
 
+# From long to short, in smaller steps towards the end: the first that fits is taken.
 _LENGTHS = (*range(600, 200, -50), *range(200, 40, -15), *range(40, 0, -8), 0)
 _BEGINNER = "Budding"  # the maturity of what was not used yet
 
 
 def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
     """Return the answer of a listing."""
+    # A program that asks for `detail` reads every field, at any length.
     if detail:
         return asdict(listing)
 
@@ -49,6 +51,7 @@ def _cut(text: str, length: int) -> str:
     begin, line, end = _line(text)
     kept = line
     if len(line) > length:
+        # The ellipsis takes three bytes. A cut may fall into a character of several bytes, whose rest is dropped.
         kept = line[: max(0, length - 3)].decode("utf-8", "ignore").rstrip().encode()
         kept += "…".encode() if kept else b""
     return f"{begin}{kept.decode()}{end}" if kept else ""

@@ -37,15 +37,18 @@ def bearer_in(scope: Any) -> str | None:
     if user is None:
         return None
     token = user.access_token
+    # A token without an issuer is one of the library's own.
     if not (token.claims or {}).get("iss"):
         return token.client_id
     name = token.subject or token.client_id
+    # A slash separates bearer and session, and the provider chooses the name.
     return "oauth:" + "".join(char if char.isprintable() and char not in "/\\" else "_" for char in name[:100])
 
 
 def permissions_of(request: Any) -> frozenset[Permission]:
     """Return what the caller behind a request may do."""
     user = _user(request.scope) if request is not None else None
+    # Over stdio the client is the person's own, and gates ask the person.
     if user is None:
         return frozenset(Permission)
     given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
@@ -75,6 +78,7 @@ def address_of(request: Any) -> str:
     return client.host if client is not None else ""
 
 
+# More than any directory lies in.
 MAX_PROJECTS = 16
 
 
@@ -87,6 +91,7 @@ def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
     """
     named = request.headers.get(PROJECTS, "") if request is not None else ""
     found = list[str]()
+    # The part after the last separator that counts is dropped, and not read as a name.
     for name in named.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if named else ():
         with contextlib.suppress(InvalidRef):
             found.append(check_scope(name.strip()))
@@ -97,6 +102,7 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
     """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself."""
     request = context.request_context.request
     name, params = name_of(request), context.session.client_params
+    # The client chooses its name, which becomes a part of `via`.
     client = re.sub(r"[^a-z0-9]+", "-", params.client_info.name.lower()).strip("-")[:60] if params is not None else ""
     via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
     session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
@@ -113,12 +119,13 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
 
 
 def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> str:
-    """Return whom the texts of a request are served to, '' where one of several clients names no session.
+    """Return the conversation that the texts of a request go to, '' where one of several clients names no session.
 
     context: the SDK's of the request.
     """
     request = context.request
     session = sessions.of(context.meta, getattr(request, "headers", None))
+    # What one of several clients was served must not count as read by another one.
     if sessions.shared:
         return (session_of(request, session) or "") if session else ""
     return f"{caller.connection} {session or ''}"
@@ -152,17 +159,19 @@ class CallSessions:
         self, usual: str | None, *, shared: bool = False, named: Callable[[], str | None] = lambda: None
     ) -> None:
         """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
-        session is true of no other's call. named: returns the session that a hook of the client named last in a process
-        of its own; it counts before the usual one."""
+        session is true of no other's call.
+        named: returns the session that a hook of the client named last in a process of its own; it counts before the
+        usual one."""
         self.shared = shared
         self._usual, self._named = usual, named
         self._announced: OrderedDict[str, str] = OrderedDict()
+        # Guards `_announced` and `_usual`: hooks and calls come on several threads.
         self._lock = threading.Lock()
 
     def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
-        """Return the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
+        """Return the session of a call with this _meta, and these headers over HTTP; None when nothing names it.
 
-        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's `assemblySessionId`,
+        The first of these counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's `assemblySessionId`,
         the session that a hook announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
         """
         meta = meta or {}

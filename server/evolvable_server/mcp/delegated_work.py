@@ -19,6 +19,7 @@ from evolvable_tools.verbs import Loaded
 DELEGATE_KEY = "evolvable/delegate"
 """In the `_meta` of an answer of load_skill: which agent the skill names."""
 
+# Each turn costs the person's tokens: this and the next limit end a model that never says that it is done.
 MAX_TURNS = 20
 """Answers of the model for one task."""
 
@@ -109,10 +110,12 @@ def run_delegate(
     """Have an agent do a skill's work on a task by a client's model. Raise InvalidArgument, ProviderError."""
     if delegation is None:
         raise InvalidArgument("No agent can be given the work of this skill.", _ELSE)
+    # Secrets are taken out of all that the client's model reads.
     asked = RedactingModel(model, library.redacted)
     instructions = f"{delegation.shown}\n\n{skill_text}\n\n{_RULES}"
     said: list[str] = []
     until = time.monotonic() + MAX_SECONDS
+    # One turn in any case, also for a slow model.
     while len(said) < MAX_TURNS and (not said or time.monotonic() < until):
         before = "\n\n".join(said)[-MAX_SAID:]
         data = f"Task:\n{task}" + (f"\n\nWritten so far:\n{before}" if said else "")

@@ -45,6 +45,7 @@ class DelegationTools:
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
         found = load_delegate(self._library, who, loaded, task_type)
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
+        # After the work: a run that failed is no use of the agent.
         if found is not None:
             use_delegate(self._library, who, found)
         return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded)

@@ -98,10 +98,12 @@ async def confirm(
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
         return types.InputRequiredResult(input_requests={key: asked}, request_state=state)
+    # A connection without a way back during a call.
     if not context.session.can_send_request:
         return None
     try:
         return _action(context, await context.session.elicit_form(message, form, context.request_id))
+    # A client that cannot answer must not make the call fail.
     except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
         log.warning("the client did not answer a question: %s", ascii(str(error))[:200])
         return None
@@ -116,6 +118,7 @@ def _action(context: Context[Any, Any], answer: Any) -> str | None:
     """Return what a client's answer means: accept, decline or cancel; None when it is no answer."""
     if not isinstance(answer, types.ElicitResult):
         return None
+    # These two clients get the form with a field.
     if answer.action != "accept" or not (_is_client(VSCODE, context) or _is_client(CODEX, context)):
         return answer.action
     chosen = (answer.content or {}).get(_FIELD)
@@ -128,6 +131,7 @@ def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, d
         return question, _ONE_FIELD
     if not _is_client(VSCODE, context):
         return question, _NO_FIELD
+    # A longer fence than any in the text, so that no text can end the block.
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", question)), default=0))
     return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
 
@@ -240,6 +244,7 @@ class ProposalGate(ConfirmationGate):
             lines += [f"   It is merged with version {one.head}."] * (
                 one.head != (one.base or None) and not one.blocked
             )
+            # The differences share the space, so that the question stays readable.
             lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if files:
             lines.append(f"With other files than proposed: {cut_line(', '.join(files), 200)}")
@@ -287,6 +292,7 @@ class ApprovalGate:
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call may lead to a change that waits. A call that only proposes is not asked about."""
+        # The arguments are not validated yet, and some clients write booleans as texts or numbers.
         return tool in CHANGES and arguments.get("propose") not in (True, "true", 1)
 
     async def call(
@@ -297,6 +303,7 @@ class ApprovalGate:
         call: makes a call without asking. An error of the call is its result.
         """
         if has_answer(context):
+            # The call was made before the question, and must not be made again.
             proposed = json.loads(context.request_state or "")
         else:
             result = await call(tool, arguments, context)
@@ -305,6 +312,7 @@ class ApprovalGate:
             proposed = result.structured_content or {}
             if not _proposal_ids(proposed):
                 return result
+            # Nothing can be approved here, so no question is put.
             if self._library.lock is not None:
                 return _kept_result(proposed, "Approvals are locked, so no answer in a client decides. Nothing changed")
         answer = await confirm(context, _KEY, partial(self._question, tool, proposed), json.dumps(proposed))
@@ -343,6 +351,7 @@ class ApprovalGate:
         except EvolvableError as error:
             return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
         result = _approved_result(proposed, decided)
+        # The result of an undo lists the operations that it took back.
         if "undid" in result:
             result["undid"] = await run_sync(
                 verbs.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
@@ -365,9 +374,8 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
 
 
 def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
-    where = (
-        f"{why}; the change waits in the inbox for a person, as {_named(_proposal_ids(proposed))}. Go on without it."
-    )
+    proposals = _named(_proposal_ids(proposed))
+    where = f"{why}; the change waits in the inbox for a person, as {proposals}. Go on without it."
     return structured_result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
 
 

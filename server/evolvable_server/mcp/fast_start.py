@@ -37,6 +37,7 @@ def claim_stdio() -> StdioDescriptors:
     A handler, a library or a child that prints does not tear a frame. A stream that was closed when the process
     started counts as empty.
     """
+    # Python sets a stream to None whose descriptor was closed at the start.
     wire = StdioDescriptors(_copy(0, sys.__stdin__ is not None), _copy(1, sys.__stdout__ is not None))
     nothing = os.open(os.devnull, os.O_RDWR)
     _point(0, nothing)
@@ -79,6 +80,7 @@ def _copy(fd: int, is_open: bool) -> int:
     if sys.platform != "win32":
         # Above the standard three: a copy that lands on a closed stderr would be written to by every warning.
         copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        # The flag belongs to the open file, which the client may share and have changed.
         os.set_blocking(copy, True)
         return copy
     return os.dup(fd)
@@ -100,6 +102,7 @@ HANDSHAKE, DISCOVERY, TOOLS = (
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Of the protocol; a client that asks for another waits for the SDK."""
 
+# Since this version a client asks `server/discover` and makes no handshake.
 _STATELESS = "2026-07-28"
 _ENVELOPE = "io.modelcontextprotocol/"
 
@@ -119,6 +122,7 @@ class FastStart:
 
     def __init__(self, source: int, sink: int) -> None:
         self._source, self._sink = source, sink
+        # Ends the `select` of the thread.
         self._woken, self._wake = os.pipe()
         self._read, self._answered = bytearray(), list[int | str]()
         self._greeted = self._initialized = False
@@ -152,6 +156,7 @@ class FastStart:
                 *lines, rest = bytes(self._read[taken:]).split(b"\n")
                 taken = len(self._read) - len(rest)
                 for line in lines:
+                    # What is not answered here is left to the SDK, with all that follows.
                     if not self._takes(line):
                         return
 
@@ -159,6 +164,7 @@ class FastStart:
         """Answer one line; return whether the next may be answered too. Raise ValueError for what is no message."""
         if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
             return False
+        # Python reads NaN, which is no JSON.
         frame = json.loads(line, parse_constant=_refuse_json_constant)
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             return False
@@ -169,6 +175,7 @@ class FastStart:
         if result is None:
             return self._greeted
         reply = {"jsonrpc": "2.0", "id": frame["id"], "result": result}
+        # Before it is written: an answer that was written in part must not be given again.
         self._answered.append(frame["id"])
         write_all(self._sink, json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
         return True
@@ -176,6 +183,7 @@ class FastStart:
     def _result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         """Return what answers a request, None for one that is left to the SDK."""
         id_, method, params = frame["id"], frame.get("method"), frame.get("params", {})
+        # A bool is an int in Python, and no id in JSON-RPC.
         if type(id_) not in (int, str) or id_ in self._answered or not isinstance(params, dict):
             return None
         if method == "initialize" and not self._greeted and _is_greeting(params):
@@ -183,6 +191,7 @@ class FastStart:
             return {**json.loads(HANDSHAKE.read_bytes()), "protocolVersion": params["protocolVersion"]}
         if method == "server/discover" and not self._greeted and _is_enveloped(params):
             return read_discovery()
+        # A cursor asks for a page that only the SDK knows.
         if method == "tools/list" and self._initialized and params.keys() <= {"_meta"}:
             return {"tools": json.loads(TOOLS.read_bytes())}
         return None

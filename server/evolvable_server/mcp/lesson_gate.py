@@ -65,9 +65,11 @@ class LessonGate(LookGate):
         if has_answer(context):
             state = json.loads(context.request_state or "{}")
             return {int(number): version for number, version in state.get(_LESSONS, {}).items()}
+        # A client that names no session is known by its connection.
         key = who.session or who.connection
         if key in self._asked:
             return {}
+        # Before the question: a client that cancels it is not asked again.
         self._asked.add(key)
         return {one.proposal_id: one.head for one in self._proposals()}
 
@@ -80,6 +82,7 @@ class LessonGate(LookGate):
             return answer
         if answer == "accept":
             await run_sync(self._approve, who, shown)
+        # Without an answer, or with one that no person gave, nobody has declined.
         elif answer is not None and not isinstance(answer, Unattended):
             await run_sync(note_declined, self._library.store.home, list(shown))
         return None
@@ -90,6 +93,7 @@ class LessonGate(LookGate):
         home = self._library.store.home
         waiting = [one.proposal_id for one in verbs.waiting_lessons(self._library)]
         numbers = [one for one in waiting if (one in wanted if wanted else not was_declined(home, one))]
+        # One equal line around a change, so that more lessons fit into the question.
         found = (verbs.show_proposal(self._library, one, context=1) for one in numbers)
         whole = (one for one in found if len(one.diff or "") <= MAX_DIFF)
         return [one for one in whole if not one.blocked and not one.findings][:MOST_ASKED]

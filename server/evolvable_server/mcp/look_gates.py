@@ -87,12 +87,14 @@ class CreationGate(LookGate):
         """Make the call; where it created what nobody looked at, ask."""
         state = json.loads(context.request_state or "{}") if has_answer(context) else {}
         who = self._who(context)
+        # The call was made before the question, and must not be made again.
         if _LOOKED in state:
             if self._can_ask(context):
                 await self._ask(context, who, "", state)
             return structured_result(state[_RESULT])
         result = await self._approval.call(tool, arguments, context, call)
         made = result.structured_content if isinstance(result, types.CallToolResult) else None
+        # Another state is that of the approval's question, which the person has just answered.
         if not made or not made.get("operation") or state or not self._can_ask(context):
             return result
         unseen, created = await run_sync(self._created, who, made)
@@ -131,9 +133,11 @@ class SessionGate(LookGate):
                 await self._ask(context, who, "", state)
             return await call(tool, arguments, context)
         unseen = await run_sync(unseen_in, self._library, who, str(arguments.get("ref")), arguments.get("version"))
+        # A client that names no session is known by its connection.
         key = who.session or who.connection, unseen.ref if unseen is not None else ""
         if unseen is None or key in self._asked:
             return await call(tool, arguments, context)
+        # Before the question: a client that cancels it is not asked again.
         self._asked.add(key)
         question = await run_sync(_question, unseen)
         ended = await self._ask(context, who, question, {_LOOKED: {unseen.ref: unseen.tree}})

@@ -40,6 +40,7 @@ class ThreadQueue(Generic[QueueItem]):
     """A queue from any thread to one task of the event loop; of more than `most` things the oldest are dropped."""
 
     def __init__(self, most: int) -> None:
+        # Appending to a deque and popping from it are atomic, so no lock is needed.
         self._things: collections.deque[QueueItem] = collections.deque(maxlen=most)
         self._wake: Callable[[], object] = lambda: None
 
@@ -56,6 +57,7 @@ class ThreadQueue(Generic[QueueItem]):
             # Before the look, so that nothing can come in between and wake nobody.
             self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
             if self._things:
+                # So many as there are now: more may be added meanwhile.
                 return [self._things.popleft() for _ in range(len(self._things))]
             await event.wait()
 
@@ -68,6 +70,7 @@ MAX_POSTED = 10_000
 AGAIN_SECONDS = 0.5
 """How long changes wait for the next try while the library cannot say which files they concern."""
 
+# One client that does not read holds up the others for this long.
 SEND_SECONDS = 1.0
 """How long one client may take to accept a notification."""
 
@@ -85,6 +88,7 @@ class Notifier:
         """Whether the library's tools are in the list of tools."""
         self._posted = ThreadQueue[Change](MAX_POSTED)
         # Connections with a handshake, each with the URIs it subscribed to.
+        # Weak keys: a connection that is closed goes by itself.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
@@ -114,10 +118,12 @@ class Notifier:
     async def publish(self, changes: Sequence[Change]) -> None:
         """Notify all clients of these changes. Raises TryAgain, before anything is sent."""
         if changes:
+            # Without subscribers nobody asks which files changed.
             uris = await anyio.to_thread.run_sync(self._uris, changes) if self._has_subscribers() else ()
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
             for uri in uris:
                 await self.bus.publish(ResourceUpdated(uri=uri))
+                # Clients with a handshake do not listen on the bus.
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
             await self._list_changed(PromptsListChanged(), "send_prompt_list_changed")
@@ -134,6 +140,7 @@ class Notifier:
         That is one with a handshake that subscribed to some, or one that listens on the bus, to whatever. Most do
         neither, and which files changed takes two manifests of each change.
         """
+        # The bus of the SDK has no public way to ask for its listeners.
         return bool(self.bus._listeners) or any(self._connections.values())
 
     def _uris(self, changes: Sequence[Change]) -> list[str]:

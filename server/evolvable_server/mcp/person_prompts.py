@@ -22,6 +22,7 @@ class PersonPrompts:
     """The two prompts over one library, for one caller."""
 
     def __init__(self, library: Library, caller: Caller) -> None:
+        # The texts go to a model, so they are marked as for an agent.
         self._library, self._caller = library, replace(caller, actor=Actor.AGENT)
 
     def inbox(self) -> str:
@@ -37,6 +38,7 @@ class PersonPrompts:
             scan = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
             lines.append(f"{one.proposal_id}. {one.ref}, {what}, by {one.actor}. {one.reason} Scan: {scan}.")
             notices.append(one.notice)
+        # A full page means that more may wait.
         lines += [f"There may be more: these are the oldest {MAX_WAITING}."] * (len(waiting) == MAX_WAITING)
         lines += [
             "",
@@ -63,7 +65,8 @@ class PersonPrompts:
             lines.append(f"It is at version {past.head}: its author is {author_words(whose.kind, whose.by)}.")
             lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
         for one in past.versions:
-            lines.append(f"Version {one.version}, {one.at[:10]}, by {author_words(one.author, one.by)}: {one.reason}")
+            by = author_words(one.author, one.by)
+            lines.append(f"Version {one.version}, {one.at[:10]}, by {by}: {one.reason}")
             lines += [f"  {text}" for text in one.evidence[:MAX_EVIDENCE]]
         lines += [past.notice] * bool(past.notice)
         if task:

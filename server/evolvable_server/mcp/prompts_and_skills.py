@@ -27,6 +27,7 @@ from evolvable_store.storage import ChannelEntry
 from evolvable_tools import Caller, Library, authorships, bound_text, enclose, verbs, version_authorship
 from evolvable_tools.verbs import MAIN, HostCatalog, SkillEntry
 
+# The protocol allows 100 values in one answer.
 MAX_COMPLETIONS = 100
 
 
@@ -86,14 +87,17 @@ class LibraryPrompts:
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
         if prompt == "why":
+            # One more than an answer has, to know whether there are others.
             return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
         found = verbs.get_prompt(self._library, self._caller, prompt).arguments
         values = next((one.values for one in found if one.name == argument), None)
+        # The prompt names no values; an argument that is called like a kind takes names of that kind.
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
         return [value for value in values or () if value.startswith(begun)]
 
     def _names(self, kind: Kind, begun: str) -> list[str]:
+        # One more than an answer has, to know whether there are others.
         return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
 
 
@@ -232,11 +236,13 @@ class SkillsExtension(Extension):
         versions: list[tuple[int, int]] = []
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
+            # Before a skill is added: the page ends behind the one that fills it.
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
                 return ListSkillsResult(
                     skills=self._marked(versions, listed), next_cursor=resources.encode_cursor(last)
                 )
             entry, last = shown.entry(skill), _key(skill)
+            # A skill that is left out takes no place on the page.
             if entry.listed:
                 listed.append(_as_skill(entry, None))
                 versions.append((skill.resource, entry.version))
@@ -244,13 +250,14 @@ class SkillsExtension(Extension):
         return ListSkillsResult(skills=self._marked(versions, listed))
 
     def _marked(self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the skills, each with what a host is told of who vouches for the version that it sees."""
+        """Return the skills, each with a note on the author of the version that hosts see."""
         heads = self._library.store.backend.heads_by_id([resource for resource, _ in versions])
         whose = authorships(self._library, heads)
         said = []
         for resource, version in versions:
             head = heads[resource]
             newest = version == head.latest
+            # The authors of newest versions came with one query for all.
             author = whose[resource] if newest else version_authorship(self._library, head, version)
             said.append(author.why)
         return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
@@ -275,6 +282,7 @@ class SkillsExtension(Extension):
         place = resources.resolve(self._library.store, uri, directory=True)
         files = self._library.store.manifest(place.head, place.version)
         inside = f"{place.path}/" if place.path else ""
+        # A pair with a slash is a directory, one without is a file.
         names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
         if not names:
             raise NoSuchResource(
@@ -297,7 +305,7 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
 
 
 def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
-    """Return what hosts are told of a skill, with who does not vouch for it; the frontmatter stays as it is written."""
+    """Return a skill with a note in `_meta` where its author is not trusted; its frontmatter stays as it is written."""
     return {**skill, "_meta": resources.mark_of(said)} if said else skill
 
 

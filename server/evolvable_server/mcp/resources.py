@@ -105,6 +105,7 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
     number = _version(parts[0])
     if number is not None:
         del parts[0]
+    # A file lies in a resource; a directory may be the resource's own.
     if len(parts) < (1 if directory else 2):
         raise NoSuchResource(f"{quoted(uri, 200)} names no file.", f"Add one: {uri[:200]}/{main_file(kind, rest)}.")
     if len(parts) >= (2 if directory else 3):
@@ -117,6 +118,7 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
 
 def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None) -> ResolvedUri:
     ref = Ref(kind, check_name(kind, _name(kind, parts[0])), USER_SCOPE)
+    # A version that the URI names may be that of a removed resource.
     head = (store.head_or_none(ref) if number else None) or store.head(ref)
     version = number or _visible_version(store, head)
     if version is None:
@@ -231,6 +233,7 @@ def redact_file(library: Library, head: Head, path: str, version: int | None) ->
     if is_env_file(path) and (entry := library.store.manifest(head, version).get(path)) is not None:
         check_served(library, None, head.ref, version or head.latest, path, entry.sha256)
     data = library.store.file(head, path, version).data
+    # Only task sets hold something that agents must not see.
     if not _is_task_set(library, head, version):
         return data
     files = {name: file.data for name, file in library.store.files(head, version).items()}
@@ -255,6 +258,7 @@ def redact_history(library: Library, caller: Caller, past: "History") -> "Histor
     ref = Ref.parse(past.ref)
     if not past.diff or ref.kind is not Kind.ENVIRONMENT:
         return past
+    # Of any version: a difference shows the tasks of an older one too.
     return replace(past, diff=NO_DIFF) if _ever_task_set(library, _head(library, caller, ref)) else past
 
 
@@ -315,6 +319,7 @@ class Resources:
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         self._library, self._caller, self._sessions = library, caller, sessions
+        # By the hash of the file, so that no change makes an entry wrong.
         self._described = lru_cache(MAX_DESCRIBED)(partial(_described, library))
 
     async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
@@ -325,9 +330,11 @@ class Resources:
         places = sorted(self._places(), key=_key)
         after = decode_cursor(cursor, (int, str, str)) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
+        # Of one page: the query for the authors is made for these alone.
         ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
         whose = authorships(self._library, ids, self._caller)
         marked = {one: author.main.why for one, author in whose.items() if author.marked}
+        # A resource whose main file cannot be read is left out, so a page may be shorter.
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
         following = encode_cursor(_key(rest[PAGE - 1])) if len(rest) > PAGE else None
         return types.ListResourcesResult(resources=found, next_cursor=following)
@@ -360,6 +367,7 @@ class Resources:
             description, person_only = self._described(files[path].sha256)
         except EvolvableError:
             return None
+        # Only a person calls it, so no model is told of it.
         if person_only:
             return None
         uri, said = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind), marked.get(resource, "")
@@ -398,6 +406,7 @@ class Resources:
         try:
             kind = "text/plain" if mime == "application/octet-stream" else mime
             content = types.TextResourceContents(uri=uri, text=data.decode("utf-8"), mime_type=kind, _meta=mark)
+            # A task set is shown redacted, which is no base for the reader's own text.
             if not _is_task_set(self._library, place.head, place.version):
                 self._library.served.note(reader or None, str(place.head.ref), place.path, place.version)
         except UnicodeDecodeError:
@@ -450,7 +459,7 @@ def decode_cursor(cursor: str, types_of_key: tuple[type, ...]) -> tuple[Any, ...
     """Return the key of a cursor, whose parts are of these types. Raise InvalidArgument for another text."""
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except ValueError:
+    except ValueError:  # of ASCII, of base64 or of JSON
         key = None
     if not isinstance(key, list) or tuple(map(type, key)) != types_of_key:
         raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")

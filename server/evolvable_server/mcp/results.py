@@ -34,6 +34,7 @@ async def answered(answer: Callable[..., T], *arguments: object, uri: str | None
     try:
         return await anyio.to_thread.run_sync(answer, *arguments)
     except EvolvableError as error:
+        # A fault of the library is ours, any other one the caller's.
         code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
         raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
 
@@ -78,7 +79,8 @@ def with_warnings(result: types.CallToolResult, tool: Tool | None, lines: Sequen
 def without_empty(value: Any, schema: Mapping[str, Any], kept: Collection[str] = ()) -> Any:
     """Return a value without the fields of it that say nothing: null, "", [], {}, and false where that is the default.
 
-    schema: of the value; what it does not name, such as the keys of a map, is data and stays. kept: fields that stay.
+    schema: of the value; what it does not name, such as the keys of a map, is data and stays.
+    kept: fields that stay.
     """
     return _without_empty(value, schema, kept, schema.get("$defs", {}))
 
@@ -129,6 +131,7 @@ def as_json(value: Any) -> str:
 
 def _shortest(number: str) -> float | int:
     value = float(number)
+    # JavaScript has no exact whole numbers beyond this.
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 

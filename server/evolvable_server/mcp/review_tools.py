@@ -106,6 +106,7 @@ class ReviewTools:
         state=begun: then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on
         with a review that waits."""
         settings = self._settings()
+        # No reviewer is configured: the model of the client is asked, where the client lends it.
         if settings.on and settings.thinker is None and mode == "auto":
             settings = replace(settings, thinker=sampling_model(ctx))
         return review.review_session(
@@ -155,6 +156,7 @@ class ReviewTools:
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
         if action in ("list", "show"):
+            # Several share the room of one answer.
             context = CONTEXT if len(ids) == 1 else SHORT_CONTEXT
             shown = [verbs.show_proposal(self._library, identity, context=context) for identity in ids]
             return InboxAnswer(self._as_read(shown))
@@ -169,13 +171,16 @@ class ReviewTools:
     def _list_waiting(self) -> list[WaitingProposal]:
         """Return what waits, oldest first; with differences as far as the answer has room, before their evidence."""
         waiting = verbs.list_waiting(self._library)
+        # So many leave no room for a difference.
         if len(waiting) > MOST_COMPARED:
             return self._as_read(waiting)
         whole = [verbs.show_proposal(self._library, one.proposal_id, context=SHORT_CONTEXT) for one in waiting]
+        # First with all that belongs to them, then without their evidence.
         for complete in (whole, [replace(one, grounds=None) for one in whole]):
             if _size(listed := self._as_read(complete)) <= LISTED_BYTES:
                 return listed
         listed = self._as_read(waiting)
+        # There is no room for all: differences are added one by one while they fit.
         for at, one in enumerate(whole):
             more = [*waiting[:at], one, *waiting[at + 1 :]]
             if _size(read := self._as_read(more)) <= LISTED_BYTES:

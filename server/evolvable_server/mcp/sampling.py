@@ -82,6 +82,7 @@ class SamplingModel:
             CreateMessageRequest(params=params),
             CreateMessageResult,
             request_read_timeout_seconds=self._timeout,
+            # Over HTTP, the question goes out on the stream of the call.
             metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
         )
         return answer

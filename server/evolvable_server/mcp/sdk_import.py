@@ -57,6 +57,7 @@ def hidden_modules(*names: str) -> Iterator[None]:
         yield
     finally:
         for name in hidden:
+            # Still hidden: a module that was imported meanwhile stays.
             if sys.modules.get(name, sys) is None:
                 del sys.modules[name]
 
@@ -72,12 +73,14 @@ def defer_modules(*names: str) -> None:
             continue
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         module.__getattr__ = _running(module, spec.loader.exec_module)  # type: ignore[method-assign]
+        # As the import system does for `import package.module`.
         if spec.parent and spec.parent != name:
             setattr(sys.modules[spec.parent], name.rpartition(".")[2], module)
 
 
 def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module that did not run yet: it runs the module, and then answers as the module."""
+    # Guards `ran`. Reentrant, because the module may ask for its own attributes while it runs.
     lock, ran = threading.RLock(), False
 
     def attribute(name: str) -> Any:
@@ -94,6 +97,7 @@ def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[
             found = vars(module)
             if name in found:
                 return found[name]
+            # The module may have a `__getattr__` of its own.
             own = found.get("__getattr__", attribute)
             if own is not attribute:
                 return own(name)
@@ -166,6 +170,7 @@ def deferred_models() -> Iterator[None]:
     Both ways of pydantic are public (`defer_build`), safe from any thread, and give the same answers.
     """
     adapter: Any = pydantic.TypeAdapter
+    # On the base class, so that the models of the body inherit it.
     pydantic.BaseModel.model_config["defer_build"] = True
     pydantic.TypeAdapter = _deferring(adapter)  # type: ignore[misc]
     try:
@@ -184,6 +189,7 @@ def _deferring(adapter: Any) -> Any:
             # A model has a configuration of its own, and pydantic refuses a second one.
             if config is None and not (isinstance(type, builtins.type) and issubclass(type, pydantic.BaseModel)):
                 config = pydantic.ConfigDict(defer_build=True)
+            # One frame more than in pydantic, which looks for the caller's names at this depth.
             super().__init__(type, config=config, _parent_depth=_parent_depth + 1, module=module)
 
     return DeferredAdapter

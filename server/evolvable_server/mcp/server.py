@@ -171,8 +171,10 @@ class LibraryServer(MCPServer[Any]):
     ) -> types.CallToolResult | types.InputRequiredResult:
         if name in self.unlisted:
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
+        # Tools of the library begin so.
         if self.approved_tools is not None and name.startswith("tool_"):
             return await self.approved_tools.call(name, arguments, context)
+        # The file that lists the tools has their schemas, so no tool is made for this check.
         schema = self.late_tools.schemas.get(name) if self.late_tools else None
         if schema is None:
             tools = {tool.name: tool for tool in await self.list_tools()}
@@ -180,6 +182,7 @@ class LibraryServer(MCPServer[Any]):
                 return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
             schema = tools[self.prefix + name].input_schema
         known = schema.get("properties", {})
+        # pydantic would drop them, and a misspelt argument would pass unnoticed.
         if unknown := sorted(set(arguments) - set(known)):
             return error_result(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
         for gate in self.gates:
@@ -222,6 +225,7 @@ class LibraryServer(MCPServer[Any]):
         if not self._prepared:
             self._prepared = True
             timer = threading.Timer(PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"])
+            # The end of the server does not wait for it.
             timer.daemon = True
             timer.start()
 
@@ -247,12 +251,14 @@ class LibraryServer(MCPServer[Any]):
         try:
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
+            # The SDK raises ValueError for a mistake of the caller and for an error of ours.
             ours = _cause(error)
             if ours is None and not str(error).startswith("Missing required arguments"):
                 raise
             raise MCPError(code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}.") from None
 
     def _make_prompts(self) -> None:
+        # Taken before they are made, so that a second request does not add them again.
         late, self.late_prompts = self.late_prompts, ()
         for make in late:
             self.add_prompt(make())
@@ -272,6 +278,7 @@ def add_hook_event(
 
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
         event = hooks.parse_event(arguments)
+        # Only a hook before a tool announces the call of that tool.
         sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
         own = session_of(request, event.session_id) if event.session_id else ""
         who = replace(caller, connection=connection_of(request, caller.connection))

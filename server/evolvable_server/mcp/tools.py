@@ -42,6 +42,7 @@ ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict
 # Results that a tool makes itself: documents are plain text, and some answers choose their fields.
 _RESULTS = (str, str | list[str], types.CallToolResult)
 
+# Above the 150,000 characters at which a document is cut, so that Claude Code shows all of it.
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 _META: Mapping[str, dict[str, Any]] = {
     "find_skill": {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"},
@@ -113,6 +114,7 @@ def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
 
 
 def _no_bool(value: Any) -> Any:
+    # A bool is an int in Python; a model that writes true means something else.
     if isinstance(value, bool):
         raise ValueError("a number is needed, not true or false")
     return value
@@ -123,6 +125,7 @@ def _text_for(parse: Callable[[str], Any]) -> GetPydanticSchema:
     return GetPydanticSchema(lambda *_: no_info_after_validator_function(parse, str_schema()))
 
 
+# Some clients send an empty text for an argument that is left out.
 _EMPTY_IS_NONE = BeforeValidator(lambda value: value or None)
 
 Number = Annotated[int, BeforeValidator(_no_bool)]
@@ -391,7 +394,6 @@ class Tools:
 
 
 report = verbs.report_outcome
-# Inside the class the name `usage` is an argument.
 
 
 def blocks(loaded: verbs.Loaded) -> str | list[str]:

@@ -16,8 +16,11 @@ from pydantic_core import from_json
 MAX_LINE = 4 * 1024 * 1024
 """Bytes of a line; of a longer one only its ends are kept."""
 
+# Enough for the members before and behind the params, where the id stands.
 _ENDS = 512
+# Clients of the language server protocol send such headers before each message.
 _HEADER = re.compile(rb"content-(?:length|type)\s*:", re.IGNORECASE)
+# These find the id in a line that is too long to be parsed, at the places where clients write it.
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,100}|"[^"\\]{0,200}")')
 _METHOD = re.compile(rb'"method"\s*:')
 _FIRST_MEMBERS = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method|id)"\s*:\s*(?:"[^"\\]*"|-?\d+)\s*,\s*)*')
@@ -70,6 +73,7 @@ class Lines:
         if self._size <= self._limit:
             self._parts.append(part)
         elif self._long is None:
+            # Only the ends are kept, for `_salvaged_id`.
             whole = b"".join((*self._parts, part))
             self._parts, self._long = [], LongLine(whole[:_ENDS], whole[-_ENDS:])
         else:
@@ -164,16 +168,19 @@ def _is_response(frame: dict[str, Any]) -> bool:
 
 
 def _is_id(value: Any) -> bool:
+    # A bool is an int in Python, and no id in JSON-RPC.
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and _is_unicode(value))
 
 
 def _is_unicode(text: str) -> bool:
+    # A lone surrogate cannot be written back as UTF-8.
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _salvaged_id(line: LongLine) -> types.RequestId | None:
     """Return the id of a request that is too long when it stands where clients put it: before params, or last."""
     first = _FIRST_MEMBERS.match(line.head)
+    # Without a method the line may be a response, which gets no answer.
     if not first or not _METHOD.search(first[0]):
         return None
     found = _ID.search(first[0]) or _LAST_MEMBER.search(line.tail)

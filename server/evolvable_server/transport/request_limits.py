@@ -69,9 +69,11 @@ class FairShares:
         """Count an amount as held, or a negative one as free again."""
         self._total += amount
         self._held[bearer] += amount
+        # Bearers come and go: one that holds nothing takes no memory.
         if not self._held[bearer]:
             del self._held[bearer]
         if amount <= 0 and self._freed is not None:
+            # All that wait look again; the next one to wait makes a new event.
             self._freed.set()
             self._freed = None
 
@@ -125,6 +127,7 @@ class Drain:
         self._quiet = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Of the server's own start and end nothing is counted.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif scope["path"] in ("/healthz", "/readyz"):
@@ -162,6 +165,7 @@ class Drain:
         await answer(scope, receive, send)
 
 
+# One bearer gets at most three eighths of the places at work and a quarter of the streams.
 REQUESTS, REQUESTS_EACH = 64, 24
 STREAMS, STREAMS_EACH = 256, 64
 WAIT_SECONDS = 2.0
@@ -187,6 +191,7 @@ class ShareLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         (shares, wait), bearer = self._limit_for(scope), bearer_in(scope)
         with shares.hold(bearer) as held:
+            # Holding nothing: a wait must not take a place.
             await shares.until_free(bearer, wait)
             try:
                 held.add()
@@ -249,6 +254,7 @@ class StreamEnd:
                 message = await receive()
                 tasks.cancel_scope.cancel()
                 return message
+            # The watch has ended the wait: the SDK is told that the client left, and closes the stream.
             return {"type": "http.disconnect"}
 
         await self._app(scope, until_end if is_stream(scope) else receive, send)
@@ -310,6 +316,7 @@ class BodyLimit:
             except Full as full:
                 await limit_response(full, "bytes of bodies under way", close=True)(scope, receive, send)
                 return
+            # Only a POST carries a message.
             if scope["method"] == "POST" and isinstance(frame := read_frame(body), JsonRpcRefusal):
                 text = frame.reply.model_dump_json(by_alias=True)
                 await Response(text, 400, media_type="application/json")(scope, receive, send)
@@ -324,6 +331,7 @@ async def _whole(receive: Receive, held: Hold) -> bytes:
         if message["type"] != "http.request":
             raise _Gone
         part, more = message.get("body", b""), message.get("more_body", False)
+        # Counted before it is kept: what has no room raises.
         held.add(len(part))
         body += part
         if len(body) > MAX_BODY:
@@ -343,6 +351,7 @@ def _refusal(headers: Headers) -> PlainTextResponse | None:
         return PlainTextResponse("Bodies are not unpacked here.\n", 415)
     length = headers.get("content-length", "0")
     waits = "expect" in headers  # for our answer before it sends the body
+    # Twenty digits are enough to be too large, and Python refuses to convert thousands of them.
     return _TOO_LONG if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED) else None
 
 

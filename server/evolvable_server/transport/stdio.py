@@ -33,12 +33,14 @@ from evolvable_server.mcp import (
 )
 from evolvable_server.transport.json_rpc import JsonRpcRefusal, Lines, LongLine, read_frame
 
+# With CLEANUP less than a second, the time in which the process ends after its client.
 GRACE = 0.6
 """Seconds from the first reason to end until cleanup begins, whatever still runs."""
 
 CLEANUP = 0.25
 """Seconds that all cleanup callbacks get together, and what is left of GRACE when it begins."""
 
+# Polled, because not every system tells a process that its parent has died.
 PARENT_WATCH = 2.0
 """Seconds between two looks at the parent."""
 
@@ -49,6 +51,7 @@ START = 5.0
 """The same before any progress: the server may still be starting."""
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+# No signal has this number.
 _RING = b"\0"
 
 _log = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ class Lifecycle:
         self.on_begin: Callable[[], object] = lambda: None
         self._cleanup = cleanup
         self._code = 0
+        # The first lock guards the first call of `begin`, the second lets one thread end the process.
         self._beginning = threading.Lock()
         self._finishing = threading.Lock()
 
@@ -96,6 +100,7 @@ class Lifecycle:
             cleaner.start()
             cleaner.join(CLEANUP + min(GRACE, max(0.0, self.deadline - time.monotonic())))
         finally:
+            # A normal end would wait for the tools that still run.
             os._exit(self._code)
 
     def _clean_up(self) -> None:
@@ -119,6 +124,7 @@ def guard(lifecycle: Lifecycle, source: int) -> None:
         watch = partial(_keep_deadline, lifecycle)
 
         def handler(number: int, frame: FrameType | None) -> None:
+            # On a thread: the handler may interrupt code that holds the lock.
             threading.Thread(target=lifecycle.signalled, args=(number,), daemon=True).start()
 
     else:
@@ -140,6 +146,7 @@ def _keep_deadline(lifecycle: Lifecycle) -> None:
 
 
 if sys.platform != "win32":
+    # POLLRDHUP exists on Linux alone.
     _HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
     class _Watch:
@@ -151,6 +158,7 @@ if sys.platform != "win32":
             self._hung_up = False
             self._seen, self._seen_at = 0, 0.0
             self._bell, ringer = os.pipe()
+            # A full pipe rings already, and a signal handler must not wait.
             os.set_blocking(ringer, False)
             signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
             lifecycle.on_begin = lambda: os.write(ringer, _RING)
@@ -165,6 +173,7 @@ if sys.platform != "win32":
                     if fd == self._bell:
                         self._answer(os.read(fd, 64))
                     else:
+                        # A descriptor that has hung up would end each poll at once.
                         self._poll.unregister(fd)
                         self._hung_up = bool(event & _HUNG_UP)
                 if time.monotonic() >= self._lifecycle.deadline:
@@ -197,6 +206,7 @@ MAX_IN_FLIGHT = 64
 MAX_LISTENING = 64
 """Open subscriptions, which are requests that stay open; further ones are refused."""
 
+# Less than GRACE, so that replies leave before the process ends.
 DRAIN = 0.4
 """Seconds that requests in flight get after the last frame."""
 
@@ -269,14 +279,17 @@ class _Client:
         self._lifecycle = lifecycle
         self._replied = anyio.Event()
         self.settled = anyio.CancelScope()
+        # Without a buffer: frames that the SDK does not take yet stay in the pipe.
         self._frames_in, self.frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self.replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
         self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
         self._listening: set[types.RequestId] = set()
         self._reading = anyio.CancelScope()
         self._at_end = False
+        # Guards the sink: one line is written at a time.
         self._writing = anyio.Lock()
         # The SDK's transport shares its threads with the tools: forty slow ones, and nothing is read or written.
+        # One each for reading, for writing and for the wait for the end.
         self._threads = anyio.CapacityLimiter(3)
 
     async def take_frames(self) -> None:
@@ -291,6 +304,7 @@ class _Client:
                     for line in lines.feed(chunk or b"\n"):  # the end of stdin ends the last line too
                         await self._take(line)
             with anyio.move_on_after(DRAIN):
+                # Every place is free again once all requests are answered.
                 for _ in range(MAX_IN_FLIGHT):
                     await self._slots.acquire()
 
@@ -387,6 +401,7 @@ class _Client:
             await self._replied.wait()
             latest = anyio.current_time() + READY_LATEST
             await anyio.sleep(READY_AFTER)
+            # All places are free when no request is in flight.
             while self._slots.value < MAX_IN_FLIGHT and anyio.current_time() < latest:
                 await anyio.sleep(READY_AFTER / 4)
             ready()
@@ -398,6 +413,7 @@ class _Client:
             self._reading.cancel()
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        # A read that never returns must not hold up the end.
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
 
