@@ -69,6 +69,7 @@ def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierPropos
     found = []
     for state in (OPEN, REJECTED, EXPIRED):
         for other in proposals.in_state(state, LOOKED_AT):
+            # Only proposals of reviews say what they rest on, and can be compared by it.
             grounds = json.loads(other.grounds or "{}")
             if other.kind is not ref.kind or not isinstance(grounds, dict) or "says" not in grounds:
                 continue
@@ -90,6 +91,8 @@ def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[E
         entry = library.index.entry(head)
         about = content_terms(f"{head.name} {entry.description if entry else ''}")
         likeness = jaccard(own, about)
+        # Reading a resource's files is the expensive part, so a description has to share two words
+        # first.
         if likeness < ALIKE and body and len(about & own) >= 2:
             likeness = max(likeness, jaccard(body, content_terms(_text(library.store.files(head)))))
         if likeness >= ALIKE:
@@ -133,6 +136,7 @@ def check_candidate(
     if head is not None and head.frozen:
         raise RuleViolation("frozen", f"{made.ref} is frozen; only a person changes it.")
     wrong = broken_rules(find_problems(made.ref.kind, made.ref.name, made.files))
+    # A fault that was there before the edit is not the candidate's, and does not refuse it.
     if wrong and not broken_rules(find_problems(made.ref.kind, made.ref.name, made.before)):
         raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
     _check_lines(candidate, made, short=bench.short)
@@ -172,6 +176,8 @@ def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: boo
     if candidate.what is not CandidateKind.SKILL_EDIT:
         return
     ops = {edit.op for edit in candidate.edits}
+    # A moved line shows up as one added and one removed, which the rules on new lines would
+    # misread.
     if ops & MOVES:
         return
     if short and (lines := too_many_lines(made.before, made.files)):
@@ -196,6 +202,7 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
     for double in found:
         if double.state == OPEN:
             raise RuleViolation("double", f"{double.what} waits for a decision and says the same.")
+        # A rejected change may be proposed again once another session supports it.
         if sessions <= double.sessions:
             reason = f"{double.what} said the same and was {double.state}; nothing is new."
             raise RuleViolation("rejected_before", reason)
@@ -245,6 +252,7 @@ def _admitted(
     except (ValueError, TypeError, KeyError) as error:
         raise RuleViolation("schema", f"It does not fit the schema: {error}.") from None
     case = RuleCase(bench, candidate, tuple(_cited(bench, candidate)))
+    # Rules need no file of the library, so they run before the change is made and scanned.
     for rule in RULES:
         rule(case)
     try:

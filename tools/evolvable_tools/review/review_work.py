@@ -32,6 +32,7 @@ SHORTEST = timedelta(minutes=1)
 TELLING = frozenset({"correction", "user_statement", "asked_for_skill"})
 """Signals of what a person said: they are worth a review however short the session was."""
 
+# With one message nothing was corrected or accepted, so there is no outcome to learn from.
 FEWEST_TURNS = 2
 
 
@@ -106,6 +107,8 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
         return Reviewed(None, entry.session, "waits", text), isinstance(
             error, ProviderError | OverBudget | LibraryError
         )
+    # Also for KeyboardInterrupt: the entry would else stay taken until the next process reclaims
+    # it.
     except BaseException:
         with contextlib.suppress(OSError):
             give_back(home, entry)

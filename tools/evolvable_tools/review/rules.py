@@ -44,6 +44,7 @@ def never_kept(short: str, whole: str) -> NeverStoreRule | None:
     return next((one for one in NEVER_KEPT if one.pattern.search(whole if one.everywhere else short)), None)
 
 
+# With so few words a second shared one cannot be expected.
 FEW = 3
 """Content words of a quote at most, so that one shared word is enough."""
 
@@ -102,6 +103,7 @@ MIN_QUOTE = 8
 STATED = 0.6
 """Share of a fact's words that must be among the words that the user typed."""
 MAX_CLAIM = 400
+# Models answer with typographic quotation marks and no-break spaces where the text has plain ones.
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
 OF_PERSON = re.compile(_TABLE["person"], re.IGNORECASE)
 """Words of a line that is about the person."""
@@ -175,6 +177,7 @@ def quotes_are_there(case: RuleCase) -> None:
         raise RuleViolation("no_evidence", "It cites nothing.")
     for cited, kept in zip(case.candidate.evidence, case.cited, strict=True):
         quote, text = flatten_quote(cited.quote), flatten_quote(kept.text)
+        # A very short quote stands in nearly every text and proves nothing.
         if len(quote) < min(MIN_QUOTE, len(text)) or quote not in text:
             raise RuleViolation("quote_not_there", f"The words quoted from {cited.span} do not stand in it.")
 
@@ -185,6 +188,8 @@ def somebody_vouches(case: RuleCase) -> None:
         raise RuleViolation("untrusted", "It rests on text of a third party or of the library itself.")
     for cited in case.candidate.evidence:
         marks = set(shingles(cited.quote))
+        # A person may paste text of a third party: a quote is foreign when most of its runs of
+        # words are.
         if marks and len(marks & case.bench.packet.foreign) * 2 > len(marks):
             raise RuleViolation("untrusted", f"The words quoted from {cited.span} are a third party's, repeated.")
     if not case.typed and not any(kept.id in case.bench.packet.verified for kept in case.cited):
@@ -273,6 +278,7 @@ def a_new_skill_was_earned(case: RuleCase) -> None:
 
 
 RULES: tuple[Callable[[RuleCase], None], ...] = (
+    # Cheap checks first; `change_follows` is last because it may ask a model.
     within_bounds,
     quotes_are_there,
     somebody_vouches,

@@ -44,6 +44,7 @@ from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.session_signals import REVIEWER
 from evolvable_tools.sessions import Session, read_session
 
+# Guards _holding and _was_on: several threads may pause the collector at once.
 _turn = threading.Lock()
 _holding = 0
 _was_on = False
@@ -107,6 +108,7 @@ def review_session(
         return Reviewed(None, session, "off", _OFF)
     if mode not in MODES:
         raise InvalidArgument(f"{ascii(mode[:40])} is no mode.", f"It is one of {', '.join(MODES)}.")
+    # Several sources could name different sessions, and one of them would be dropped silently.
     given = [one for one in (transcript_path, transcript, session) if one is not None]
     if len(given) > 1:
         hint = "Pass transcript_path, transcript or session, one of them."
@@ -166,6 +168,7 @@ def ask_model(
     plain = review_request.to_plain(settings.redactor.redact_value(data)[0])
     used = QuestionUsage()
     request = Request(review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, role="reviewer", **used.hooks())
+    # Reserved before the call: two processes cannot both spend the last of the budget.
     reserved = reserve(reviews, settings.budget, day, review.id, thinker, request)
     try:
         answer = thinker.think(request)
@@ -207,18 +210,21 @@ class ReviewWork:
         """Review a session that was read."""
         if session.reviewing:
             return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
+        # A resumed or forked session would count the same episodes twice.
         if session.is_copy:
             why = "Other sessions, which were read before, had all of it first; what they taught counts there."
             return Reviewed(None, session.session_id, "done", why)
         verbs.expire(self.library)
         now = self.library.store.clock()
         said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
+        # The same session with the same content has the same review, whichever process begins it.
         identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
         try:
             review = self.reviews.get(identity)
         except NotFound:
             with pause_gc():
                 packet, episodes = review_request.build_request(self.library, self.caller, session, now)
+            # Reviews that were begun and not answered in time go, with the text that they hold.
             self.reviews.forget(format_time(now - WAITS))
             about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
             review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
@@ -326,7 +332,10 @@ class ReviewWork:
             "redacted": packet.redactions,
         }
         result = json.dumps(kept, ensure_ascii=False)
+        # One transaction: proposals without the result, or the other way round, would be made
+        # twice.
         ids, ours = self.reviews.finish(review, self.library.store.now(), drafts, result)
+        # Another process may have finished the review meanwhile; then it makes the changes.
         if ours:
             self.make_at_once(review, ids)
         return self.done(self.reviews.get(review.id))
@@ -371,6 +380,7 @@ class ReviewWork:
             if how := self.made_by(self.library.store.backend.proposals.get(identity)):
                 try:
                     verbs.approve_together(self.library, made, [identity], "", how, by_policy=True)
+                # TryAgain is an EvolvableError, so this branch has to stand first.
                 except TryAgain:
                     raise
                 except EvolvableError:

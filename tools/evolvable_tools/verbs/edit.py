@@ -67,6 +67,7 @@ def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list
     found = find_problems(ref.kind, ref.name, after)
     unclear = unclear_problems(ref.kind, ref.name, after) if actor is not Actor.HUMAN else []
     stops = [*blocking_problems(found), *lost_files(found), *unclear]
+    # What was unsound before the change does not keep a person from improving the rest.
     if stops and before:
         was = {_same(problem) for problem in find_problems(ref.kind, ref.name, before)}
         stops = [problem for problem in stops if _same(problem) not in was]
@@ -80,6 +81,7 @@ def _same(problem: Problem) -> tuple[str, str]:
     return problem.path, re.sub(r"[0-9,]+", "", problem.text)
 
 
+# Bounds how long a caller waits while others write the same resource.
 RETRY_SECONDS = 10.0
 """How long a change without expected_version is applied again after another change of the head."""
 
@@ -134,6 +136,7 @@ def update_resource(
     deadline, tries = time.monotonic() + RETRY_SECONDS, 0
     while True:
         try:
+            # Read in each round: after a conflict the change is applied to the new head.
             head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
             check_not_plugins(target := head.ref if head else _new_name(library, ref))
             base = _expected(target, head, expected_version)
@@ -157,6 +160,7 @@ def update_resource(
             note_files(library, caller, made.ref, (made.previous_version, made.version), files or {}, whole.files)
             return made
         except VersionConflict as error:
+            # An overlap needs a decision, and a named version must not be replaced by another one.
             if error.overlap or expected_version is not None or create or time.monotonic() > deadline:
                 raise
             # Of many at once, those that lost some rounds leave the others time to finish theirs.
@@ -212,6 +216,8 @@ _BORROWED = (
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
     stranger = borrowed_from(library, caller, draft.head, draft.before, draft.files)
     writer = replace(caller, principal=stranger.principal, via=stranger.via) if stranger else caller
+    # Files are staged in the watched folders before the commit and exchanged after it, so a crash
+    # between the two leaves either the old or the new content, which the next sync settles.
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
@@ -298,6 +304,7 @@ def _updated(
     written: bool = False,
 ) -> Updated:
     """Return what a write did, when the folders hold it. written: they do already."""
+    # The folders that the staged exchange did not reach are written by the ordinary checkout.
     if result.changed and not written:
         warnings = [*warnings, *library.checkout([result.ref], created=result.version == 1)]
     made, changed = operation.id if operation else None, changed if result.changed else []
@@ -404,6 +411,7 @@ def borrowed_from(library: Library, caller: Caller, head: Head | None, before: F
     """
     lines = set[bytes]() if caller.decides else _lines(files)
     added = lines - _lines(before)
+    # Comparing with every resource reads their files, so small changes return before it.
     if len(added) <= SHARED * len(lines) or (head is not None and len(added) < MIN_ADDED):
         return None
     if head is not None and not authorships(library, [head.id], caller)[head.id].is_new:

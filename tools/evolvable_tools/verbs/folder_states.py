@@ -118,6 +118,8 @@ def _directories(library: Library, folder: WatchedFolder, bound: dict[str, Bindi
     """Return what keeps a sync from the folder, '' for nothing, and how its directories stand."""
     status, seen = library.working_copies.copy(folder).status, _Directories()
     survey = status.everything()
+    # An unmounted disk looks like a folder whose resources were all deleted; nothing may be removed
+    # then.
     if survey.gone:
         return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back.", seen
     held = library.store.backend.held.of_folder(folder)
@@ -125,6 +127,7 @@ def _directories(library: Library, folder: WatchedFolder, bound: dict[str, Bindi
     rest = survey.directories - survey.left_out.keys()
     for state in status.looks(sorted(status.changed(rest - status.linked(rest)))):
         waiting = held.get(state.directory)
+        # Held only as long as the directory has the content that the proposal is about.
         if waiting is not None and state.tree == waiting.tree:
             seen.held.append(f"{state.directory} (proposal {waiting.proposal})")
         elif _is_unsaved(library, state):

@@ -151,6 +151,8 @@ def _head(store: Store, sha256: str) -> _Head:
         wrong = [defect.text for defect in document.defects if defect.severity is not Severity.WARNING]
         if document.fields and not data.startswith(b"---"):
             wrong.append("it does not begin with its frontmatter")
+        # Cleared whole: an entry costs one read of a blob, so keeping the newest is not worth the
+        # code.
         if len(_heads) >= _REMEMBERED:
             _heads.clear()
         head = _heads[sha256] = _Head(document.fields, tuple(wrong))

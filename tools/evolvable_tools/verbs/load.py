@@ -124,6 +124,7 @@ def load_skill(
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
     loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
     recorded = _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
+    # The text is served even when the use could not be recorded.
     return replace(loaded, use_id=identity if recorded else None)  # nobody can report on a use that is not there
 
 
@@ -196,6 +197,7 @@ def _read(
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
+    # Checked before the text leaves the store: an environment file may hold secrets.
     if is_env_file(path):
         check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
@@ -218,6 +220,7 @@ def _read(
     return loaded, head
 
 
+# Fewer hides a recent change too soon; more repeats the same line for long.
 ENOUGH_USES = 30
 """Uses of what an agent changed after which only history, status and the inbox say so."""
 

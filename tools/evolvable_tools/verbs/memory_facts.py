@@ -71,6 +71,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     lines.append(f"- {day.isoformat()}: {fact}")
     gone = [line for line in lines if (at := _day(line)) is not None and day - at > AGES_AFTER]
     lines = [line for line in lines if line not in gone]
+    # The line that is added now is the last one and never goes.
     while over := over_caps(name, _joined(lines)):
         facts = [line for line in lines[:-1] if _day(line) is not None]
         if not facts:
@@ -186,6 +187,7 @@ def project_memory(library: Library, scope: str) -> str:
 def _fenced(library: Library, name: str, text: str) -> str:
     """Return a memory within its cap and without secrets, in a fence that nothing in it ends."""
     said = library.redacted(_within(name, text.replace("\r\n", "\n").strip("\n")))
+    # Longer than any run of backticks inside, so that the text cannot end its own fence.
     fence = "`" * (max((len(run) for run in re.findall("`+", said)), default=0) + 4)
     return f"{fence}\n{said}\n{fence}"
 

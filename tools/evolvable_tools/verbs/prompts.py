@@ -109,6 +109,7 @@ def _filled(found: Prompt, given: Mapping[str, str]) -> str:
 def _filled_command(text: str, typed: str) -> str:
     """Return the text of a command with what was typed; a word that was not typed leaves its place as it is."""
     try:
+        # As a shell splits them: quotation marks keep several words together.
         words = shlex.split(typed)
     except ValueError:  # a quotation mark without its pair
         words = typed.split()

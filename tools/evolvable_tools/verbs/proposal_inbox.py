@@ -180,6 +180,7 @@ def approve_together(
     if not by_policy:
         library.authorise(caller, "Approving a proposal")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
+    # Local edits in watched folders become versions first, so the merge below sees them.
     library.take_in([proposal.ref for proposal in found])
     _check_seen(library, found, seen or {})
     reason = library.redacted(reason)
@@ -322,6 +323,7 @@ def reject(library: Library, proposal_id: int, reason: str, caller: Caller | Non
     """
     proposal = _open(library, proposal_id)
     audited = library.decision(caller, "reject", f"{proposal.ref} (proposal {proposal.id})")
+    # Another process decided meanwhile; `_open` raises with the state that it has now.
     if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason), audited):
         _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)

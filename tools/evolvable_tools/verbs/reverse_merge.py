@@ -111,6 +111,7 @@ def _plan_step(
     content = _ContentOfVersions(store, head)
     now = content.files(head.version)
     begun, runs = now, _runs(every, own)
+    # The newest change first: each step takes one run out of what the step before left.
     for run in reversed(runs):
         before, after = run[0].before, run[-1].after
         if after is None and now and now != content.files(before):
