@@ -297,7 +297,7 @@ class TimedConnection(H11Protocol):
 
 
 def _has_arrived(transport: asyncio.Transport) -> bool:
-    """Whether bytes of a connection that was not closed wait to be read."""
+    """Return whether bytes of an open connection wait to be read."""
     if transport.is_closing():
         return False
     with selectors.DefaultSelector() as ready:

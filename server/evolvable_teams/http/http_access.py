@@ -168,7 +168,7 @@ def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[P
 
 
 async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware: answers a call that its bearer may not make with an error that the model can read.
+    """Answer a call that its bearer may not make with an error for the model; pass every other one on.
 
     Every bearer may read, so only calls of tools are checked: everything else that the server answers is reading.
     """

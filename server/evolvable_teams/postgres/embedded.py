@@ -156,7 +156,7 @@ class EmbeddedServer:
 
     def _as_account(self) -> dict[str, Any]:
         """Return the options of a child: root's runs as the account, each with an environment without settings."""
-        # Variables such as PGOPTIONS or PGDATA of the person would change the server.
+        # Variables of the person, such as PGDATA, would change the server.
         clean = {"PATH": os.defpath, "LC_ALL": "C", "TMPDIR": str(self.folder)}
         options: dict[str, Any] = {"cwd": str(self.folder), "env": clean}
         if os.geteuid() == 0:

@@ -37,14 +37,14 @@ MOVES = frozenset({SkillEditOp.SPLIT, SkillEditOp.REORDER})
 """Edits that move what is there, and say nothing themselves."""
 
 LOOKED_AT = 500
-"""Proposals of each state that are compared with."""
+"""How many proposals of each state a change is compared with."""
 
 
 CORRECTABLE = frozenset(
     {"schema", "bounds", "no_such_span", "quote_not_there", "cannot_be_made", "unsound", "no_change"}
     | {"contradicts", "wrong_place"}
 )
-"""Codes of faults of form, which whoever answered may correct; the others are verdicts."""
+"""Codes of faults of form, which the author of the answer may correct once; the others are final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class EarlierProposal:
 
 
 def fingerprint(ref: Ref, says: str) -> str:
-    """Return by what a change is known again: what it is of, and its words without order, case and forms."""
+    """Return the key of a change: a hash of its kind, name and words without order, case and endings."""
     said = " ".join(sorted(content_terms(says)))
     return hashlib.sha256(f"{ref.kind}:{ref.name}\n{said}".encode()).hexdigest()[:32]
 
@@ -128,7 +128,10 @@ class AdmittedCandidate:
 def check_candidate(
     case: RuleCase, number: int, made: CandidateDraft, before: list[AdmittedCandidate]
 ) -> AdmittedCandidate:
-    """Return a candidate with its change, which is sound, new, and refused by no scan. Raises Breach."""
+    """Return a candidate with its change, which is sound, new, and refused by no scan.
+
+    Raises RuleViolation.
+    """
     bench, candidate = case.bench, case.candidate
     if made.files == made.before:
         raise RuleViolation("no_change", "It is there already.")
@@ -172,7 +175,10 @@ def check_candidate(
 
 
 def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: bool) -> None:
-    """Check that an edit is small, says something new, and leaves no line that says the contrary. Raises Breach."""
+    """Check that an edit is small, says something new, and leaves no line that says the contrary.
+
+    Raises RuleViolation.
+    """
     if candidate.what is not CandidateKind.SKILL_EDIT:
         return
     ops = {edit.op for edit in candidate.edits}
@@ -189,7 +195,10 @@ def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: boo
 
 
 def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
-    """Return what the change is like without being the same. Raises when it is there, waits or was turned down."""
+    """Return the earlier proposals that a change is like without being the same.
+
+    Raises RuleViolation when the same is there, waits, or was rejected.
+    """
     bench, candidate, says = case.bench, case.candidate, _says(case.candidate)
     if any(fingerprint(one.drafted.ref, _says(one.candidate)) == fingerprint(made.ref, says) for one in before):
         raise RuleViolation("double", "An earlier candidate says the same.")
@@ -214,7 +223,7 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
 
 
 def _says(candidate: ReviewCandidate) -> str:
-    """Return the words by which a change is known again."""
+    """Return the words that identify a change."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
     heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in candidate.files.values())

@@ -91,7 +91,7 @@ class SkillEdit:
 
 @dataclass(frozen=True, slots=True)
 class ReviewCandidate:
-    """One change that a review thinks of. text: a fact, a preference, or a task's prompt; check: how it is checked."""
+    """One change that a review proposes. text: a fact, a preference, or a task's prompt; check: how it is checked."""
 
     what: CandidateKind
     claim: str

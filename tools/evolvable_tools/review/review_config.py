@@ -112,7 +112,7 @@ def reserve(
 
 @dataclass(slots=True)
 class QuestionUsage:
-    """What one question took, as its model tells. attempts: of a model behind an API. paid: US dollars that a command
+    """What one question cost, as its model reports. attempts: of a model behind an API. paid: US dollars that a command
     reported."""
 
     tokens: list[tuple[int, int]] = field(default_factory=list)
@@ -120,13 +120,13 @@ class QuestionUsage:
     paid: list[float] = field(default_factory=list)
 
     def hooks(self) -> dict[str, Any]:
-        """Return what a request is told by."""
+        """Return the callbacks by which a request reports its tokens, its cost and its attempts."""
         spent = {"spent": lambda given, got: self.tokens.append((given, got)), "paid": self.paid.append}
         return {**spent, "attempted": self.attempts.append}
 
     @property
     def told(self) -> bool:
-        """Whether the model told anything."""
+        """Whether the model reported anything."""
         return bool(self.tokens or self.attempts)
 
     def spending(self, budget: ReviewBudget) -> Spending:

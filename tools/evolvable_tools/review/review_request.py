@@ -162,7 +162,7 @@ def _short(text: str, most: int) -> str:
 
 
 def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
-    """Return marks of every run of words that third parties wrote, by which what was copied from them is known."""
+    """Return marks of every run of words that third parties wrote; text copied from them has the same marks."""
     found: set[int] = set()
     for span in spans:
         if span.origin in UNTRUSTED and len(found) <= MAX_SHINGLES:
@@ -211,7 +211,7 @@ class ReviewRequest:
     echoed: frozenset[int] = field(default=frozenset())
 
     def to_json(self) -> str:
-        """Return it as it is kept."""
+        """Return the request as the JSON text that is stored."""
         said = {**_fields(self), "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
         for name in ("signals", "evidence", "near"):
             said[name] = [_fields(one) for one in said[name]]
@@ -335,7 +335,7 @@ def _unpacked(text: str) -> frozenset[int]:
 
 
 def to_plain(value: Mapping[str, Any]) -> str:
-    """Return a document as the data of a question."""
+    """Return a document as JSON without blanks, for the data of a question."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -385,7 +385,7 @@ def build_request(
 
 
 def worth_thinking(packet: ReviewRequest) -> str:
-    """Return why there is nothing to think about, '' when there is."""
+    """Return why no model needs to be asked, '' when one does."""
     if not {signal.code for signal in packet.signals} & LEARNABLE:
         return "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
     if not any(piece.origin == TYPED for piece in packet.evidence) and not packet.verified:

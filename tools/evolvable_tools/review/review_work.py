@@ -49,7 +49,7 @@ def work_queue(
     *,
     choose: Chooser | None = None,
 ) -> Iterator[Reviewed]:
-    """Review the sessions that wait, the oldest first, and yields what became of each.
+    """Review the sessions that wait, the oldest first, and yield the result of each.
 
     One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
     further one is tried; a failed answer is counted in its entry. One whose transcript cannot be read now waits again

@@ -52,9 +52,9 @@ _was_on = False
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Search for no cycles while the block runs; what a session's pieces need else is a quarter of the time.
+    """Turn the cyclic garbage collector off while the block runs: it takes a quarter of the time of a session.
 
-    Several may hold it back at once; the last of them lets it go on, if it was on before.
+    Blocks of several threads may overlap; the last one to end turns it on again, if it was on before.
     """
     global _holding, _was_on
     with _turn:
@@ -72,13 +72,13 @@ def pause_gc() -> Iterator[None]:
 
 
 MAX_TOKENS = 8_192
-"""Of an answer, thoughts included."""
+"""Tokens of an answer, its thoughts included."""
 
 WAITS = timedelta(days=30)
 """How long a proposal waits for a decision, and a packet for an answer."""
 
 MODES = ("auto", "handoff")
-"""auto: whoever the settings name thinks; handoff: the caller does."""
+"""auto: the model of the settings answers; handoff: the caller answers."""
 
 _AGAIN = (
     "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable learn review"
@@ -387,7 +387,7 @@ class ReviewWork:
                     continue
 
     def made_by(self, proposal: Proposal) -> str:
-        """Return by which setting of the person a proposal is made without a question, '' where they are asked.
+        """Return the setting by which a proposal is applied without a question, '' where the person is asked.
 
         A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
         """

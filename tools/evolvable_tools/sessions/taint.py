@@ -209,7 +209,7 @@ class QuoteTracker:
         self._own: set[int] = set()
 
     def divided(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
-        """Return the parts of a text with their origins, in order, and remembers them.
+        """Return the parts of a text with their origins, in order, and remember them.
 
         A person's text is divided at every earlier text of another origin; every other text at what third
         parties said. whole: it is not divided; it is theirs when it is a copy for the most part.

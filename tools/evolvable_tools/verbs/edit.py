@@ -60,7 +60,7 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
 
 
 def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list[str]:
-    """Return the warnings; raises InvalidResource for what the change makes wrong that was not wrong before.
+    """Return the warnings. Raises InvalidResource for what the change makes wrong that was not wrong before.
 
     What the change lets the resource do is no warning: the scan asks about it where an agent does it.
     """
@@ -321,7 +321,7 @@ def restore_resource(
     expected_version: int | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Make a new version with an old one's content; brings a removed resource back.
+    """Make a new version with an old one's content; bring a removed resource back.
 
     propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
     person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,

@@ -106,7 +106,7 @@ def load_skill(
     search_id: str | None = None,
     task_type: str | None = None,
 ) -> Loaded:
-    """Return a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile.
+    """Return a document to work by, and record the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile.
 
     task_type: of the work, by which one of several agents that the skill names is chosen.
     """
@@ -131,7 +131,7 @@ def load_skill(
 def load_delegate(library: Library, caller: Caller, loaded: Loaded, task_type: str | None = None) -> Delegation | None:
     """Return the agent that can be given the work of a loaded skill; None where there is none.
 
-    task_type: what `load_skill` was told.
+    task_type: as given to `load_skill`.
     """
     if loaded.delegate is None or not loaded.delegate.available:
         return None
@@ -159,7 +159,7 @@ def _record(library: Library, use: Use) -> bool:
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
     """Record that a session loaded a version by other means than `load`, such as its client's own skill tool.
 
-    Once for each session and resource, however it was loaded; returns whether it was recorded. A caller without a
+    Once for each session and resource, however it was loaded. Return whether it was recorded. A caller without a
     session, and a library that cannot be written, record nothing.
     """
     session = caller.session
@@ -330,7 +330,7 @@ def _checked(what: str, text: str | None, limit: int) -> str | None:
 
 
 def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSummary:
-    """Return the summary of a tally. `success` is None until an end was told."""
+    """Return the summary of a tally. `success` is None until an outcome was reported."""
     ended = tally.succeeded + tally.failed + tally.partial
     return EvidenceSummary(
         *(ref, proven_maturity(proof), tally.loaded),

@@ -78,7 +78,7 @@ def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
 
 
 def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
-    """Return a prompt's text with these arguments in it, and counts a use of it.
+    """Return a prompt's text with these arguments in it, and count a use of it.
 
     An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
     end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.

@@ -79,7 +79,7 @@ class Decided:
 def propose(
     library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str, found: Scan | None = None
 ) -> int:
-    """Keep a change for a person to decide on; returns its proposal_id. Nothing live changes.
+    """Keep a change for a person to decide on; return its proposal_id. Nothing live changes.
 
     What somebody other than a person proposes again while it waits is counted, and stays one proposal. files: the whole
     content; none at all to remove the resource. found: what a scan of it said; without, it is scanned now. Raises
@@ -166,7 +166,7 @@ def approve_together(
     by_policy: bool = False,
     seen: Mapping[int, int | None] | None = None,
 ) -> list[Decided]:
-    """Publish proposals, merged with what happened since, in one operation, or none; returns what became of each.
+    """Publish proposals, merged with what happened since, in one operation, or none; return what became of each.
 
     Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
     edited: of a single proposal, the files as the person wants them, None for one that goes; a conflict in them is
@@ -344,7 +344,7 @@ def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
 
 
 def expire(library: Library) -> int:
-    """Close the proposals whose time is over; returns how many. They count as turned down."""
+    """Close the proposals whose time is over; return how many. They count as rejected."""
     return 0 if library.store.read_only else library.store.backend.proposals.expire(library.store.now())
 
 

@@ -252,7 +252,7 @@ def undo(
 def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]) -> bool:
     """Return whether anybody may bring this content back, by the policy of memories and by a scan.
 
-    If not, adds the conflict that says why.
+    If not, add the conflict that says why.
     """
     why = ""
     try:
