@@ -20,6 +20,7 @@ from evolvable_tools.secret_leaks import check_may_decide
 BUDGET = 8_000
 """Characters of the whole list: 1 % of a context of 200,000 tokens, at four characters a token."""
 
+# Claude Code cuts a longer description in its list; docs/living-beside.md cites the rule.
 EACH = 1_536
 """Characters of one description that count."""
 

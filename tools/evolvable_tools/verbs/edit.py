@@ -54,6 +54,8 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     old, new = main_file(head.kind, head.name), main_file(target.kind, target.name)
     main = files.pop(old, None)
     if main is not None:
+        # Only the first `name:` line, which is the one in the frontmatter; the line end stays as it
+        # is.
         line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
         files[new] = File(line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1), main.mode)
     return files
@@ -65,6 +67,7 @@ def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list
     What the change lets the resource do is no warning: the scan asks about it where an agent does it.
     """
     found = find_problems(ref.kind, ref.name, after)
+    # What a person writes ambiguously is the person's to decide; an agent has to be exact.
     unclear = unclear_problems(ref.kind, ref.name, after) if actor is not Actor.HUMAN else []
     stops = [*blocking_problems(found), *lost_files(found), *unclear]
     # What was unsound before the change does not keep a person from improving the rest.
@@ -136,7 +139,6 @@ def update_resource(
     deadline, tries = time.monotonic() + RETRY_SECONDS, 0
     while True:
         try:
-            # Read in each round: after a conflict the change is applied to the new head.
             head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
             check_not_plugins(target := head.ref if head else _new_name(library, ref))
             base = _expected(target, head, expected_version)
@@ -160,7 +162,6 @@ def update_resource(
             note_files(library, caller, made.ref, (made.previous_version, made.version), files or {}, whole.files)
             return made
         except VersionConflict as error:
-            # An overlap needs a decision, and a named version must not be replaced by another one.
             if error.overlap or expected_version is not None or create or time.monotonic() > deadline:
                 raise
             # Of many at once, those that lost some rounds leave the others time to finish theirs.
@@ -243,6 +244,7 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent
 
     parent: the version that the change copies, which the operation's evidence names.
     """
+    # SOUL is read as the user's own words, so it is signed like an approval.
     is_soul = library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL)
     if is_soul:
         library.authorise(caller, f"Writing {ref}")
@@ -340,6 +342,7 @@ def restore_resource(
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
+    # What the caller has of the resource is the restored version from here on.
     if library.served.known(caller.reader, str(head.ref)):
         library.served.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
     told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
@@ -381,6 +384,8 @@ def remove_together(library: Library, caller: Caller, versions: Mapping[Ref, int
         raise InvalidArgument("A memory is removed by itself, and nothing was removed.", "Choose no memory.")
     heads = [(library.latest(library.store.head(ref, caller.scopes))[0], seen) for ref, seen in versions.items()]
     with library.transaction(caller, library.redacted(reason)) as tx:
+        # expected_version refuses what changed since the person saw it, and with it the whole
+        # operation.
         for head, seen in heads:
             tx.remove(head.ref, expected_version=seen)
     library.checkout([one.ref for one in tx.written])

@@ -124,6 +124,7 @@ def _directories(library: Library, folder: WatchedFolder, bound: dict[str, Bindi
         return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back.", seen
     held = library.store.backend.held.of_folder(folder)
     seen.not_imported += [DirectoryIssue(place, (why,)) for place, why in survey.left_out.items()]
+    # What a sync leaves out is reported with its reason, and not read again here.
     rest = survey.directories - survey.left_out.keys()
     for state in status.looks(sorted(status.changed(rest - status.linked(rest)))):
         waiting = held.get(state.directory)

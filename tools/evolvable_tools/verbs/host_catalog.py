@@ -63,6 +63,7 @@ class HostCatalog:
         if scopes is None:
             return self._skills
         nearest: dict[str, ChannelEntry] = {}
+        # With one scope there are no two skills of one name, so the query is spared.
         last = self._store.backend.authorship.untrusted_resources() if len(scopes) > 1 else set()
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):

@@ -193,6 +193,7 @@ def _read(
     head = store.head_or_none(ref, caller.scopes) if number else None
     head = head or store.head(ref, caller.scopes)
     if number is None and use is not None and library.trials is not None:
+        # Only a use without a named version may get the version on trial.
         number = library.trials.version(library, caller, head, use)
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
@@ -216,6 +217,7 @@ def _read(
         verified=proof.verified,
     )
     if len(loaded.text or "") <= MAX_TEXT:
+        # Only a text that reached the agent whole counts as known to it.
         library.served.note(caller.reader, loaded.ref, path, version)
     return loaded, head
 
@@ -300,6 +302,7 @@ def _counted(
         own = use and (use.session or use.id)
         return Grade.VERIFIED, own or f"{principal}/{caller.session or ''}"
     if use is not None:
+        # None: uses of versions before these columns name nobody.
         served = use.principal in (None, principal) and (
             use.session in (None, caller.session)
             or (use.connection is not None and use.connection == caller.connection)

@@ -24,6 +24,7 @@ from evolvable_tools.library import Library
 ARCHIVE = "archive.txt"
 """Where facts go that nobody said for long, or that had to make room."""
 
+# A shorter time forgets what is said once a season; a longer one fills the caps with old facts.
 AGES_AFTER = timedelta(days=180)
 """A fact that nobody said for so long goes to the archive with the next change."""
 
@@ -111,6 +112,7 @@ def parse_facts(text: str) -> list[str]:
 def same_fact(one: str, other: str) -> bool:
     """Return whether two lines say the same: most words in common, and both deny or neither does."""
     a, b = content_terms(one), content_terms(other)
+    # "Uses tabs" and "never uses tabs" share nearly all words and say the contrary.
     if not a or not b or _denies(one) != _denies(other):
         return False
     return len(a & b) / len(a | b) >= SAME

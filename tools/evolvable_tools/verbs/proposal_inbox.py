@@ -182,6 +182,7 @@ def approve_together(
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     # Local edits in watched folders become versions first, so the merge below sees them.
     library.take_in([proposal.ref for proposal in found])
+    # After take_in: a save on disk since the person looked is a newer version, and a conflict.
     _check_seen(library, found, seen or {})
     reason = library.redacted(reason)
     evidence = [how] if how else []
@@ -322,6 +323,7 @@ def reject(library: Library, proposal_id: int, reason: str, caller: Caller | Non
     caller: who decides, for the audit log. Raises NotFound, InvalidArgument.
     """
     proposal = _open(library, proposal_id)
+    # Written with the rejection in one transaction, so that the audit log has no gap.
     audited = library.decision(caller, "reject", f"{proposal.ref} (proposal {proposal.id})")
     # Another process decided meanwhile; `_open` raises with the state that it has now.
     if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason), audited):

@@ -48,6 +48,7 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     base = library.store.files(head, proposal.base) if head is not None and proposal.base else {}
     if now == base:
         return RebasedContent(version, theirs)
+    # A line that is added needs no merge: it is put behind what there is now.
     again = _added(proposal, now)
     if again is not None:
         return RebasedContent(version, again, merged=True)

@@ -116,6 +116,7 @@ def _argv_problems(argv: object) -> Iterator[str]:
         yield f"argv has more than {MAX_ARGUMENTS} words, or one of more than {MAX_ARGUMENT:,} characters"
     if any("\0" in word for word in argv):
         yield "argv has a zero byte"
+    # A relative path would depend on the folder that the server was started in.
     own = argv[0] == PYTHON or argv[0].startswith(f"{FOLDER}/")
     if not own and ("{" in argv[0] or not argv[0] or ("/" in argv[0] and not os.path.isabs(argv[0]))):
         yield f"argv begins neither with a program's name or absolute path, nor with {PYTHON} or {FOLDER}/PATH"
@@ -382,6 +383,7 @@ def build_version(library: Library, head: Head, number: int) -> Path:
             target = draft / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.data)
+            # Read-only, so that a tool cannot change the files that were approved.
             target.chmod(0o500 if file.data.startswith(b"#!") or file.mode & 0o111 else 0o400)
         _put(draft, folder, files)
     # The time of the last use, by which `_prune` removes folders.
