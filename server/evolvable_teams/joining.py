@@ -93,6 +93,7 @@ def normalized(url: str) -> str:
     """Return the address of a server's /mcp. Raise InvalidArgument."""
     check_url(url)
     parts = urlsplit(url)
+    # The address becomes the name of a file and the audience of a token, so it has one spelling.
     if parts.query or parts.username or parts.password or not url.isascii():
         raise InvalidArgument("The address of a server has no user, password or query.", "Such as https://host/mcp.")
     return f"{parts.scheme}://{parts.netloc.lower()}{parts.path if parts.path not in ('', '/') else '/mcp'}"
@@ -106,12 +107,14 @@ async def find_library(url: str) -> ServedLibrary:
         async with new_client() as client:
             said = await read_json(client, "GET", f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path}")
             servers = said.get("authorization_servers")
+            # RFC 9728, section 3.3: metadata that names another resource must not be used.
             if said.get("resource") != resource:
                 raise Refused(f"{parts.netloc} says that it is another server than {resource}.", _ASK)
             if not isinstance(servers, list) or len(servers) != 1 or not isinstance(servers[0], str):
                 raise Refused(f"{parts.netloc} does not name one provider to sign in at.", _ASK)
             issuer = servers[0]
             check_url(issuer)
+            # A remote server could else have the browser talk to a program of this machine.
             if is_loopback(urlsplit(issuer).hostname or "") and not is_loopback(parts.hostname or ""):
                 raise Refused(f"{parts.netloc} names a provider on this machine, {ascii(issuer[:200])}.", _ASK)
             return ServedLibrary(resource, issuer, await discover(client, issuer))
@@ -154,6 +157,7 @@ async def sign_in_by_browser(
 
     tell: shows the person the address to open. wait: returns the answer that came to `redirect` with this state.
     """
+    # `state` binds the answer to this login, the verifier binds the code to this process (PKCE).
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
     asked = {
@@ -170,6 +174,7 @@ async def sign_in_by_browser(
     joint = "&" if urlsplit(found.provider.authorization).query else "?"
     tell(f"{found.provider.authorization}{joint}{urlencode(asked)}")
     answer = await wait(state)
+    # RFC 9207: the code of another provider must not be sent to this one.
     if answer.get("iss", "" if found.provider.names_issuer else found.issuer) != found.issuer:
         raise Refused("Another provider answered.", "Nothing was stored. Join again.")
     if "code" not in answer:
@@ -204,6 +209,7 @@ async def sign_in_by_device(
         await anyio.sleep(min(max(pause, 0.2), 60.0))
         answer = await _asked(found.provider.token, data=asked)
         if answer.get("error") == "slow_down":
+            # RFC 8628, section 3.5: five seconds more, for this request and all later ones.
             pause += 5
         elif answer.get("error") != "authorization_pending":
             return await _membership(found, client, answer)
@@ -231,6 +237,7 @@ async def renewed(one: Membership) -> Membership:
     if "access_token" not in answer:
         raise Refused(f"The sign-in to {one.resource} has ended: {_error(answer)}.", hint)
     made = await _membership(found, one.client, answer)
+    # A provider that does not rotate refresh tokens returns none; the old one stays valid.
     return made if made.refresh else replace(made, refresh=one.refresh)
 
 
@@ -295,6 +302,7 @@ def load_membership(name: str) -> Membership:
         with open(path, "rb", opener=regular_file) as file:
             check_owner(path, os.fstat(file.fileno()))
             said = json.loads(file.read(1_000_000))
+        # KeyError for a file without it, which is caught below as a broken one.
         said.pop("version")
         one = Membership(**said)
         texts = (one.resource, one.issuer, one.client, one.token, one.refresh)
@@ -339,6 +347,7 @@ def _projects_folder(name: str) -> Path:
 def forget_membership(name: str) -> bool:
     """Delete a membership; return whether there was one."""
     path = membership_file(name)
+    # Before the token file: a membership that is still there can be forgotten again.
     shutil.rmtree(_projects_folder(name), ignore_errors=True)
     with suppress(FileNotFoundError):
         path.unlink()

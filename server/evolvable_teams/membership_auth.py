@@ -40,7 +40,10 @@ class MembershipAuth(httpx2.Auth):
 
     def __init__(self, name: str) -> None:
         self._name, self._one = name, load_membership(name)
+        # Of this process: its requests renew one after another. The lease keeps other processes
+        # out.
         self._lock = anyio.Lock()
+        # The random part distinguishes two processes that had the same number one after the other.
         self._holder = f"{os.getpid()} {secrets.token_hex(8)}"
 
     @property
@@ -53,6 +56,7 @@ class MembershipAuth(httpx2.Auth):
         if not _is_same_origin(str(request.url), self._one.resource):
             yield request
             return
+        # Renewed while the old token still works, so that other processes need not wait.
         if self._one.expires - EARLY_SECONDS < time.time():
             await self._renew(self._one.token, refused=False)
         tried = self._one.token
@@ -73,6 +77,8 @@ class MembershipAuth(httpx2.Auth):
                     made = await renewed(self._one) if takes else None
                 finally:
                     if takes:
+                        # The provider has taken the old refresh token back; a cancelled task must
+                        # still store the new one.
                         with anyio.CancelScope(shield=True):
                             await run_sync(self._end_lease, tried, made)
                 if takes:
@@ -103,6 +109,8 @@ class MembershipAuth(httpx2.Auth):
 
     def _is_leased(self) -> bool:
         holder, until = _read_lease(self._lease)
+        # A lease that ends later than any lease can was written under another clock, and does not
+        # count.
         return 0 < until - time.time() <= LEASE_SECONDS and _lives(holder)
 
     @property
@@ -128,6 +136,7 @@ def _lives(holder: str) -> bool:
     if sys.platform == "win32" or not process.isdecimal():
         return True
     try:
+        # Signal 0 only asks whether the process is there.
         os.kill(int(process), 0)
     except (ProcessLookupError, OverflowError):
         return False

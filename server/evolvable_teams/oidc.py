@@ -134,6 +134,8 @@ async def discover(client: httpx2.AsyncClient, issuer: str) -> ProviderMetadata:
     path = url.path.rstrip("/")
     for place in (_METADATA[0] + path, _METADATA[1] + path, path + _METADATA[1]):
         try:
+            # Providers publish at different paths: RFC 8414 before the path of the issuer, OpenID
+            # Connect after it.
             document = await read_json(client, "GET", str(url.copy_with(path=place)))
         except (httpx2.HTTPStatusError, ValueError):
             continue
@@ -161,6 +163,7 @@ async def ask_json(client: httpx2.AsyncClient, method: str, url: str, **options:
     async with client.stream(method, url, headers=headers, **options) as answer:
         async for part in answer.aiter_bytes():
             body += part
+            # Counted while it arrives: a Content-Length may be missing or wrong.
             if len(body) > MAX_ANSWER:
                 raise ValueError(f"{url} answers with too much")
     try:
@@ -180,6 +183,7 @@ class KeySet:
         self._issuer, self._address, self._clock = issuer, address, clock
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched = -float("inf")
+        # Guards _keys and _fetched: callers that wait for keys fetch them once.
         self._fetching = anyio.Lock()
 
     async def access_claims(self, token: str, resource: str) -> dict[str, Any] | None:
@@ -196,6 +200,7 @@ class KeySet:
             return None
         audience = found[1]["aud"]
         others = isinstance(audience, list) and len(audience) > 1
+        # OpenID Connect Core, 3.1.3.7: several audiences need `azp`, and it names this client.
         if found[1].get("azp", client) != client or (others and "azp" not in found[1]):
             return None
         return found[1] if isinstance(found[1]["sub"], str) and found[1]["sub"] else None
@@ -208,6 +213,7 @@ class KeySet:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
             return None
+        # Checked before any key is fetched: an unknown algorithm is no reason to ask the provider.
         if header.get("alg") not in ALGORITHMS:
             return None
         kid = header.get("kid")
@@ -233,6 +239,8 @@ class KeySet:
         if age > KEYS_SECONDS or (kid not in self._keys and age > AGAIN_SECONDS):
             async with self._fetching:
                 if self._clock() - self._fetched >= age:  # nobody fetched while we waited
+                    # Set before the request: a provider that does not answer is not asked again by
+                    # every caller.
                     self._fetched = self._clock()
                     self._keys = await self._fetch()
         return self._keys.get(kid)

@@ -79,6 +79,7 @@ class LoginFlow:
         self.origin = check_address(settings.address)
         self.redirect = self.origin + CALLBACK_PATH
         self._settings, self._projects, self._secret, self._clock = settings, projects, secret, clock
+        # A key of this process alone: after a restart open logins have to begin again.
         self._seal = Fernet(Fernet.generate_key())
         self._keys = KeySet(settings.issuer)
         self._metadata: ProviderMetadata | None = None
@@ -116,6 +117,7 @@ class LoginFlow:
             raise Refused("This browser did not begin this login, or began it too long ago.", _AGAIN) from None
         state, nonce, verifier = json.loads(kept)
         answer = _single(query)
+        # In constant time, as the value comes from outside.
         if not secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
             raise Refused("This answer belongs to another login.", _AGAIN)
         metadata = await self._discovered()
@@ -156,6 +158,7 @@ class LoginFlow:
             said = ascii(str(answer.get("error", "its answer holds no valid ID token"))[:80])
             raise Refused(f"{self.provider} did not confirm the login: {said}.", _AGAIN)
         lasts = answer.get("expires_in")
+        # The session ends with the access token, because `recheck` needs it.
         seconds = min(SIGNED_IN_SECONDS, float(lasts)) if isinstance(lasts, int | float) else SIGNED_IN_SECONDS
         token = answer.get("access_token")
         token = token if isinstance(token, str) and metadata.userinfo else ""

@@ -93,6 +93,7 @@ class Tokens:
         self._home, self._path, self._clock = home, home / FILE, clock
         self._read: bytes | None = None
         self._parsed: tuple[Token, ...] = ()
+        # Times of uses that are not in the file yet, or could not be written.
         self._noted: dict[str, datetime] = {}
 
     def begun(self) -> bool:
@@ -113,6 +114,7 @@ class Tokens:
             return ()
         except OSError as error:
             raise LibraryCorrupt(f"{self._path} cannot be read: {error.strerror}.", _REPAIR_HINT) from None
+        # Parsing is the expensive part; the file is read at every request and changes rarely.
         if data != self._read:
             try:
                 self._parsed, self._read = TokenFile.model_validate_json(data).tokens, data
@@ -200,9 +202,13 @@ class Tokens:
     def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
         """Yield the tokens to change; what is left of them is written when the block ends without an error."""
         try:
+            # The lock is a file of its own: the file of tokens is replaced, and a lock on it would
+            # be lost.
             with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
                 tokens = list(self.all())
                 yield tokens
+                # Written inside the lock, so that no writer replaces what another one has just
+                # added.
                 stored = TokenFile(tokens=tuple(sorted(tokens, key=lambda token: token.name)))
                 write_private(self._path, stored.model_dump_json(indent=1) + "\n")
         except Timeout:

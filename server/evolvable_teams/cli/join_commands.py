@@ -107,6 +107,7 @@ def join_command(
     path = joining.save_membership(found.name, one)
     try:
         tools = anyio.run(count_tools, found.name)
+    # Also for Ctrl-C: a token that was not tried must not stay on the disk.
     except BaseException:
         joining.forget_membership(found.name)
         raise
@@ -162,6 +163,7 @@ class _Loopback:
             self._http = HTTPServer(("127.0.0.1", port), Handler)
         except OSError as error:
             raise InvalidArgument(f"Port {port} cannot be used: {error.strerror}.", "Name another --port.") from None
+        # Short, so that `wait` can see the end of the time and an interrupt.
         self._http.timeout = 0.5
         self.redirect = f"http://127.0.0.1:{self._http.server_port}{PATH}"
 

@@ -49,6 +49,8 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
             copied = import_postgres("transfer").transfer(source.backend, made.backend)
             for part in plugins.archive_parts():
                 part.merge_backup(made.home, source.home)
+            # Folders and projects belong to the home and not to the database, so they are carried
+            # apart.
             add_projects(made.home, source.home)
             carry_places(source.backend.bindings, made.home)
             _check(made)

@@ -64,6 +64,7 @@ from evolvable_tools.verbs import plan_blobs
 DEFAULT = "origin"
 """The remote that a command means when it names none."""
 
+# Long enough to spare a remote that is down, short enough to go on within a quarter of an hour.
 LONGEST_PAUSE = 900.0
 """Seconds between two pulls of --watch that fail."""
 
@@ -150,6 +151,7 @@ def _add(
         )
     where = check_address(url), str(place), check_branch(branch)
     made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
+    # The same remote again changes nothing; another one under its name would lose the old address.
     if there is not None and there != made:
         wants = f"It goes to {there.url}, branch {there.branch}; this would be {made.url}, branch {made.branch}."
         raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")

@@ -53,6 +53,7 @@ async def _serve(auth: MembershipAuth, projects: str) -> None:
                 _note_version(negotiated, message)
                 await to_client.send(message)
 
+        # Both directions run at once: a server may ask the client while a call is open.
         tasks.start_soon(answers)
         async for message in from_client:
             if not isinstance(message, Exception):

@@ -39,6 +39,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+# Enough for a slow network; short for a client that sends single bytes to hold a connection.
 HEADER_SECONDS = 10.0
 """From the opening of a connection, or the first byte of its next request, to the end of the header."""
 
@@ -57,6 +58,7 @@ SEND_SECONDS = 60.0
 MAX_HEADER = 128 * 1024
 """Bytes of a header; h11 refuses more."""
 
+# Later work on headers may take time with the square of their number.
 MAX_HEADERS = 100
 """Headers of a request; and trailers of a body in chunks."""
 
@@ -137,6 +139,7 @@ class TimedConnection(H11Protocol):
         self._unread: asyncio.TimerHandle | None = None
         self._newcomer = False
         self._lines = _CountedLines()
+        # h11 has no public hook here. Lines have to be counted before h11 parses them.
         self.conn._receive_buffer = self._lines
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -152,6 +155,7 @@ class TimedConnection(H11Protocol):
         else:
             self._newcomer = True
             transport.pause_reading()
+            # Reading is paused, so the kernel holds back what the client sends meanwhile.
             self._await_room(self.loop.time() + ROOM_SECONDS)
 
     def data_received(self, data: bytes) -> None:
@@ -241,6 +245,8 @@ class TimedConnection(H11Protocol):
         oldest = next((one for one in waiting if not _has_arrived(one.transport)), None)
         if oldest is None:
             return False
+        # Before the abort: connection_lost runs in a later turn of the loop, and two newcomers must
+        # not end the same connection.
         self.connections.discard(oldest)
         oldest.transport.abort()
         return True
@@ -291,16 +297,18 @@ class TimedConnection(H11Protocol):
 
 
 def _has_arrived(transport: asyncio.Transport) -> bool:
-    """Whether bytes of a connection that was not closed wait to be read."""
+    """Return whether bytes of an open connection wait to be read."""
     if transport.is_closing():
         return False
     with selectors.DefaultSelector() as ready:
+        # The bytes of a request may lie in the kernel's buffer while the loop has not read them.
         ready.register(transport.get_extra_info("socket").fileno(), selectors.EVENT_READ)
         return bool(ready.select(0))
 
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
 
+# One bearer cannot take all sessions: its limit is about an eighth of the whole.
 SESSIONS, SESSIONS_EACH = 1000, 128
 """Sessions that are open together, and those of one bearer; callers without a token share all of them."""
 
@@ -376,6 +384,7 @@ class HttpSessions:
                     self._by_id[session.id] = session
             await send(message)
 
+        # The first request opens the session and has no id yet; only later ones count as use.
         session.used = bool(session.id)
         session.busy += 1
         try:
@@ -383,6 +392,7 @@ class HttpSessions:
         finally:
             session.busy -= 1
             session.last = time.monotonic()
+            # No id: the opening failed. 404: the SDK has ended the session itself.
             if not session.id or status == 404 or (scope["method"] == "DELETE" and status == 200):
                 self._forget(session)
 
@@ -391,6 +401,7 @@ class HttpSessions:
         late = time.monotonic() - SESSION_IDLE_SECONDS
         for session in [one for one in self._sessions if not one.busy and one.last < late]:
             self._forget(session)  # the SDK has ended it
+        # Ending a session awaits the application, so the count is taken again each time.
         while (crowd := self._crowd(bearer)) is not None:
             idle = min((one for one in crowd if not one.busy), key=lambda one: one.rank, default=None)
             if idle is None:

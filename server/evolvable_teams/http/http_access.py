@@ -115,6 +115,8 @@ async def _introspected(oauth: OAuth, token: str) -> dict[str, Any] | None:
     audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
     meant = audience if isinstance(audience, list) else [audience]
     good = claims.get("active") is True and oauth.resource in meant and issuer == oauth.issuer
+    # An ID token says who signed in, and is no right to call; introspection may omit what the JWT
+    # shows.
     good = good and not is_of_sign_in(claims) and not is_of_sign_in(_own_claims(token))
     return {**claims, "iss": oauth.issuer} if good and in_time(claims) else None
 
@@ -166,7 +168,7 @@ def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[P
 
 
 async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware: answers a call that its bearer may not make with an error that the model can read.
+    """Answer a call that its bearer may not make with an error for the model; pass every other one on.
 
     Every bearer may read, so only calls of tools are checked: everything else that the server answers is reading.
     """
@@ -175,6 +177,7 @@ async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallN
     params = ctx.params or {}
     tool, arguments = params.get("name"), params.get("arguments")
     has = permissions_of(ctx.request)
+    # Checked by the arguments as sent: the action chooses the verb.
     missing = required_permissions(str(tool), arguments if isinstance(arguments, Mapping) else {}) - has
     if not missing:
         return await call_next(ctx)
@@ -231,6 +234,7 @@ class Transcripts:
     def _may(self, request: Any, named: Any) -> bool:
         if name_of(request) is not None or not isinstance(named, str) or "\0" in named:
             return False
+        # Links are resolved before the comparison, so none leads out of the folders.
         place = Path(os.path.realpath(named))
         return is_transcript_path(place) and any(place.is_relative_to(folder) for folder in self._folders)
 

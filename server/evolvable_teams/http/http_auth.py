@@ -119,8 +119,10 @@ class Verifier:
     async def _still_lets_in(self, token: AccessToken) -> bool:
         """Return whether an authorization server's token is still good for what it was; asked every RECHECK_SECONDS."""
         digest, now = digest_of(token.token), time.monotonic()
+        # Keyed by the digest, so that no token stays in memory here.
         if self._checked.setdefault(digest, now) + RECHECK_SECONDS > now:
             return True
+        # Set before the question is asked: parallel streams of one bearer ask once.
         self._checked[digest] = now
         self._checked.move_to_end(digest)
         while len(self._checked) > MAX_RECHECKED:
@@ -151,6 +153,7 @@ class Access:
         self._asks = settings.oauth is not None or not is_loopback(settings.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Once a token was made the answer stays yes, also when the file of tokens is deleted.
         self._asks = self._asks or self._tokens.begun()
         await (self._closed if self._asks else self._open)(scope, receive, send)
 

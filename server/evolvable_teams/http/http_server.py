@@ -115,6 +115,7 @@ def serve_http(
     tokens = Tokens(config.home)
     check_reach(settings, tokens)
     with _listening(settings) as listener:
+        # After the socket is bound: a second server on the port fails before it opens the library.
         serving = Serving(config, shared=True, state_key=read_state_key)
         end = _End(settings.grace, at_end)
         try:
@@ -199,6 +200,7 @@ class _End:
         def signalled(number: int, _: FrameType | None) -> None:
             if self.begun.is_set():
                 self.now(128 + number)
+            # A signal handler may interrupt the loop anywhere, so it only schedules the work.
             loop.call_soon_threadsafe(self._begin)
 
         for number in _SIGNALS:
@@ -206,6 +208,7 @@ class _End:
 
     def _begin(self) -> None:
         self.begun.set()
+        # A thread and not the loop: it ends the process also where the loop is blocked.
         last = threading.Timer(self._grace + END_SECONDS, self.now, (0,))
         last.daemon = True
         last.start()

@@ -31,6 +31,7 @@ def read_state_key(home: Path) -> bytes:
             _make(path)
     except OSError:
         return secrets.token_bytes(_BYTES)
+    # Opened first and checked by its descriptor, so that the file cannot be exchanged in between.
     descriptor = regular_file(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with open(descriptor, encoding="ascii", errors="replace") as stream:
         status = os.fstat(descriptor)

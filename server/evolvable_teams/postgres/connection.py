@@ -31,6 +31,7 @@ OLDEST = 160000
 
 CONNECT_SECONDS = 10
 
+# The third argument `true` limits a setting to the transaction, so a pooled connection keeps none.
 _CHOOSE = b"SELECT set_config('evolvable.project', $1, true), set_config('evolvable.home', $2, true)"
 _LOCK = (
     "SELECT (lock_project()).transaction FROM ("  # evaluated after the settings of its inner query
@@ -96,8 +97,11 @@ class PostgresConnection:
             raise library_error(error, self._where) from error
         adapters = self.raw.adapters
         adapters.register_dumper(str, StrDumper)
+        # One type for all numbers: else a statement would be prepared once for each size of its
+        # values.
         adapters.register_dumper(int, Int8Dumper)
         adapters.register_loader("numeric", _WholeNumber)
+        # The policies of the tables compare each row with these two settings.
         self._chosen = [home.address.project, home.name]
         self.notifies = ""
         """The channel on which its commits are announced."""
@@ -139,6 +143,7 @@ class PostgresConnection:
         if is_pragma(statement):
             return None
         names, plain = bind(values)
+        # A bit for each NULL is part of the key of the cache in `translate`.
         nulls = sum(1 << place for place, value in enumerate(plain) if value is None)
         text, order = translate(statement, names, nulls)
         return self.query(text, [plain[place] for place in order])
@@ -153,6 +158,7 @@ class PostgresConnection:
 
         Its statements are sent together until a result is asked for, so an error may be reported by a later one.
         """
+        # Closes the pipeline when BEGIN or the lock fails; `pop_all` keeps it open otherwise.
         with contextlib.ExitStack() as unless_begun:
             unless_begun.enter_context(self.raw.pipeline())
             self.raw.execute(b"BEGIN" if write else b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -185,6 +191,7 @@ class PostgresConnection:
         """Commit, which announces it to the other servers."""
         done = self.raw.execute(b"COMMIT")
         self._leave()
+        # PostgreSQL answers ROLLBACK where a statement of the transaction had failed.
         if done.statusmessage != "COMMIT":
             raise psycopg.InternalError(f"the server answered COMMIT with {done.statusmessage}")
 
@@ -237,6 +244,7 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
     if raw.info.server_version < OLDEST:
         raise LibraryError(f"{where} is PostgreSQL {raw.info.server_version // 10000}.", "Version 16 is the oldest.")
     row = raw.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = session_user").fetchone()
+    # Such a role would see the rows of every project.
     if row is None or row[0]:
         raise LibraryError(
             f"The role of {where} is a superuser or bypasses row-level security, which separates the projects.",
@@ -274,11 +282,13 @@ def as_library_error(error: Exception, where: str) -> EvolvableError:
     """Return our error for what PostgreSQL, or a value of unexpected type in a row, raised."""
     if isinstance(error, psycopg.Error):
         return library_error(error, where)
+    # Raised by the driver for an argument, before anything is sent.
     if isinstance(error, UnicodeEncodeError | OverflowError):
         return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
     return LibraryCorrupt(f"{where} has a value that Evolvable never writes: {error}.", "Run `evolvable care fsck`.")
 
 
+# The first kind that fits counts, so subclasses stand before OperationalError.
 _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], ...] = (
     (
         (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure, errors.TooManyConnections),

@@ -28,6 +28,7 @@ LOCAL_TABLES = frozenset(("folder", "binding", "held", "vouched", "baseline", "l
 """Tables whose rows belong to one home, that of a person on a machine: its folders, what the person trusts, and
 what the clients there list."""
 
+# A quoted text is matched first, so that a `?` or `:name` inside it is left alone.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\?(\d*)|(?<![:\w]):([a-z_]\w*)")
 _REPLACE = re.compile(r"^\s*INSERT OR REPLACE INTO (\w+)(.*)$", re.DOTALL)
 _IGNORE = re.compile(r"^\s*INSERT OR IGNORE INTO (.*)$", re.DOTALL)
@@ -59,8 +60,10 @@ def bind(values: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[str, ...] | i
 
 
 def _plain(value: Any) -> Any:
+    # The columns are bigint, and PostgreSQL has no implicit cast from boolean.
     if isinstance(value, bool):
         return int(value)
+    # The driver would look for a dumper of the enumeration's class.
     return str(value) if isinstance(value, str) else value
 
 

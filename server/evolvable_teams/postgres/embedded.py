@@ -31,6 +31,7 @@ if sys.platform != "win32":
 ROLE = "evolvable"
 DATABASE = "evolvable"
 _ADMIN = "evolvable_admin"
+# A start after a crash replays the log first, which may take long on a slow disk.
 _START_SECONDS, _END_SECONDS = 60.0, 20.0
 _MAX_SOCKET = 90
 """Bytes of the path of a socket's folder: the system's limit is 107 with the name of the socket."""
@@ -98,6 +99,7 @@ class EmbeddedServer:
         except TimeoutError as error:
             raise LibraryBusy("Another process runs this PostgreSQL.", "Use its address, or end it.") from error
         data = self.folder / "data"
+        # After the lock was taken: a server that still runs there has no owner.
         self._end_old(data)
         if not (data / "PG_VERSION").exists():
             self._make(binaries, data)
@@ -115,6 +117,8 @@ class EmbeddedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # Ctrl-C at the terminal goes to this process alone, which then ends the server in
+                # order.
                 start_new_session=True,
                 **self._as_account(),
             )
@@ -152,6 +156,7 @@ class EmbeddedServer:
 
     def _as_account(self) -> dict[str, Any]:
         """Return the options of a child: root's runs as the account, each with an environment without settings."""
+        # Variables of the person, such as PGDATA, would change the server.
         clean = {"PATH": os.defpath, "LC_ALL": "C", "TMPDIR": str(self.folder)}
         options: dict[str, Any] = {"cwd": str(self.folder), "env": clean}
         if os.geteuid() == 0:

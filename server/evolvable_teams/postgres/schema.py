@@ -28,6 +28,7 @@ FIRST = 19
 
 BASE = driver.read_script("postgres_base.sql")
 
+# The letters "EVLV", so that it is unlikely to be the number of another program's lock.
 MIGRATION_LOCK = 0x45564C56
 """An advisory lock of the database: a migration has it alone, and transactions that write share it."""
 
@@ -119,6 +120,7 @@ def _policies(name: str) -> Iterator[str]:
     PostgreSQL joins two policies for SELECT by OR, and does not read an index in its order then: the newest change
     would cost a look at every change.
     """
+    # As a subquery it is evaluated once for a statement and not for each row.
     home = " AND home = (SELECT current_setting('evolvable.home'))" if name in LOCAL_TABLES else ""
     visible, writable = (f"project = (SELECT {right}_project()){home}" for right in ("visible", "writable"))
     yield f'CREATE POLICY reading ON "{name}" FOR SELECT USING ({visible})'

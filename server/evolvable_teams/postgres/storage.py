@@ -70,6 +70,7 @@ class PostgresStorage(SqlStorage):
         self.purges = PostgresPurges(self)
         self._idle: list[PostgresConnection] = []
         self.notifies = ""
+        # Writers of this process take turns here and not at the server.
         self._write_lock = threading.RLock()
         self._outdated = False
         with translate_errors(self.where):
@@ -162,6 +163,7 @@ class PostgresStorage(SqlStorage):
         """Return a connection. One that the server ended while it was idle is replaced."""
         while self._idle:
             try:
+                # Without a lock: pop of a list is atomic, and an empty one raises IndexError.
                 connection = self._idle.pop()
             except IndexError:
                 break
@@ -205,6 +207,7 @@ class PostgresStorage(SqlStorage):
 
     def before_fork(self) -> None:
         """Wait for the write in flight and close what is idle: a connection must not cross a fork."""
+        # Held over the fork: the child could else inherit it from a thread that it does not have.
         self._write_lock.acquire()
         self.places.before_fork()
         self.close()
@@ -282,6 +285,7 @@ class _CommitFeed(threading.Thread):
             if self._storage.notifies:
                 connection.raw.execute(f"LISTEN {self._storage.notifies}")
             while not self._ended.is_set():
+                # Counted also after a wait without an announcement, which may have been missed.
                 found = self._storage.count_commits(connection)
                 if found != self.commits:
                     self.commits = found

@@ -11,6 +11,7 @@ from evolvable_store.storage import SqlStorage, Storage, TaskSource
 from evolvable_teams.postgres.schema import TableShape, declared_tables
 from evolvable_teams.postgres.storage import PostgresStorage
 
+# A row with a blob may have megabytes, so a batch bounds the memory.
 _BATCH = 200  # rows
 
 NOT_COPIED = frozenset(("folder", "binding", "held", "listing", "learned_transcript"))
@@ -63,6 +64,7 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
                 key = table.primary[0]
                 highest = f"SELECT ?, max({key}) FROM {table.name} HAVING max({key}) IS NOT NULL"
                 writer.execute(f"INSERT INTO counter (name, value) {highest}", (table.name,))
+        # The rows are read back from the target before the commit.
         if read.digest() != written.digest():
             raise LibraryCorrupt("The copy differs from the library.", "Nothing was copied; run `evolvable care fsck`.")
     return Transferred(rows, read.hexdigest())
@@ -106,5 +108,6 @@ def _batches(db: Any, table: TableShape, rule: str = "") -> Iterator[list[tuple[
 
 def _update(digest: Any, table: TableShape, rows: list[tuple[Any, ...]]) -> None:
     for row in rows:
+        # The two drivers return blobs as different types.
         plain = [bytes(value) if isinstance(value, bytes | memoryview) else value for value in row]
         digest.update(repr((table.name, plain)).encode("utf-8", "surrogatepass"))

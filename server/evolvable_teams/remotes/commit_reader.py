@@ -56,6 +56,7 @@ from evolvable_teams.remotes.tree_walk import (
     TreeWalk,
 )
 
+# These bounds are far above real libraries; they end the reading of a hostile repository.
 MAX_COMMITS = 500_000
 MAX_CHANGED = 1_000_000
 """Files that commits may change together."""
@@ -113,6 +114,8 @@ class CommitReader:
     def _process(self, how: str) -> "subprocess.Popen[bytes]":
         """Return a process of `git cat-file` that has time for a question."""
         began, opened, process = self._running.get(how, (0.0, None, None))
+        # One process answers thousands of questions; starting git for each would take most of the
+        # time.
         if process is None or time.monotonic() - began > _FRESH:
             if opened is not None:
                 opened.close()
@@ -144,6 +147,7 @@ class CommitReader:
         process = self._process("--batch")
         self._ask(process, found[0])
         assert process.stdout is not None
+        # `git cat-file --batch` ends every object with a line end.
         data = process.stdout.read(found[2] + 1)
         if len(data) != found[2] + 1:
             raise RemoteFailed("git ended early.", "Try again; nothing was imported.")
@@ -225,6 +229,7 @@ class CommitReader:
         data = self.object(identity, "blob", MAX_FILE)
         name = blob_hash(data)
         self._known[identity] = name, len(data)
+        # Blobs wait compressed in a file without a name, so a large pull needs little memory.
         if name not in self._packed:
             packed, codec = pack(data)
             place = self._spool.seek(0, 2)
@@ -256,6 +261,7 @@ class CommitReader:
     def commits(self, known: str, head: str) -> list[IncomingCommit]:
         """Return the commits that lead to `head` and not to `known`, parents before children. Raises TooLarge."""
         behind = [f"^{known}"] if known else []
+        # One more than allowed, to see that there are too many.
         words = ["rev-list", "--topo-order", "--reverse", f"--max-count={MAX_COMMITS + 1}", head, *behind, "--"]
         ids = self._repository.run(*words).split()
         if len(ids) > MAX_COMMITS:
@@ -266,6 +272,8 @@ class CommitReader:
     def _commit(self, identity: str) -> IncomingCommit:
         head, _, text = self.object(identity, "commit", MAX_COMMIT).partition(b"\n\n")
         said = _AUTHOR.search(head)
+        # A commit may claim any time; 2**34 seconds lie in the year 2514, which `datetime` can
+        # hold.
         at = format_time(datetime.fromtimestamp(min(int(said[1]) if said else 0, 2**34), UTC))
         parents = _PARENTS.match(head)
         refs = self._changed_refs(identity, parents[1].decode("ascii").split()[1::2] if parents else [])
@@ -287,6 +295,7 @@ class CommitReader:
 
     def file(self, commit: str, path: str) -> bytes:
         """Return a file of a commit; b'' when there is none, and for one that is too large."""
+        # A line end would be read as the next question.
         found = self.find(f"{commit}:{path}") if commit and "\n" not in path else None
         if found is None or found[1] != "blob" or found[2] > MAX_TREE:
             return b""

@@ -43,6 +43,7 @@ class CommitStream:
         """Begin a commit. merged: a second parent."""
         self._write(f"commit {WORK}\nauthor {author}\ncommitter {author}\ndata {len(message)}\n")
         self._stream.write(message + b"\n")
+        # fast-import puts later commits onto the one before by itself.
         if self.commits == 0 and self._parent:
             self._write(f"from {self._parent}\n")
         if merged:
@@ -81,6 +82,8 @@ def open_stream(repository: BareRepository, parent: str) -> Iterator[CommitStrea
             process.stdin.close()
         except BrokenPipeError:
             raise RemoteFailed("git fast-import ended early.", "Check the free space of the disk.") from None
+        # With --done, fast-import fails unless it read the word `done`: half a stream moves no
+        # reference.
         if process.wait() != 0:
             raise RemoteFailed("git fast-import failed.", "Check the free space of the disk; nothing was lost.")
 
@@ -118,6 +121,7 @@ def export_operations(
         export.write(stream)
     tip = state.tip
     if stream.commits:
+        # TIP moves only after the whole stream was written; WORK may stand anywhere after a crash.
         repository.run("update-ref", TIP, tip := repository.id_of(WORK))
     left = export.left(lambda ref: repository.tree_of(tip, folder_of(ref)) if tip else NO_ID)
     return Exported(replace(state, tip=tip, sequence=export.end), left, stream.commits)
@@ -173,6 +177,8 @@ class _Export:
     def _change(self, stream: CommitStream, ref: Ref, before: Manifest, after: Manifest) -> None:
         folder = folder_of(ref)
         if ref in self._differs or not after:
+            # The folder is deleted and written whole once, because what the tip holds there is not
+            # ours.
             self._differs.discard(ref)
             stream.delete(folder)
             before = _EMPTY
@@ -235,6 +241,7 @@ class _Export:
 
     def _log(self) -> Iterator[Change]:
         after = self._state.sequence
+        # `end` was read at the beginning: operations that come meanwhile go with the next export.
         while after < self.end:
             changes = self._store.changes(after, _BATCH)
             if not changes:

@@ -18,11 +18,13 @@ from urllib.parse import urlsplit
 
 from evolvable_store.errors import InvalidArgument, RemoteFailed
 
+# A bound for the disk: a hostile remote may send a pack without an end.
 MAX_RECEIVED = 2 * 2**30
 """Bytes of one file that a fetch may write."""
 
 MAX_ADDRESS = 2_000
 
+# Long enough for a large mirror; a bound all the same.
 PATIENCE = 600.0
 """Seconds of a command on our own repository, and of a process that answers questions about it."""
 
@@ -33,10 +35,12 @@ _BUFFER = 256 * 1024
 """Bytes that are written to a command at once, and read from it: every write may cost a change of process."""
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+# No host may begin with a dash, which ssh would read as an option.
 _SCP = re.compile(r"(?:[A-Za-z0-9._][A-Za-z0-9._-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):[^:].*")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SCHEMES = ("file", "ssh", "https", "http")
 
+# Everything by which a repository or a configuration can name a program that git runs.
 _OFF = (
     *(f"core.hooksPath={os.devnull}", "core.fsmonitor=false", f"core.attributesFile={os.devnull}"),
     *("core.useReplaceRefs=false", "core.alternateRefsCommand=true", "submodule.recurse=false", "gc.auto=0"),
@@ -79,6 +83,7 @@ def check_address(address: str) -> str:
     """
     if not address or len(address) > MAX_ADDRESS or any(ord(one) < 32 or ord(one) == 127 for one in address):
         raise InvalidArgument("The address is empty, too long or has control characters.", _ADDRESSES)
+    # `ext::COMMAND` is an address that git executes.
     if address.startswith("-") or "::" in address.partition("/")[0]:
         raise InvalidArgument(f"{ascii(address[:80])} is an option or a helper program, not an address.", _ADDRESSES)
     if os.path.isdir(address):
@@ -100,6 +105,7 @@ def _check_url(scheme: str, address: str) -> str:
         host, password = parts.hostname or "", parts.password
     except ValueError:
         raise InvalidArgument(f"{ascii(address[:80])} is not a valid address.", _ADDRESSES) from None
+    # Plain http beyond this machine could be changed on the way.
     if scheme not in _SCHEMES or (scheme == "http" and host not in _LOOPBACK):
         raise InvalidArgument(f"{ascii(scheme[:20])} is not a protocol that is used for {ascii(host)}.", _ADDRESSES)
     if password is not None or (scheme == "https" and parts.username):
@@ -136,6 +142,7 @@ def git_program() -> str:
 
 
 def _environment(protocol: str, ssh: str = "") -> dict[str, str]:
+    # GIT_DIR, GIT_CONFIG_COUNT and the like would point git elsewhere.
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")}
     kept |= {"GIT_SSH_COMMAND": ssh} if ssh else {}
     return kept | {
@@ -204,6 +211,7 @@ class BareRepository:
         theirs = ["--upload-pack=" + _local_program("upload-pack")] if is_local(address) else []
         words = self.command(["fetch", *limits, *theirs, "--", address, f"+refs/heads/{branch}:{FETCHED}"])
         done = self._finish(words, _protocol(address), TRANSFER, whole=True, limited=True)
+        # Language C is set, so the message is git's English one.
         if done.returncode != 0 and b"couldn't find remote ref" in done.stderr:
             return NO_ID
         if done.returncode != 0:
@@ -244,6 +252,7 @@ class BareRepository:
                 late.set()
                 process.kill()
 
+            # A read from the pipe has no timeout of its own; killing the process ends it.
             limit = threading.Timer(seconds, stop)
             limit.daemon = True
             limit.start()

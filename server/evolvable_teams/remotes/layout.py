@@ -29,6 +29,7 @@ MAX_VERSIONS = 1_000
 
 _SUBJECT = 200
 _TRAILER = re.compile(r"Evolvable-([A-Za-z]+): (.{0,200})")
+# .invalid is reserved (RFC 2606), so no mail goes to anybody.
 _AUTHOR = "Evolvable ({}) <{}@evolvable.invalid>"
 
 
@@ -44,6 +45,7 @@ def locate(path: str) -> Ref | None:
     scope = USER_SCOPE
     if parts[0] == "projects" and len(parts) > 4:
         scope, parts = parts[1], parts[2:]
+        # A folder projects/user would name the same resources a second time.
         if scope == USER_SCOPE:
             return None
     if len(parts) < 3 or parts[0] not in _KINDS:

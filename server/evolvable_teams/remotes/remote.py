@@ -23,6 +23,7 @@ PARTS = ("memory", "quotes", "sessions", "learned")
 """What goes to a remote only where a person chose it by name."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+# The lock of a mirror is held while git transfers; who waits longer is told so.
 _LOCK_SECONDS = 10.0
 
 
@@ -124,6 +125,7 @@ def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
     folder = library.store.home / MIRRORS
     folder.mkdir(exist_ok=True, mode=0o700)
     try:
+        # Guards the mirror and the stored state of the synchronisation: both change together.
         with FileLock(folder / f"{remote.name}.lock", timeout=_LOCK_SECONDS, mode=0o600):
             repository = BareRepository(folder / f"{remote.name}.git")
             repository.make(remote.branch)
@@ -178,6 +180,7 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
             mirror.save()
             return PushResult(remote.name, 0, there, left_out=left_out)
         count = int(mirror.repository.run("rev-list", "--count", tip, *([f"^{there}"] if there else []), "--"))
+        # Before the state is saved: after a crash in between, the next push finds nothing to send.
         mirror.repository.push(remote.url, remote.branch, tip)
         mirror.state = replace(mirror.state, seen=tip)
         mirror.save()

@@ -114,8 +114,10 @@ class PullTransaction:
         self._taken = {one.ref: one for one in planned if one.arrival in (*ACCEPTED, *KEPT)}
 
     def run(self) -> PullResult:
-        """Do it."""
+        """Store the result of the pull in one transaction, and return what it did."""
         store, expected = self._library.store, self._mirror.state.sequence
+        # Before the transaction: after a crash the stored state names the old tip, and the pull is
+        # done again.
         tip = self._merge_commit()
         waits = [one for one in self._planned if one.arrival in (Arrival.CONFLICT, Arrival.WAITS)]
         session = f"remote-{self._remote.name}-{self._head[:8]}"
@@ -137,6 +139,7 @@ class PullTransaction:
             writer.save_remote(state, self._mirror.waiting)
             self._mirror.state = state
 
+        # `expected` is the sequence at the export: another write since raises VersionConflict.
         done = arrive(store.backend, expected, self._operations(), self._packed, finish, at=store.now())
         return PullResult(
             self._remote.name,
@@ -157,6 +160,7 @@ class PullTransaction:
 
     def _name_version(self, writer: Writer, one: PlannedResource) -> None:
         """Say of a conflict which version has the remote's side, and compare its proposal with what is here then."""
+        # Inside the transaction, because the version numbers are known only now.
         head = writer.head(one.ref.kind, one.ref.scope or USER_SCOPE, one.ref.name)
         if one.arrival is not Arrival.CONFLICT or head is None or not one.theirs.manifest:
             return

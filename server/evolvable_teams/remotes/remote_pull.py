@@ -37,6 +37,7 @@ from evolvable_tools import SOUL, Caller, Library, check_change
 from evolvable_tools.scan import Finding
 from evolvable_tools.verbs import Purged, plan_blobs, purge
 
+# Each try compares again; a library that changes faster is busy, and the caller is told.
 _TRIES = 5
 
 
@@ -102,6 +103,8 @@ class Pull:
         base = mirror.repository.common_ancestor(mirror.state.tip, head) if mirror.state.tip else ""
         self._changes = self._reader.changes(base, head)
         self._library.take_in([ref for ref in self._changes.refs if self._remote.chooses(ref)])
+        # Local operations become commits before the two sides are compared, so that the tip is
+        # ours.
         mirror.export()
         self.commits = self._reader.commits(mirror.state.tip, head)
         waiting = {one.ref: one for one in mirror.waiting}
@@ -207,6 +210,7 @@ class Pull:
                 one.why = self._wait_reason(one, consent, shown) or one.why
         apply = PullTransaction(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
         result = apply.run()
+        # After the transaction: an approval names a content that has to be here.
         self._vouch()
         import_records(self._library, self._records, self._remote.chooses, self._remote.looks)
         result.warnings.extend(self._checkout())

@@ -26,6 +26,7 @@ from evolvable_tools import ApprovalsLock, Caller, Library, authorships
 
 RECORDS = ("evidence.jsonl", "approvals.json", "tombstones.json", "learned.jsonl", "looks.jsonl")
 
+# A bound for memory: anybody who may push can write these files.
 MAX_RECORDS = 200_000
 """Records of one file that are read."""
 
@@ -121,6 +122,8 @@ def _evidence(library: Library, chooses: Chooses, parts: Collection[str]) -> Ite
         columns = [one for one in SHAPES[kind] if one != "ref"]
         for ref, values in library.store.backend.evidence.export_rows(kind, [*columns, "origin"]):
             row = dict(zip(columns, values, strict=False))
+            # Evidence that was imported stays its owner's: it would else come back to them as
+            # another's.
             if ref is None or values[-1] == "import" or not chooses(ref):
                 continue
             if ref not in trees:
@@ -254,6 +257,7 @@ def read_approvals(data: bytes) -> list[SignedApproval]:
 def _read_stones(data: bytes) -> Iterator[tuple[str, tuple[Tombstone, int]]]:
     for one in _read_document(data):
         name, size = str(one.get("sha256")), one.get("size")
+        # `type` and not isinstance: True is an int.
         if not _HASH.fullmatch(name) or type(size) is not int or not 0 <= size <= MAX_FILE:
             continue
         at, actor, reason, kind = (str(one.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind"))

@@ -12,6 +12,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.workingcopy import GitDamaged, tree_entries
 from evolvable_teams.remotes.layout import locate, may_hold_resources
 
+# Counted for the whole pull, so that many small commits cannot add up to an endless walk.
 MAX_FOLDERS = 200_000
 """Folders that are compared for one pull, and FOLDERS_OF_A_COMMIT more for each commit."""
 
@@ -68,6 +69,7 @@ class TreeWalk:
                     f"The tree {identity[:12]} cannot be read: {error}.", "Nothing was imported."
                 ) from None
             self._size += len(data)
+            # Emptied whole: which trees come again cannot be known, and reading one again is cheap.
             if self._size > _KEPT:
                 self._kept, self._size = {}, len(data)
             self._kept[identity] = found
@@ -148,7 +150,9 @@ class TreeWalk:
                 f"The remote's commits hold more than {MAX_FOLDERS:,} folders.",
                 "Nothing was imported. Keep skills in a repository with fewer folders.",
             )
+        # The symmetric difference of the entries runs in C and touches no equal entry.
         names = {name for name, _ in sides[0].items() ^ sides[1].items()}
+        # A merge differs from all of its parents only where it changed something itself.
         for other in sides[2:]:
             names &= {name for name, _ in sides[0].items() ^ other.items()}
         return ((name, tuple(side.get(name) for side in sides)) for name in sorted(names))

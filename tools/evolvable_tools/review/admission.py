@@ -37,14 +37,14 @@ MOVES = frozenset({SkillEditOp.SPLIT, SkillEditOp.REORDER})
 """Edits that move what is there, and say nothing themselves."""
 
 LOOKED_AT = 500
-"""Proposals of each state that are compared with."""
+"""How many proposals of each state a change is compared with."""
 
 
 CORRECTABLE = frozenset(
     {"schema", "bounds", "no_such_span", "quote_not_there", "cannot_be_made", "unsound", "no_change"}
     | {"contradicts", "wrong_place"}
 )
-"""Codes of faults of form, which whoever answered may correct; the others are verdicts."""
+"""Codes of faults of form, which the author of the answer may correct once; the others are final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class EarlierProposal:
 
 
 def fingerprint(ref: Ref, says: str) -> str:
-    """Return by what a change is known again: what it is of, and its words without order, case and forms."""
+    """Return the key of a change: a hash of its kind, name and words without order, case and endings."""
     said = " ".join(sorted(content_terms(says)))
     return hashlib.sha256(f"{ref.kind}:{ref.name}\n{said}".encode()).hexdigest()[:32]
 
@@ -69,6 +69,7 @@ def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierPropos
     found = []
     for state in (OPEN, REJECTED, EXPIRED):
         for other in proposals.in_state(state, LOOKED_AT):
+            # Only proposals of reviews say what they rest on, and can be compared by it.
             grounds = json.loads(other.grounds or "{}")
             if other.kind is not ref.kind or not isinstance(grounds, dict) or "says" not in grounds:
                 continue
@@ -90,6 +91,8 @@ def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[E
         entry = library.index.entry(head)
         about = content_terms(f"{head.name} {entry.description if entry else ''}")
         likeness = jaccard(own, about)
+        # Reading a resource's files is the expensive part, so a description has to share two words
+        # first.
         if likeness < ALIKE and body and len(about & own) >= 2:
             likeness = max(likeness, jaccard(body, content_terms(_text(library.store.files(head)))))
         if likeness >= ALIKE:
@@ -125,7 +128,10 @@ class AdmittedCandidate:
 def check_candidate(
     case: RuleCase, number: int, made: CandidateDraft, before: list[AdmittedCandidate]
 ) -> AdmittedCandidate:
-    """Return a candidate with its change, which is sound, new, and refused by no scan. Raises Breach."""
+    """Return a candidate with its change, which is sound, new, and refused by no scan.
+
+    Raises RuleViolation.
+    """
     bench, candidate = case.bench, case.candidate
     if made.files == made.before:
         raise RuleViolation("no_change", "It is there already.")
@@ -133,6 +139,7 @@ def check_candidate(
     if head is not None and head.frozen:
         raise RuleViolation("frozen", f"{made.ref} is frozen; only a person changes it.")
     wrong = broken_rules(find_problems(made.ref.kind, made.ref.name, made.files))
+    # A fault that was there before the edit is not the candidate's, and does not refuse it.
     if wrong and not broken_rules(find_problems(made.ref.kind, made.ref.name, made.before)):
         raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
     _check_lines(candidate, made, short=bench.short)
@@ -168,10 +175,15 @@ def check_candidate(
 
 
 def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: bool) -> None:
-    """Check that an edit is small, says something new, and leaves no line that says the contrary. Raises Breach."""
+    """Check that an edit is small, says something new, and leaves no line that says the contrary.
+
+    Raises RuleViolation.
+    """
     if candidate.what is not CandidateKind.SKILL_EDIT:
         return
     ops = {edit.op for edit in candidate.edits}
+    # A moved line shows up as one added and one removed, which the rules on new lines would
+    # misread.
     if ops & MOVES:
         return
     if short and (lines := too_many_lines(made.before, made.files)):
@@ -183,7 +195,10 @@ def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: boo
 
 
 def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
-    """Return what the change is like without being the same. Raises when it is there, waits or was turned down."""
+    """Return the earlier proposals that a change is like without being the same.
+
+    Raises RuleViolation when the same is there, waits, or was rejected.
+    """
     bench, candidate, says = case.bench, case.candidate, _says(case.candidate)
     if any(fingerprint(one.drafted.ref, _says(one.candidate)) == fingerprint(made.ref, says) for one in before):
         raise RuleViolation("double", "An earlier candidate says the same.")
@@ -196,6 +211,7 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
     for double in found:
         if double.state == OPEN:
             raise RuleViolation("double", f"{double.what} waits for a decision and says the same.")
+        # A rejected change may be proposed again once another session supports it.
         if sessions <= double.sessions:
             reason = f"{double.what} said the same and was {double.state}; nothing is new."
             raise RuleViolation("rejected_before", reason)
@@ -207,7 +223,7 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
 
 
 def _says(candidate: ReviewCandidate) -> str:
-    """Return the words by which a change is known again."""
+    """Return the words that identify a change."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
     heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in candidate.files.values())
@@ -245,6 +261,7 @@ def _admitted(
     except (ValueError, TypeError, KeyError) as error:
         raise RuleViolation("schema", f"It does not fit the schema: {error}.") from None
     case = RuleCase(bench, candidate, tuple(_cited(bench, candidate)))
+    # Rules need no file of the library, so they run before the change is made and scanned.
     for rule in RULES:
         rule(case)
     try:

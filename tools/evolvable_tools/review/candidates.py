@@ -19,6 +19,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.llm import schema_problem
 from evolvable_tools.verbs import add_fact
 
+# The limits below bound what one answer of a model can put into the inbox for a person to read.
 MAX_CANDIDATES = 8
 """Candidates of one review."""
 
@@ -90,7 +91,7 @@ class SkillEdit:
 
 @dataclass(frozen=True, slots=True)
 class ReviewCandidate:
-    """One change that a review thinks of. text: a fact, a preference, or a task's prompt; check: how it is checked."""
+    """One change that a review proposes. text: a fact, a preference, or a task's prompt; check: how it is checked."""
 
     what: CandidateKind
     claim: str
@@ -213,10 +214,12 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
             raise InvalidArgument(f"There is a file {to} already.", "Name another one.")
         new = edit.new or f"See [{to}]({to})."
     apply_edit(files, TextEdit(path, edit.old, new), ref)
+    # The new file is written only after the old text was found, so a failed edit adds no file.
     if edit.op is SkillEditOp.SPLIT:
         files[to] = File((edit.old.strip("\n") + "\n").encode())
     if after is not None:
         apply_edit(files, after, ref)
+        # Moving a paragraph leaves two blank lines in its old place.
         files[path] = File(re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data), files[path].mode)
 
 
@@ -227,6 +230,7 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
         raise InvalidArgument("The skill has no frontmatter.", "Write one first.")
     if edit.description:
         line = f"description: {json.dumps(' '.join(edit.description.split()), ensure_ascii=False)}"
+        # A description may go on in indented lines (YAML block), which are replaced with it.
         head, count = re.subn(r"^description:.*(?:\n[ \t]+.*)*", lambda _: line, head, count=1, flags=re.MULTILINE)
         head = head if count else f"{head}\n{line}"
     if edit.triggers:
@@ -236,6 +240,7 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
             has = re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
             head = f"{head[: has.end()]}\n{line}{head[has.end() :]}" if has else f"{head}\nmetadata:\n{line}"
     made = f"{head}{fence}{body}"
+    # `\n---` may stand inside a value of the frontmatter; then the wrong place was split.
     if parse_document(made.encode()).body != parse_document(text.encode()).body:
         raise InvalidArgument("The frontmatter cannot be edited safely.", "Edit it by hand.")
     return made
@@ -254,6 +259,7 @@ def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateD
 
 def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
     ref, before, base = _current(library, TASKS.within(scope))
+    # The id follows from session and text: the same task proposed again gets the same id.
     name = hashlib.sha256(f"{session}\n{candidate.text}".encode("utf-8", "replace")).hexdigest()[:12]
     source = f"session:{'-'.join(session.split())}"
     task: dict[str, Any] = {

@@ -71,10 +71,13 @@ class AssetFiles:
     def put(self, assets: Assets) -> str:
         """Write these names down and return their URI. Raises OSError."""
         most = self.NAMES
+        # A tenth less at each step: the size of names varies, so the right number cannot be
+        # computed.
         while len(data := _encoded(_last(assets, most))) > self.BYTES:
             most = min(most, sum(map(len, vars(assets).values()))) * 9 // 10
         name = hashlib.sha256(data).hexdigest()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Written beside the final name and renamed, so that no reader sees half a file.
         draft = self._folder / f".{name}.{secrets.token_hex(3)}"
         with open(draft, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(data)
@@ -87,6 +90,7 @@ class AssetFiles:
         left = self.TOTAL
         for place, (_, size, file) in enumerate(files):
             left -= size
+            # The newest file stays even if it alone passes TOTAL: its URI was just given out.
             if place >= self.MOST or (place and left < 0):
                 file.unlink(missing_ok=True)
 
@@ -103,6 +107,7 @@ class AssetFiles:
             data = file.read_bytes()
         except OSError:
             data = b""
+        # The name is the hash of the content, so a changed file is treated as a missing one.
         if hashlib.sha256(data).hexdigest() != file.stem:
             raise NoSuchResource(f"{uri} is gone.", f"The names of the last {self.MOST} histories stay.")
         return data
@@ -148,6 +153,7 @@ def compress_history(
     if keep < 1 or max_tokens < 0:
         raise InvalidArgument("keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000.")
     given = [dict(message) for message in messages]
+    # Before any recursive encoder sees the messages: json.dumps would raise RecursionError.
     _check_depth(given)
     before = sum(map(_tokens, given))
     start = _tail_start(given, keep)
@@ -169,6 +175,7 @@ def compress_history(
     head, shown = _fitted(level, summary, assets, (max_tokens or MAX_TOKENS) // 4, files)
     made = [head, *given[start:]]
     after = sum(map(_tokens, made))
+    # Never return a longer history than was given, unless the caller forces a summary by 0.
     if after >= before and max_tokens:
         return _unchanged(given, before, max_tokens)
     said = _summary_of(head) or {}
@@ -222,6 +229,7 @@ def _last(assets: Assets, most: int) -> Assets:
 def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
     start, before = max(0, len(messages) - keep), len(messages)
     calls = {call: index for index, message in enumerate(messages) for call in _calls(message)}
+    # Until nothing moves: an earlier message that is kept may hold results of calls before it.
     while start < before:
         needed = (calls[r] for message in messages[start:] for r in _results(message) if r in calls)
         before, start = start, min(start, min(needed, default=start))

@@ -19,6 +19,7 @@ from evolvable_tools.verbs import content_terms
 MAX_LINES = 5
 """Lines that a lesson adds, and lines that it takes away."""
 
+# Two joined lines have more stems than one, so they match by chance more often.
 SAID, SAID_IN_TWO = 0.66, 0.8
 """Share of a line's stems in a line that is there, or in two in a row, from which it says nothing new."""
 
@@ -40,8 +41,11 @@ _SAME = {word: group[0] for group in map(str.split, _TABLE["same"]) for word in 
 _SAME_STEM = {stem: first for word, first in _SAME.items() for stem in content_terms(word)}
 _OPPOSITE = [frozenset(pair.split()) for pair in _TABLE["opposite"]]
 _WEAK = frozenset(_TABLE["weak"].split())
+# A comma, semicolon or colon before a space: `a:b` and `1,000` are not split.
 _CLAUSE = re.compile(r"[,;:](?:\s|$)")
+# What frames a line in Markdown: quote marks, bullets, heading signs, numbers of a list.
 _FRAME = re.compile(r"^[\s>*+#-]*(?:\d+[.)]\s+)?")
+# Code, quotes, options, numbers, paths and addresses, and words in capitals.
 _VALUE = re.compile(
     r"`[^`\n]+`|\"[^\"\n]+\"|(?<!\w)--?[a-z][\w-]*|\b\d[\w.:%]*|[\w-]*[./_@:][\w./@:-]*\w|\b[A-Z]{2,}\b"
 )
@@ -71,6 +75,7 @@ class LineTerms:
         return {*self.values, *(value for _, value in self.slots)}
 
 
+# Room for the lines of two files of MAX_TEXT_LINES: each line is compared with many others.
 @lru_cache(maxsize=4_096)
 def line_terms(text: str) -> LineTerms:
     """Return a line as lines are compared."""
@@ -78,11 +83,13 @@ def line_terms(text: str) -> LineTerms:
     words = frozenset(_SAME.get(word, word) for word in tokenize(plain))
     found = content_terms(" ".join(sorted(words - _WEAK)))
     stems = frozenset(_SAME_STEM.get(stem, stem) for stem in found if len(stem) > 1 or stem.isdigit())
+    # Case and the quotation marks around a value do not distinguish two values.
     values = frozenset(found.strip('`".,:').casefold() for found in _VALUE.findall(plain)) - {""}
     # "Read it as UTF-8, never as latin-1" asks for something: its longest clause decides.
     main = max(_CLAUSE.split(plain), key=lambda part: len(tokenize(part)))
     found_slots = ((word.casefold() or "#", number or name) for number, word, name in _SLOT.findall(plain))
     slots = frozenset((key, value.strip('`".,:').casefold()) for key, value in found_slots)
+    # Two denials cancel each other out: "never skip" asks for something.
     return LineTerms(plain, stems, words, values, slots, len(_DENIES.findall(main)) % 2 == 1)
 
 
@@ -215,6 +222,7 @@ def _changes(before: Files, after: Files) -> Iterable[tuple[list[LineTerms], lis
         if old == new or not path.endswith(".md"):
             continue
         added, removed = changed_lines(old, new)
+        # Frontmatter is metadata, which no lesson repeats or contradicts.
         body = new.partition("\n---\n")[2] if new.startswith("---") else new
         lines = [line for line in body.splitlines()[:MAX_TEXT_LINES] if line.strip() and not line.startswith("#")]
         kept = [line for line in lines if line not in added]

@@ -26,6 +26,7 @@ from evolvable_tools.review.rules import entities
 from evolvable_tools.sessions import UNTRUSTED, Session
 from evolvable_tools.verbs import content_terms, parse_facts, retire_facts
 
+# A lower number proposes removals sooner; a higher one keeps stale lines longer.
 SESSIONS = 50
 """Sessions in which a line was there and not needed, after which its removal is proposed."""
 
@@ -52,16 +53,20 @@ def count_use(library: Library, caller: Caller, session: Session) -> None:
     found = {_key(ref, fact): fact for ref, _, text in _memories(library, caller) for fact in parse_facts(text)}
     if not found:
         return
+    # Text that the library itself or a third party put in says nothing about what was needed.
     own = (one for one in session.spans if one.origin not in ECHOED and one.origin not in UNTRUSTED and not one.copied)
     said = "\n".join(f"{span.text[:20_000]} {span.input or ''}" for span in own)
     words, names = content_terms(said), entities(said)
     home = library.store.home
+    # The lock covers the read, the count and the write; a lost count is better than a blocked
+    # review.
     with contextlib.suppress(OSError, Timeout), FileLock(home / _LOCK, timeout=2, mode=0o600):
         counts = _read(home)
         kept = {}
         for key, fact in found.items():
             before, needed = counts.get(key, LineUse()), is_needed(fact, words, names)
             kept[key] = [before.seen + 1, before.needed + needed]
+        # Lines of memories that this caller does not see keep their counts.
         others = {key: [use.seen, use.needed] for key, use in counts.items() if key not in kept}
         write_private(home / _FILE, json.dumps(others | kept) + "\n")
 
@@ -74,6 +79,7 @@ def is_needed(fact: str, words: set[str], names: set[str]) -> bool:
 
 def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]:
     """Return the changes that take out the lines that no session needed; none that waits or was turned down."""
+    # Read without the lock: the file is replaced whole, so it is never half written.
     counts = _read(library.store.home)
     if not counts:
         return []

@@ -20,6 +20,7 @@ from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, most_token
 from evolvable_tools.redaction import Redactor
 
 MILLION = 1_000_000
+# Bounds what an unattended loop of reviews can spend where nobody set a budget.
 CALLS, TOKENS = 20, 500_000
 """What a day may have where nothing else is set."""
 
@@ -73,6 +74,7 @@ def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
 
 def _amount(text: str) -> float:
     value = float(text)
+    # Also refuses NaN and infinity, which `float` accepts.
     if not 0 <= value < 1e12:
         raise ValueError
     return value
@@ -91,6 +93,7 @@ def reserve(
 ) -> BudgetReservation:
     """Reserve the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
     priced = getattr(thinker, "price", None) is not None
+    # Without any price the cost of a call is unknown, so a limit of money could not be kept.
     if budget.money is not None and not priced and (budget.price_in is None or budget.price_out is None):
         hint = "Give the model a price (`evolvable role model add --price`), or add price=IN/OUT, of a million tokens."
         raise OverBudget("A limit of money is set and no price.", hint)
@@ -109,7 +112,7 @@ def reserve(
 
 @dataclass(slots=True)
 class QuestionUsage:
-    """What one question took, as its model tells. attempts: of a model behind an API. paid: US dollars that a command
+    """What one question cost, as its model reports. attempts: of a model behind an API. paid: US dollars that a command
     reported."""
 
     tokens: list[tuple[int, int]] = field(default_factory=list)
@@ -117,13 +120,13 @@ class QuestionUsage:
     paid: list[float] = field(default_factory=list)
 
     def hooks(self) -> dict[str, Any]:
-        """Return what a request is told by."""
+        """Return the callbacks by which a request reports its tokens, its cost and its attempts."""
         spent = {"spent": lambda given, got: self.tokens.append((given, got)), "paid": self.paid.append}
         return {**spent, "attempted": self.attempts.append}
 
     @property
     def told(self) -> bool:
-        """Whether the model told anything."""
+        """Whether the model reported anything."""
         return bool(self.tokens or self.attempts)
 
     def spending(self, budget: ReviewBudget) -> Spending:
@@ -131,6 +134,7 @@ class QuestionUsage:
         spent: list[tuple[int, int, float | None]] = [(*each, None) for each in self.tokens]
         spent += [(one.input_tokens, one.output_tokens, one.cost) for one in self.attempts]
         money = sum(_money(budget, given, got) if cost is None else cost for given, got, cost in spent)
+        # A command reports dollars itself; attempts behind an API are counted one by one.
         money = sum(self.paid) if self.paid and not self.attempts else money
         tokens = sum(given + got for given, got, _ in spent)
         return Spending(max(1, sum(given + got > 0 for given, got, _ in spent)), tokens, money)
@@ -152,6 +156,7 @@ def settle(reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, 
 
 
 def _most(budget: ReviewBudget, request: Request, thinker: LanguageModel) -> Spending:
+    # A model that may try several times is reserved for all of them.
     tries = getattr(thinker, "tries", 1)
     tokens_in, tokens_out = (each * tries for each in most_tokens(request, getattr(thinker, "beyond", 0)))
     price = getattr(thinker, "price", None)

@@ -49,12 +49,14 @@ MAX_TYPED = 4_000
 SETTLED_AFTER = timedelta(hours=24)
 """After so long without a word against it work counts as settled."""
 
+# 4 bytes each before compression, so at most 480 KB in a stored request.
 MAX_SHINGLES = 120_000
 SHINGLE = 5
 """Words in a row by which a text that was copied is known."""
 
 _GOOD, _BAD, _QUIET = (frozenset(CODES[name]) for name in ("good", "bad", "quiet"))
 _WORTH: Mapping[str, int] = CODES["worth"]
+# An unclosed tag hides the rest of the text: too much is hidden rather than too little.
 _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -93,11 +95,13 @@ def select_evidence(
         for index in signal.spans:
             reasons[index].append(signal.code)
     settled = settled_turns(session, found, now)
+    # A correction in turn N is about the work of turn N - 1.
     contradicted = {signal.turn - 1 for signal in found if signal.code == "correction"}
     chosen: list[EvidenceSpan] = []
     room = MAX_CHARS
     for span in sorted(session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)):
         codes = reasons[span.index]
+        # The spans are sorted, so every later one is worth less.
         if _worth(span, codes, evident) > 4:
             break
         text = _short(_PRIVATE.sub("[private]", span.text) or _input(span), MAX_TYPED if span.typed else MAX_SPAN)
@@ -118,6 +122,7 @@ def settled_turns(session: Session, found: Sequence[SessionSignal], now: datetim
     """
     ended = max((span.at for span in session.spans if span.at), default=session.started)
     aged = ended is not None and now - ended >= SETTLED_AFTER
+    # A correction or an acceptance judges the turn before the one it is typed in.
     judged = [(s.turn - (s.code in ("correction", "acceptance")), s.code) for s in found if s.code in _GOOD | _BAD]
     turns = {span.turn for span in session.spans}
     last = {turn: next((code for at, code in reversed(judged) if at >= turn), None) for turn in turns}
@@ -151,16 +156,18 @@ def _short(text: str, most: int) -> str:
     text = text.strip()
     if len(text) <= most:
         return text
+    # The beginning says what was asked; the end says how it came out.
     head = most * 2 // 3
     return f"{text[:head]}\n[…]\n{text[-(most - head) :]}"
 
 
 def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
-    """Return marks of every run of words that third parties wrote, by which what was copied from them is known."""
+    """Return marks of every run of words that third parties wrote; text copied from them has the same marks."""
     found: set[int] = set()
     for span in spans:
         if span.origin in UNTRUSTED and len(found) <= MAX_SHINGLES:
             found.update(shingles(span.text))
+    # Sorted before the cut, so that the same session always keeps the same marks.
     return frozenset(sorted(found)[:MAX_SHINGLES])
 
 
@@ -168,6 +175,7 @@ def shingles(text: str) -> Iterator[int]:
     """Yield a mark for each run of SHINGLE words."""
     said = tokenize(text)
     for start in range(len(said) - SHINGLE + 1):
+        # CRC-32 and not `hash`: marks are stored, and `hash` differs between processes.
         yield zlib.crc32(" ".join(said[start : start + SHINGLE]).encode())
 
 
@@ -203,7 +211,7 @@ class ReviewRequest:
     echoed: frozenset[int] = field(default=frozenset())
 
     def to_json(self) -> str:
-        """Return it as it is kept."""
+        """Return the request as the JSON text that is stored."""
         said = {**_fields(self), "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
         for name in ("signals", "evidence", "near"):
             said[name] = [_fields(one) for one in said[name]]
@@ -270,14 +278,17 @@ def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str
             one["text"] = bodies[one["ref"]]
     said["signals"] = _signals_shown(packet)
     said["evidence"] = []
+    # Bytes and not characters, because the limit of the client is on what is sent.
     room = MAX_SHOWN - len(to_plain(said).encode("utf-8", "replace"))
     chosen: list[EvidenceSpan] = []
+    # Of equal worth, evidence of other sessions first: it is short and shows a repetition.
     for piece in sorted(packet.evidence, key=lambda one: (telling(one), one.session == packet.session)):
         size = len(to_plain(_piece(packet, piece)).encode("utf-8", "replace")) + 1
         if size <= room:
             room -= size
             chosen.append(piece)
     kept = {piece.id for piece in chosen}
+    # Chosen by worth, given in the order of the session.
     said["evidence"] = [_piece(packet, piece) for piece in packet.evidence if piece.id in kept]
     said["verified"] = [identity for identity in packet.verified if identity in kept]
     left = len(packet.evidence) - len(kept)
@@ -324,7 +335,7 @@ def _unpacked(text: str) -> frozenset[int]:
 
 
 def to_plain(value: Mapping[str, Any]) -> str:
-    """Return a document as the data of a question."""
+    """Return a document as JSON without blanks, for the data of a question."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -374,7 +385,7 @@ def build_request(
 
 
 def worth_thinking(packet: ReviewRequest) -> str:
-    """Return why there is nothing to think about, '' when there is."""
+    """Return why no model needs to be asked, '' when one does."""
     if not {signal.code for signal in packet.signals} & LEARNABLE:
         return "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
     if not any(piece.origin == TYPED for piece in packet.evidence) and not packet.verified:

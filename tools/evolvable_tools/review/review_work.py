@@ -32,6 +32,7 @@ SHORTEST = timedelta(minutes=1)
 TELLING = frozenset({"correction", "user_statement", "asked_for_skill"})
 """Signals of what a person said: they are worth a review however short the session was."""
 
+# With one message nothing was corrected or accepted, so there is no outcome to learn from.
 FEWEST_TURNS = 2
 
 
@@ -48,7 +49,7 @@ def work_queue(
     *,
     choose: Chooser | None = None,
 ) -> Iterator[Reviewed]:
-    """Review the sessions that wait, the oldest first, and yields what became of each.
+    """Review the sessions that wait, the oldest first, and yield the result of each.
 
     One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
     further one is tried; a failed answer is counted in its entry. One whose transcript cannot be read now waits again
@@ -106,6 +107,8 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
         return Reviewed(None, entry.session, "waits", text), isinstance(
             error, ProviderError | OverBudget | LibraryError
         )
+    # Also for KeyboardInterrupt: the entry would else stay taken until the next process reclaims
+    # it.
     except BaseException:
         with contextlib.suppress(OSError):
             give_back(home, entry)

@@ -44,6 +44,7 @@ def never_kept(short: str, whole: str) -> NeverStoreRule | None:
     return next((one for one in NEVER_KEPT if one.pattern.search(whole if one.everywhere else short)), None)
 
 
+# With so few words a second shared one cannot be expected.
 FEW = 3
 """Content words of a quote at most, so that one shared word is enough."""
 
@@ -102,6 +103,7 @@ MIN_QUOTE = 8
 STATED = 0.6
 """Share of a fact's words that must be among the words that the user typed."""
 MAX_CLAIM = 400
+# Models answer with typographic quotation marks and no-break spaces where the text has plain ones.
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
 OF_PERSON = re.compile(_TABLE["person"], re.IGNORECASE)
 """Words of a line that is about the person."""
@@ -151,7 +153,7 @@ class RuleViolation(Exception):
 
 
 def within_bounds(case: RuleCase) -> None:
-    """A candidate is small: one claim, a few edits, a short fact."""
+    """Refuse a candidate that passes a limit: on its claim, its edits, its fact or its files."""
     c = case.candidate
     if not c.claim or len(c.claim) > MAX_CLAIM:
         raise RuleViolation("bounds", f"A claim has 1 to {MAX_CLAIM} characters.")
@@ -170,21 +172,24 @@ def within_bounds(case: RuleCase) -> None:
 
 
 def quotes_are_there(case: RuleCase) -> None:
-    """Every claim cites evidence, which contains the quoted words."""
+    """Refuse a candidate without evidence, or with a quote that does not stand in what it cites."""
     if not case.candidate.evidence:
         raise RuleViolation("no_evidence", "It cites nothing.")
     for cited, kept in zip(case.candidate.evidence, case.cited, strict=True):
         quote, text = flatten_quote(cited.quote), flatten_quote(kept.text)
+        # A very short quote stands in nearly every text and proves nothing.
         if len(quote) < min(MIN_QUOTE, len(text)) or quote not in text:
             raise RuleViolation("quote_not_there", f"The words quoted from {cited.span} do not stand in it.")
 
 
 def somebody_vouches(case: RuleCase) -> None:
-    """It rests on words that the user typed, or on a verified outcome; never on untrusted text alone."""
+    """Refuse what cites text of third parties, and what neither the user typed nor a check verified."""
     if any(kept.origin in UNTRUSTED or kept.origin in ECHOED for kept in case.cited):
         raise RuleViolation("untrusted", "It rests on text of a third party or of the library itself.")
     for cited in case.candidate.evidence:
         marks = set(shingles(cited.quote))
+        # A person may paste text of a third party: a quote is foreign when most of its runs of
+        # words are.
         if marks and len(marks & case.bench.packet.foreign) * 2 > len(marks):
             raise RuleViolation("untrusted", f"The words quoted from {cited.span} are a third party's, repeated.")
     if not case.typed and not any(kept.id in case.bench.packet.verified for kept in case.cited):
@@ -192,7 +197,7 @@ def somebody_vouches(case: RuleCase) -> None:
 
 
 def change_follows(case: RuleCase) -> None:
-    """The change is about what the quoted words are about, or is the new skill that the user asked for."""
+    """Refuse a change about something else than its quotes, unless the user asked for a new skill."""
     if case.candidate.what is candidates.CandidateKind.SKILL_NEW and case.bench.packet.asked_for_skill:
         return
     verified = [kept.text for kept in case.cited if kept.id in case.bench.packet.verified]
@@ -205,13 +210,13 @@ def change_follows(case: RuleCase) -> None:
 
 
 def nothing_foreign(case: RuleCase) -> None:
-    """What would be kept was not copied from third parties."""
+    """Refuse text that was copied from third parties."""
     if any(mark in case.bench.packet.foreign for mark in shingles(case.candidate.content)):
         raise RuleViolation("copied", "It has words of a third party's text, which never become an instruction.")
 
 
 def not_of_a_class(case: RuleCase) -> None:
-    """It belongs to no class of things that are never kept."""
+    """Refuse what belongs to a class of things that are never stored."""
     c = case.candidate
     heads = [text.partition("\n---")[0] for text in c.files.values()]
     short = "\n".join([c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads])
@@ -221,7 +226,7 @@ def not_of_a_class(case: RuleCase) -> None:
 
 
 def belongs_into_a_skill(case: RuleCase) -> None:
-    """What an edit adds says how work is done, and not who the person is or what they like."""
+    """Refuse an edit that says who the person is or what they like, and not how work is done."""
     c = case.candidate
     if c.what is not candidates.CandidateKind.SKILL_EDIT:
         return
@@ -233,7 +238,7 @@ def belongs_into_a_skill(case: RuleCase) -> None:
 
 
 def facts_were_stated(case: RuleCase) -> None:
-    """A fact of the profile repeats what the user typed."""
+    """Refuse a fact that the user did not type, that the library put in, or that is known anyway."""
     c, packet = case.candidate, case.bench.packet
     if c.what not in MEMORY:
         return
@@ -250,7 +255,7 @@ def facts_were_stated(case: RuleCase) -> None:
 
 
 def outcome_is_settled(case: RuleCase) -> None:
-    """What a skill is to learn from came out well, and was not taken back."""
+    """Refuse a lesson from work whose outcome is not known yet."""
     if case.candidate.what in MEMORY:
         return
     open_turns = sorted({kept.turn for kept in case.cited if not kept.settled})
@@ -261,7 +266,7 @@ def outcome_is_settled(case: RuleCase) -> None:
 
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
-    """A new skill rests on several episodes in several sessions, unless the user asked for it."""
+    """Refuse a new skill from too few episodes or sessions, unless the user asked for it."""
     if case.candidate.what is not candidates.CandidateKind.SKILL_NEW or case.bench.packet.asked_for_skill:
         return
     episodes = {(kept.session, kept.turn) for kept in case.cited}
@@ -273,6 +278,7 @@ def a_new_skill_was_earned(case: RuleCase) -> None:
 
 
 RULES: tuple[Callable[[RuleCase], None], ...] = (
+    # Cheap checks first; `change_follows` is last because it may ask a model.
     within_bounds,
     quotes_are_there,
     somebody_vouches,

@@ -44,6 +44,7 @@ from evolvable_tools.review.rules import RuleContext
 from evolvable_tools.review.session_signals import REVIEWER
 from evolvable_tools.sessions import Session, read_session
 
+# Guards _holding and _was_on: several threads may pause the collector at once.
 _turn = threading.Lock()
 _holding = 0
 _was_on = False
@@ -51,9 +52,9 @@ _was_on = False
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Search for no cycles while the block runs; what a session's pieces need else is a quarter of the time.
+    """Turn the cyclic garbage collector off while the block runs: it takes a quarter of the time of a session.
 
-    Several may hold it back at once; the last of them lets it go on, if it was on before.
+    Blocks of several threads may overlap; the last one to end turns it on again, if it was on before.
     """
     global _holding, _was_on
     with _turn:
@@ -71,13 +72,13 @@ def pause_gc() -> Iterator[None]:
 
 
 MAX_TOKENS = 8_192
-"""Of an answer, thoughts included."""
+"""Tokens of an answer, its thoughts included."""
 
 WAITS = timedelta(days=30)
 """How long a proposal waits for a decision, and a packet for an answer."""
 
 MODES = ("auto", "handoff")
-"""auto: whoever the settings name thinks; handoff: the caller does."""
+"""auto: the model of the settings answers; handoff: the caller answers."""
 
 _AGAIN = (
     "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable learn review"
@@ -107,6 +108,7 @@ def review_session(
         return Reviewed(None, session, "off", _OFF)
     if mode not in MODES:
         raise InvalidArgument(f"{ascii(mode[:40])} is no mode.", f"It is one of {', '.join(MODES)}.")
+    # Several sources could name different sessions, and one of them would be dropped silently.
     given = [one for one in (transcript_path, transcript, session) if one is not None]
     if len(given) > 1:
         hint = "Pass transcript_path, transcript or session, one of them."
@@ -166,6 +168,7 @@ def ask_model(
     plain = review_request.to_plain(settings.redactor.redact_value(data)[0])
     used = QuestionUsage()
     request = Request(review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, role="reviewer", **used.hooks())
+    # Reserved before the call: two processes cannot both spend the last of the budget.
     reserved = reserve(reviews, settings.budget, day, review.id, thinker, request)
     try:
         answer = thinker.think(request)
@@ -207,18 +210,21 @@ class ReviewWork:
         """Review a session that was read."""
         if session.reviewing:
             return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
+        # A resumed or forked session would count the same episodes twice.
         if session.is_copy:
             why = "Other sessions, which were read before, had all of it first; what they taught counts there."
             return Reviewed(None, session.session_id, "done", why)
         verbs.expire(self.library)
         now = self.library.store.clock()
         said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
+        # The same session with the same content has the same review, whichever process begins it.
         identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
         try:
             review = self.reviews.get(identity)
         except NotFound:
             with pause_gc():
                 packet, episodes = review_request.build_request(self.library, self.caller, session, now)
+            # Reviews that were begun and not answered in time go, with the text that they hold.
             self.reviews.forget(format_time(now - WAITS))
             about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
             review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
@@ -326,7 +332,10 @@ class ReviewWork:
             "redacted": packet.redactions,
         }
         result = json.dumps(kept, ensure_ascii=False)
+        # One transaction: proposals without the result, or the other way round, would be made
+        # twice.
         ids, ours = self.reviews.finish(review, self.library.store.now(), drafts, result)
+        # Another process may have finished the review meanwhile; then it makes the changes.
         if ours:
             self.make_at_once(review, ids)
         return self.done(self.reviews.get(review.id))
@@ -371,13 +380,14 @@ class ReviewWork:
             if how := self.made_by(self.library.store.backend.proposals.get(identity)):
                 try:
                     verbs.approve_together(self.library, made, [identity], "", how, by_policy=True)
+                # TryAgain is an EvolvableError, so this branch has to stand first.
                 except TryAgain:
                     raise
                 except EvolvableError:
                     continue
 
     def made_by(self, proposal: Proposal) -> str:
-        """Return by which setting of the person a proposal is made without a question, '' where they are asked.
+        """Return the setting by which a proposal is applied without a question, '' where the person is asked.
 
         A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
         """

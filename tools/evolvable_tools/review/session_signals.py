@@ -47,6 +47,7 @@ def _step(call: Span, result: Span | None) -> SessionStep:
     bad = result is not None and (
         outcomes.ended_badly(command, result.text, result.is_error) if command else result.is_error
     )
+    # A failed run is a check by its command alone; a passed one has to have run to its end.
     checks = outcomes.is_check if bad else outcomes.is_passed_check
     does = (checks, outcomes.only_looks, outcomes.undoes, outcomes.commits)
     return SessionStep(call, result, command, key, bad, *(asks(command) for asks in does))
@@ -86,6 +87,7 @@ def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
 
 def _hunks(step: SessionStep, patch: str) -> Iterator[FileEdit]:
     path, old, new = "", list[str](), list[str]()
+    # The added "@@" ends the last hunk.
     for line in [*patch.split("\n"), "@@"]:
         if line.startswith(("@@", "*** ")):
             if old or new:
@@ -171,6 +173,8 @@ def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
             yield SessionSignal("user_statement", *at, f"The user stated: {shown}")
         before = seen.session.spans[span.index - 1] if span.index else None
         asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
+        # Clients end the refusal of a call so, and the person's own words follow as the next
+        # message.
         instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
         if instead or (number and outcomes.corrects(span.text, asked)):
             yield SessionSignal("correction", *at, f"The user corrected the work: {shown}")
@@ -220,6 +224,7 @@ def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
     for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
         if step.failed or not step.undoes:
             continue
+        # Where edits are known, `git checkout FILE` counts only for an edited file.
         if not edited or "--hard" in step.command or any(name in step.command for name in edited if name):
             yield _signal("edit_reverted", [step], "changes were taken back with git")
 

@@ -17,6 +17,7 @@ MIN_UNIQUE = 16
 MAX_ROW = 200
 """Characters of a line's name that is remembered."""
 
+# Keys are stored for every message that was ever read, so each byte counts.
 _KEY_BYTES = 6
 """Of a key: with 300,000 stored ones, one of 900 million others is taken for a copy by chance."""
 
@@ -47,6 +48,7 @@ def mark_copies(session: Session, foreign: Collection[int]) -> Session:
     if not foreign:
         return session
     copied: dict[str | None, bool] = {}
+    # From the end, so that the first key of each agent is what remains in `copied`.
     for span in reversed(session.spans):
         if span.key is not None:
             copied[span.agent] = span.key in foreign  # what comes before the first key of an agent goes with it

@@ -142,6 +142,7 @@ class GeminiFormat(TranscriptFormat):
     def _answer(self, answer: Mapping[str, Any], status: str, base: RawPiece) -> Iterator[RawPiece]:
         """Yield the result of a call, once: it stands beside the call, and in a message to the model."""
         call, given = as_text(answer.get("id")), as_mapping(answer.get("response"))
+        # Gemini writes the result twice; the first one that is read counts.
         if call is None or call in self._answered:
             return
         self._answered.add(call)

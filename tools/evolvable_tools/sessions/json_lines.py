@@ -7,6 +7,7 @@ from typing import Any, BinaryIO, Protocol
 from evolvable_store import regular_file
 from evolvable_tools.sessions.session import parse_json
 
+# A bound for the memory that one line may take.
 MAX_LINE = 32 * 1024 * 1024
 """Bytes of a line that is read; a longer one is left out."""
 
@@ -27,6 +28,8 @@ def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str,
     with open(path, "rb", opener=regular_file) as file:
         for line in _lines(file):
             found = _object(line)
+            # A half written last line is not hashed: it will differ when the client has finished
+            # it.
             if hasher is not None and (found is not None or line.endswith(b"\n")):
                 hasher.update(line.rstrip(b"\r\n") + b"\n")
             if found is not None:
@@ -37,6 +40,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     first = True
     while line := file.readline(MAX_LINE):
         if len(line) == MAX_LINE and not line.endswith(b"\n"):
+            # Read on to the end of the long line, so that the next one begins at its start.
             while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
             continue

@@ -98,6 +98,7 @@ def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[
     if not rows:
         raise NoTranscript(f"{ascii(database.name)} has no such session.", "`evolvable sessions` lists them.")
     for top, owner, directory, message, of_message, part, data, at in rows:
+        # The digest is over the parts and not the file: the database changes with other sessions.
         hasher.update(f"{part} {data}\n".encode("utf-8", "replace"))
         yield {
             "session": top, "agent": owner if owner != top else None, "cwd": directory, "message_id": message,
@@ -162,6 +163,7 @@ class OpenCodeFormat(TranscriptFormat):
             yield base.copy(text=text)
         else:
             for piece in typed_once(split_typed(_as_typed(text), base)):
+                # A message has several text parts; only the first one opens a turn.
                 piece.typed = piece.typed and identity not in self._opened
                 self._opened.add(identity)
                 yield piece

@@ -66,6 +66,7 @@ MAX_NOTED = 64 * 1024
 FIRST = 50
 """Lines in which a file shows whose it is."""
 
+# What may stand in the id of a session: it becomes part of file names and commands.
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _NAMES = _SAFE | frozenset("@/+")
 
@@ -108,6 +109,7 @@ def outline(path: Path) -> Outline:
     first = ""
     for piece in _with_subagents(path, pieces, digest, reader):
         if piece.typed:
+            # None for a message without a key: it still counts as a turn of this session.
             typed.append(piece.key)
         if not first and piece.role == "user":
             first = piece.text[:READ]
@@ -129,10 +131,13 @@ def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiec
         document = read_document(path, digest) if path.suffix == ".json" else None
         if document is not None:
             return document[0], _read(*document)
+        # The first lines decide on the format and are then read again through `chain`, not from the
+        # disk.
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name is no path"
+        # Only a lasting error strikes a session off the queue.
         kind, hint = (TranscriptNotRead, "Try again.") if may_pass(error) else (NoTranscript, HINT)
         raise kind(f"{ascii(path.name)} cannot be read: {why}.", hint) from None
     reader = reader_of(first)
@@ -152,12 +157,15 @@ def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Itera
             seen.add(row)
         spent, known = about.tokens or 0, about.known
         pieces = [piece for piece in reader.read(record) if not _is_replay(piece, seen)]
+        # A format counts each line that it knows; a line after which the count is the same is
+        # unknown.
         about.skipped += about.known == known
         count_message(reader.about, reader.message_of(record), pieces)
         for piece in pieces:
             piece.key = row_key(piece, row)
         payer = pieces[0] if pieces else last
         if payer is not None:
+            # A line that gives no piece, such as a count of tokens, is paid by the piece before it.
             payer.tokens += (about.tokens or 0) - spent
         last = pieces[-1] if pieces else last
         yield from pieces
@@ -209,6 +217,7 @@ def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[t
             about.learn_subagent(run.agent, name=run.name, call_id=run.call_id or "", prompt=run.prompt)
         if pieces:
             begun = next((piece.at.isoformat() for piece in pieces if piece.at), "")
+            # No person typed what a subagent was given, and its tokens are in the session's total.
             yield begun, [replace(piece, typed=False, tokens=0) for piece in pieces]
 
 
@@ -227,6 +236,7 @@ def _learn_launch(file: Path, about: TranscriptInfo) -> None:
 def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
     """Take the secrets out of a piece, and return it. Only what a tool printed goes on from what it printed before."""
     if piece.text:
+        # A secret may be cut in two between two outputs of the same command.
         piece.text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None)
     if piece.input is not None:
         piece.input = stream.redact_value(piece.input)
@@ -251,6 +261,7 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
     index = turn = unpaid = 0
     for piece in pieces:
         turn += piece.typed
+        # Tokens of a piece without any text go to the next span, so that the sum is kept.
         piece.tokens, unpaid = piece.tokens + unpaid, 0
         quotes.note(piece.input)
         parts = quotes.divided(piece.text, piece.origin, whole=piece.role == "tool") if piece.text.strip() else []
@@ -291,6 +302,7 @@ def _redacted_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
 def _short(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text
+    # As for evidence: the beginning says what it is, the end how it came out.
     head = MAX_TEXT * 2 // 3
     return f"{text[:head]}\n[… {len(text) - MAX_TEXT:,} characters …]\n{text[head - MAX_TEXT :]}"
 
@@ -309,6 +321,7 @@ def _stem(path: Path) -> str:
 
 def _named(about: TranscriptInfo, otherwise: str) -> str:
     """Return a session's id: the file's own name where a line says so too, or where no line has a plain one."""
+    # A resumed session's file begins with copied lines that name the session before it.
     identity = otherwise if otherwise in about.names else about.session_id
     fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
     return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"

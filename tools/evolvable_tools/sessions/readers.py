@@ -24,6 +24,7 @@ def reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
     qwen, droid, copilot = (sum(map(knows, first)) for knows in (is_qwen, is_droid, is_copilot))
     gemini, kimi = sum(map(is_gemini, first)), sum(map(is_kimi, first))
+    # Gemini and Kimi count only with more lines than every other format; ties are decided below.
     older = max(codex, claude, qwen, droid, copilot)
     if max(gemini, kimi) > older:
         return GeminiFormat() if gemini > kimi else KimiFormat()
@@ -33,6 +34,7 @@ def reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
         return CodexFormat()
     if droid > claude:
         return DroidFormat()
+    # Qwen Code writes Claude Code's envelope, so most of its lines count for both.
     if qwen * 2 > claude:
         return QwenFormat(_agent_of(first))
     return ClaudeCodeFormat(_agent_of(first)) if claude else MessageListFormat()

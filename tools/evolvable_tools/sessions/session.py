@@ -245,6 +245,7 @@ def parse_moment(value: object) -> datetime | None:
         return None
 
 
+# The beginning of the last year that `datetime` knows: it cannot represent later moments.
 _YEAR_9999 = 253_370_764_800_000
 
 
@@ -259,6 +260,7 @@ def parse_json(text: str) -> Any:
     """Return the value of a JSON text, None for a text that is none."""
     try:
         return json.loads(text)
+    # RecursionError: a hostile line may nest deeper than the parser can follow.
     except (ValueError, RecursionError):
         return None
 

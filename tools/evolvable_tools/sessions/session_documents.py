@@ -126,6 +126,8 @@ class ClineFormat(MessageListFormat):
     def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
         """Return a result. Of an MCP server it is the whole answer, as JSON."""
         answer = as_mapping(parse_json(content)) if isinstance(content, str) and content.startswith("{") else {}
+        # Tools of MCP servers are named SERVER__TOOL there; other tools may print such JSON
+        # themselves.
         if "__" in str(said.get("name")) and isinstance(answer.get("content"), list):
             failed = answer.get("isError") is True or said.get("is_error") is True
             said, content = {**said, "is_error": failed}, answer["content"]

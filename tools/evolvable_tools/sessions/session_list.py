@@ -24,6 +24,7 @@ from evolvable_tools.sessions.session import (
 )
 from evolvable_tools.sessions.session_documents import is_document_name
 
+# A bound for the walk, so that a place that is a whole disk ends soon.
 DEPTH = 5
 """Folders below a place in which sessions lie: Codex has one for each year, month and day."""
 
@@ -87,6 +88,7 @@ def list_sessions(
                 found.append((modified, path, known))
     rows: list[ListedSession] = []
     owners: dict[int, str] = {}
+    # The oldest first, so that a copied message counts for the file that had it first.
     for modified, path, known in reversed(found):
         turns = _own_turns(known, foreign, owners)
         with suppress(OSError):
@@ -128,11 +130,13 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
         found |= {str(path): (changed, path) for changed, path in stored_sessions(place)}
         for folder, below, names in os.walk(place):
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
+            # Changing the list in place keeps os.walk out of these folders.
             below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
             named = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
             for path in (Path(folder, name) for name in named):
                 with suppress(OSError):
                     if not _is_of_subagent(path):
+                        # Two places may overlap, or be links to one folder.
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
     return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
 
@@ -155,6 +159,7 @@ def find_transcript(places: Iterable[Path], session: str) -> Path | None:
 
 def _is_of(path: Path, session: str) -> bool:
     """Return whether a file is named after a session; Gemini CLI has the first 8 characters of the id in the name."""
+    # 36 characters: a UUID. A shorter name could begin like another session's id.
     begun = path.name.startswith("session-") and len(session) >= 36 and path.stem.endswith(f"-{session[:8]}")
     return begun or path.stem.endswith(session) or session in (path.parent.name, session_name(path))
 

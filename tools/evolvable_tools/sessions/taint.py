@@ -51,6 +51,7 @@ def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: st
 def command_line(given: Mapping[str, Any]) -> str:
     """Return the line of shell that a call runs, '' when it runs none."""
     value = next((given[key] for key in ("command", "cmd", "script") if given.get(key)), "")
+    # Codex gives a command as a list of words, other clients as one line.
     if isinstance(value, list | tuple):
         words = [word for word in value if isinstance(word, str)]
         # A shell with a line to run is given as a list of three words, and the line is the last.
@@ -60,7 +61,9 @@ def command_line(given: Mapping[str, Any]) -> str:
 
 def _of_command(command: str) -> tuple[Origin, str | None]:
     """Return what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
+    # The patterns below are searched in hostile text, so its length is bounded.
     line = command[:20_000]
+    # A fetch counts as the web unless every address in it is one of this machine.
     if _PATTERNS["fetches"].search(line) and not (
         _PATTERNS["local_url"].search(line)
         and len(_PATTERNS["any_url"].findall(line)) == len(_PATTERNS["local_url"].findall(line))
@@ -172,6 +175,8 @@ def skill_name(text: str) -> str | None:
     return (found[1] or found[2]) if found else None
 
 
+# Lower values of RUN, LINE and COPIED take common phrases for quotations; higher ones miss short
+# copies.
 RUN = 7
 """Words in a row that are no coincidence."""
 
@@ -204,7 +209,7 @@ class QuoteTracker:
         self._own: set[int] = set()
 
     def divided(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
-        """Return the parts of a text with their origins, in order, and remembers them.
+        """Return the parts of a text with their origins, in order, and remember them.
 
         A person's text is divided at every earlier text of another origin; every other text at what third
         parties said. whole: it is not divided; it is theirs when it is a copy for the most part.
@@ -236,6 +241,8 @@ class QuoteTracker:
         if origin in UNTRUSTED:
             runs, own = self._runs, self._own
             for mark in _runs(_words_quoting(text)):
+                # Beyond the limit a sample still finds long copies, of which some run is among
+                # every eighth.
                 if mark not in own and (len(runs) < MAX_KNOWN or mark % 8 == 0):
                     runs.setdefault(mark, origin)
         elif origin in (Origin.USER, Origin.ASSISTANT) and len(self._own) < MAX_KNOWN:
@@ -268,6 +275,7 @@ def _words_quoting(text: str) -> list[str]:
 
 
 def _runs(words: Sequence[str]) -> Iterator[int]:
+    # `hash` is enough here: the marks live only as long as the process reads one session.
     return map(hash, zip(*(words[start:] for start in range(RUN)), strict=False))
 
 

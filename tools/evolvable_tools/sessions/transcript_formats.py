@@ -34,6 +34,7 @@ CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS = (
 )
 """Types of lines by which a file of Claude Code or of Codex is known, and of Codex's calls and their results."""
 
+# Claude Code's words in a refused call, before what the person typed instead.
 _SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
 _OUTPUT = "Output:\n"
@@ -94,6 +95,7 @@ class TranscriptFormat:
 
     def _call(self, call: str | None, tool: str, given: Mapping[str, Any], base: RawPiece) -> RawPiece:
         if call:
+            # A result names only its call, so the tool and its arguments are kept until it comes.
             self._calls[call] = (tool, given)
         return base.copy(role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=given)
 
@@ -103,6 +105,7 @@ class TranscriptFormat:
         """Return the result of a call. unknown: the tool where nothing is known of the call."""
         tool, given = self._calls.get(call or "", (unknown, {}))
         origin, skill = result_origin(tool, given, self.about.project)
+        # Such as a tool that reads more output of a shell that runs in the background.
         if origin is Origin.COMMAND and tool in CONTINUES:
             # Nobody says which command it is, so it is a third party's text if any of them fetches.
             running = (result_origin(*one, None)[0] for one in self._calls.values() if self._runs_on(one[1]))
@@ -167,6 +170,7 @@ class ClaudeCodeFormat(TranscriptFormat):
             elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
                 tool, given = block["name"], as_mapping(block.get("input"))
                 called = self._call(as_text(block.get("id")), tool, given, base)
+                # The call itself names the skill: its result may be missing.
                 if tool == SKILL_TOOL:
                     called.skill = result_origin(tool, given, None)[1]
                 yield called
@@ -254,6 +258,8 @@ class ClaudeCodeFormat(TranscriptFormat):
         if usage and identity:
             before = self._spent.get(identity, 0)
             self._spent[identity] = spent
+            # A message is written in several lines with a growing count; only the difference is
+            # added.
             self.about.tokens = (self.about.tokens or 0) + spent - before
 
 
@@ -349,6 +355,7 @@ class CodexFormat(TranscriptFormat):
         about.session_id = as_text(said.get("id")) or as_text(said.get("session_id")) or ""
         about.project = as_text(said.get("cwd"))
         commit = str(as_mapping(said.get("git")).get("commit_hash") or "")
+        # SHA-1 or SHA-256, and nothing else: a transcript is hostile input.
         about.commit = commit if re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit) else ""
         about.started = parse_moment(said.get("timestamp")) or about.started
         source = said.get("source")
@@ -374,6 +381,7 @@ class CodexFormat(TranscriptFormat):
     def _count(self, usage: Mapping[str, Any]) -> None:
         total, cached = usage.get("total_tokens"), usage.get("cached_input_tokens")
         if isinstance(total, int):
+            # Codex reports running totals, and a resumed rollout repeats older ones.
             self.about.tokens = max(self.about.tokens or 0, total - (cached if isinstance(cached, int) else 0))
 
     def _item(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:

@@ -20,6 +20,7 @@ from evolvable_tools.secret_leaks import check_may_decide
 BUDGET = 8_000
 """Characters of the whole list: 1 % of a context of 200,000 tokens, at four characters a token."""
 
+# Claude Code cuts a longer description in its list; docs/living-beside.md cites the rule.
 EACH = 1_536
 """Characters of one description that count."""
 
@@ -105,6 +106,7 @@ def measure_listing(skills: Iterable[ListedSkill], shown: Mapping[str, Shown]) -
     named = [skill for name, skill in by_name.items() if state[name] is Shown.NAME]
     hidden = [skill for name, skill in by_name.items() if state[name] in (Shown.PERSON, Shown.NEVER)]
     lines = len(whole) + len(named)
+    # "- " before each name, and a line end between the entries.
     names = sum(len(skill.name) + 2 for skill in (*whole, *named)) + max(0, lines - 1)
     left, bare = BUDGET - names, []
     for skill in sorted(whole, key=_most_used):
@@ -239,6 +241,8 @@ def plan_overrides(
             continue
         if listed and there != Shown.WHOLE:
             plan[name] = Shown.WHOLE.value
+        # Hidden from the model and still callable by the person, unless another file hides it
+        # already.
         elif not listed and there not in (Shown.PERSON, Shown.NEVER):
             plan[name] = Shown.PERSON.value
     return plan

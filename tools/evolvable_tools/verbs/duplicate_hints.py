@@ -55,6 +55,7 @@ class DuplicateHints:
         self._library, self._notify = library, notify
         self._waiting = OrderedDict[int, Caller]()
         self._hints = OrderedDict[str, list[str]]()
+        # The condition guards _waiting and _hints; the event ends every wait at once.
         self._changed, self._closed = threading.Condition(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -83,7 +84,9 @@ class DuplicateHints:
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None:
+            # A comparison that takes longer is abandoned: the thread is a daemon.
             self._thread.join(_END_SECONDS)
+        # After the join, so that what the thread finished meanwhile is not left again.
         leave_for_status(self._library.store.home, self._waiting)
 
     def _run(self) -> None:
@@ -115,6 +118,7 @@ class DuplicateHints:
     def _compare(self, resource: int, caller: Caller) -> None:
         """Raise LibraryBusy while the index does not have the newest version."""
         library = self._library
+        # Read again: the head may have moved since the write that asked for the comparison.
         head = library.store.backend.heads_by_id([resource]).get(resource)
         if head is None or head.version is None:  # it was removed since
             return

@@ -54,19 +54,23 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     old, new = main_file(head.kind, head.name), main_file(target.kind, target.name)
     main = files.pop(old, None)
     if main is not None:
+        # Only the first `name:` line, which is the one in the frontmatter; the line end stays as it
+        # is.
         line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
         files[new] = File(line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1), main.mode)
     return files
 
 
 def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list[str]:
-    """Return the warnings; raises InvalidResource for what the change makes wrong that was not wrong before.
+    """Return the warnings. Raises InvalidResource for what the change makes wrong that was not wrong before.
 
     What the change lets the resource do is no warning: the scan asks about it where an agent does it.
     """
     found = find_problems(ref.kind, ref.name, after)
+    # What a person writes ambiguously is the person's to decide; an agent has to be exact.
     unclear = unclear_problems(ref.kind, ref.name, after) if actor is not Actor.HUMAN else []
     stops = [*blocking_problems(found), *lost_files(found), *unclear]
+    # What was unsound before the change does not keep a person from improving the rest.
     if stops and before:
         was = {_same(problem) for problem in find_problems(ref.kind, ref.name, before)}
         stops = [problem for problem in stops if _same(problem) not in was]
@@ -80,6 +84,7 @@ def _same(problem: Problem) -> tuple[str, str]:
     return problem.path, re.sub(r"[0-9,]+", "", problem.text)
 
 
+# Bounds how long a caller waits while others write the same resource.
 RETRY_SECONDS = 10.0
 """How long a change without expected_version is applied again after another change of the head."""
 
@@ -212,6 +217,8 @@ _BORROWED = (
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
     stranger = borrowed_from(library, caller, draft.head, draft.before, draft.files)
     writer = replace(caller, principal=stranger.principal, via=stranger.via) if stranger else caller
+    # Files are staged in the watched folders before the commit and exchanged after it, so a crash
+    # between the two leaves either the old or the new content, which the next sync settles.
     with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
@@ -237,6 +244,7 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent
 
     parent: the version that the change copies, which the operation's evidence names.
     """
+    # SOUL is read as the user's own words, so it is signed like an approval.
     is_soul = library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL)
     if is_soul:
         library.authorise(caller, f"Writing {ref}")
@@ -298,6 +306,7 @@ def _updated(
     written: bool = False,
 ) -> Updated:
     """Return what a write did, when the folders hold it. written: they do already."""
+    # The folders that the staged exchange did not reach are written by the ordinary checkout.
     if result.changed and not written:
         warnings = [*warnings, *library.checkout([result.ref], created=result.version == 1)]
     made, changed = operation.id if operation else None, changed if result.changed else []
@@ -314,7 +323,7 @@ def restore_resource(
     expected_version: int | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Make a new version with an old one's content; brings a removed resource back.
+    """Make a new version with an old one's content; bring a removed resource back.
 
     propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
     person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,
@@ -333,6 +342,7 @@ def restore_resource(
         return _propose(library, caller, draft, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
+    # What the caller has of the resource is the restored version from here on.
     if library.served.known(caller.reader, str(head.ref)):
         library.served.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
     told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
@@ -374,6 +384,8 @@ def remove_together(library: Library, caller: Caller, versions: Mapping[Ref, int
         raise InvalidArgument("A memory is removed by itself, and nothing was removed.", "Choose no memory.")
     heads = [(library.latest(library.store.head(ref, caller.scopes))[0], seen) for ref, seen in versions.items()]
     with library.transaction(caller, library.redacted(reason)) as tx:
+        # expected_version refuses what changed since the person saw it, and with it the whole
+        # operation.
         for head, seen in heads:
             tx.remove(head.ref, expected_version=seen)
     library.checkout([one.ref for one in tx.written])
@@ -404,6 +416,7 @@ def borrowed_from(library: Library, caller: Caller, head: Head | None, before: F
     """
     lines = set[bytes]() if caller.decides else _lines(files)
     added = lines - _lines(before)
+    # Comparing with every resource reads their files, so small changes return before it.
     if len(added) <= SHARED * len(lines) or (head is not None and len(added) < MIN_ADDED):
         return None
     if head is not None and not authorships(library, [head.id], caller)[head.id].is_new:

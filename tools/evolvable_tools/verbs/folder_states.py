@@ -101,13 +101,17 @@ def _add_directories(library: Library, folder: WatchedFolder, root: WatchedRoot)
     """Add how the directories of the folder stand. Return what keeps a sync from it, '' for nothing."""
     status = library.working_copies.copy(folder).status
     survey = status.everything()
+    # An unmounted disk looks like a folder whose resources were all deleted; nothing may be removed
+    # then.
     if survey.gone:
         return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back."
     held = library.store.backend.held.of_folder(folder)
     root.not_imported.extend(DirectoryIssue(place, (why,)) for place, why in survey.left_out.items())
+    # What a sync leaves out is reported with its reason, and not read again here.
     rest = survey.directories - survey.left_out.keys()
     for state in status.looks(sorted(status.changed(rest - status.linked(rest)))):
         waiting = held.get(state.directory)
+        # Held only as long as the directory has the content that the proposal is about.
         if waiting is not None and state.tree == waiting.tree:
             root.held.append(f"{state.directory} (proposal {waiting.proposal})")
         elif _is_unsaved(library, state):

@@ -63,6 +63,7 @@ class HostCatalog:
         if scopes is None:
             return self._skills
         nearest: dict[str, ChannelEntry] = {}
+        # With one scope there are no two skills of one name, so the query is spared.
         last = self._store.backend.authorship.untrusted_resources() if len(scopes) > 1 else set()
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):
@@ -151,6 +152,8 @@ def _head(store: Store, sha256: str) -> _Head:
         wrong = [defect.text for defect in document.defects if defect.severity is not Severity.WARNING]
         if document.fields and not data.startswith(b"---"):
             wrong.append("it does not begin with its frontmatter")
+        # Cleared whole: an entry costs one read of a blob, so keeping the newest is not worth the
+        # code.
         if len(_heads) >= _REMEMBERED:
             _heads.clear()
         head = _heads[sha256] = _Head(document.fields, tuple(wrong))

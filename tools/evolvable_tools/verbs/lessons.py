@@ -59,6 +59,7 @@ def _word(library: Library, lesson: Proposal) -> str:
     for path, entry in lesson.manifest.items():
         now = library.store.blob(entry.sha256)
         old = before[path].data.splitlines() if path in before else []
+        # A line that goes makes it a correction; lines that are only added do not.
         if any(line.strip() and line not in now.splitlines() for line in old):
             return "correct"
     return "add"

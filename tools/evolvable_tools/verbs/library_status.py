@@ -20,6 +20,7 @@ from evolvable_tools.verbs.resource_info import lines_out_of_force
 from evolvable_tools.verbs.search import list_resources
 from evolvable_tools.verbs.unseen_changes import list_unseen
 
+# Bounds a call that prompts and pages make often.
 MAX_OPERATIONS = 1_000
 """Operations that are looked through for the last one of the person, and proposals that are counted."""
 

@@ -106,7 +106,7 @@ def load_skill(
     search_id: str | None = None,
     task_type: str | None = None,
 ) -> Loaded:
-    """Return a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile.
+    """Return a document to work by, and record the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile.
 
     task_type: of the work, by which one of several agents that the skill names is chosen.
     """
@@ -124,13 +124,14 @@ def load_skill(
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
     loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
     recorded = _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
+    # The text is served even when the use could not be recorded.
     return replace(loaded, use_id=identity if recorded else None)  # nobody can report on a use that is not there
 
 
 def load_delegate(library: Library, caller: Caller, loaded: Loaded, task_type: str | None = None) -> Delegation | None:
     """Return the agent that can be given the work of a loaded skill; None where there is none.
 
-    task_type: what `load_skill` was told.
+    task_type: as given to `load_skill`.
     """
     if loaded.delegate is None or not loaded.delegate.available:
         return None
@@ -158,7 +159,7 @@ def _record(library: Library, use: Use) -> bool:
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
     """Record that a session loaded a version by other means than `load`, such as its client's own skill tool.
 
-    Once for each session and resource, however it was loaded; returns whether it was recorded. A caller without a
+    Once for each session and resource, however it was loaded. Return whether it was recorded. A caller without a
     session, and a library that cannot be written, record nothing.
     """
     session = caller.session
@@ -192,10 +193,12 @@ def _read(
     head = store.head_or_none(ref, caller.scopes) if number else None
     head = head or store.head(ref, caller.scopes)
     if number is None and use is not None and library.trials is not None:
+        # Only a use without a named version may get the version on trial.
         number = library.trials.version(library, caller, head, use)
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
+    # Checked before the text leaves the store: an environment file may hold secrets.
     if is_env_file(path):
         check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
@@ -214,10 +217,12 @@ def _read(
         verified=proof.verified,
     )
     if len(loaded.text or "") <= MAX_TEXT:
+        # Only a text that reached the agent whole counts as known to it.
         library.served.note(caller.reader, loaded.ref, path, version)
     return loaded, head
 
 
+# Fewer hides a recent change too soon; more repeats the same line for long.
 ENOUGH_USES = 30
 """Uses of what an agent changed after which only history, status and the inbox say so."""
 
@@ -297,6 +302,7 @@ def _counted(
         own = use and (use.session or use.id)
         return Grade.VERIFIED, own or f"{principal}/{caller.session or ''}"
     if use is not None:
+        # None: uses of versions before these columns name nobody.
         served = use.principal in (None, principal) and (
             use.session in (None, caller.session)
             or (use.connection is not None and use.connection == caller.connection)
@@ -327,7 +333,7 @@ def _checked(what: str, text: str | None, limit: int) -> str | None:
 
 
 def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSummary:
-    """Return the summary of a tally. `success` is None until an end was told."""
+    """Return the summary of a tally. `success` is None until an outcome was reported."""
     ended = tally.succeeded + tally.failed + tally.partial
     return EvidenceSummary(
         *(ref, proven_maturity(proof), tally.loaded),

@@ -41,6 +41,7 @@ def measure_lookup(library: Library, caller: Caller) -> LookupTest:
 
     Nothing is noted as shown to an agent.
     """
+    # Without a judge: the figure is to show the index, and to cost nothing.
     held_out, means = library.store.backend.learned.held_out(), replace(library.means, thinker=None)
     heads = library.store.backend.heads_by_id(one.resource for one in held_out)
     asked = [(one, heads[one.resource]) for one in held_out if one.resource in heads]

@@ -24,6 +24,7 @@ from evolvable_tools.library import Library
 ARCHIVE = "archive.txt"
 """Where facts go that nobody said for long, or that had to make room."""
 
+# A shorter time forgets what is said once a season; a longer one fills the caps with old facts.
 AGES_AFTER = timedelta(days=180)
 """A fact that nobody said for so long goes to the archive with the next change."""
 
@@ -71,6 +72,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     lines.append(f"- {day.isoformat()}: {fact}")
     gone = [line for line in lines if (at := _day(line)) is not None and day - at > AGES_AFTER]
     lines = [line for line in lines if line not in gone]
+    # The line that is added now is the last one and never goes.
     while over := over_caps(name, _joined(lines)):
         facts = [line for line in lines[:-1] if _day(line) is not None]
         if not facts:
@@ -110,6 +112,7 @@ def parse_facts(text: str) -> list[str]:
 def same_fact(one: str, other: str) -> bool:
     """Return whether two lines say the same: most words in common, and both deny or neither does."""
     a, b = content_terms(one), content_terms(other)
+    # "Uses tabs" and "never uses tabs" share nearly all words and say the contrary.
     if not a or not b or _denies(one) != _denies(other):
         return False
     return len(a & b) / len(a | b) >= SAME
@@ -186,6 +189,7 @@ def project_memory(library: Library, scope: str) -> str:
 def _fenced(library: Library, name: str, text: str) -> str:
     """Return a memory within its cap and without secrets, in a fence that nothing in it ends."""
     said = library.redacted(_within(name, text.replace("\r\n", "\n").strip("\n")))
+    # Longer than any run of backticks inside, so that the text cannot end its own fence.
     fence = "`" * (max((len(run) for run in re.findall("`+", said)), default=0) + 4)
     return f"{fence}\n{said}\n{fence}"
 

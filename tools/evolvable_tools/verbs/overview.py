@@ -218,6 +218,7 @@ def _directory_difference(
     new = make_manifest(files)
     if new.tree == old.tree:
         return None
+    # Bytes on disk are in no blob yet, so the difference gets them from here.
     unsaved = {new[path].sha256: file.data for path, file in files.items()}
     text = versions.diff(library, old, new, (str(version or 0), "folder"), unsaved=unsaved)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN)

@@ -78,7 +78,7 @@ def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
 
 
 def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
-    """Return a prompt's text with these arguments in it, and counts a use of it.
+    """Return a prompt's text with these arguments in it, and count a use of it.
 
     An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
     end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
@@ -109,6 +109,7 @@ def _filled(found: Prompt, given: Mapping[str, str]) -> str:
 def _filled_command(text: str, typed: str) -> str:
     """Return the text of a command with what was typed; a word that was not typed leaves its place as it is."""
     try:
+        # As a shell splits them: quotation marks keep several words together.
         words = shlex.split(typed)
     except ValueError:  # a quotation mark without its pair
         words = typed.split()

@@ -79,7 +79,7 @@ class Decided:
 def propose(
     library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str, found: Scan | None = None
 ) -> int:
-    """Keep a change for a person to decide on; returns its proposal_id. Nothing live changes.
+    """Keep a change for a person to decide on; return its proposal_id. Nothing live changes.
 
     What somebody other than a person proposes again while it waits is counted, and stays one proposal. files: the whole
     content; none at all to remove the resource. found: what a scan of it said; without, it is scanned now. Raises
@@ -166,7 +166,7 @@ def approve_together(
     by_policy: bool = False,
     seen: Mapping[int, int | None] | None = None,
 ) -> list[Decided]:
-    """Publish proposals, merged with what happened since, in one operation, or none; returns what became of each.
+    """Publish proposals, merged with what happened since, in one operation, or none; return what became of each.
 
     Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
     edited: of a single proposal, the files as the person wants them, None for one that goes; a conflict in them is
@@ -180,7 +180,9 @@ def approve_together(
     if not by_policy:
         library.authorise(caller, "Approving a proposal")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
+    # Local edits in watched folders become versions first, so the merge below sees them.
     library.take_in([proposal.ref for proposal in found])
+    # After take_in: a save on disk since the person looked is a newer version, and a conflict.
     _check_seen(library, found, seen or {})
     reason = library.redacted(reason)
     evidence = [how] if how else []
@@ -321,7 +323,9 @@ def reject(library: Library, proposal_id: int, reason: str, caller: Caller | Non
     caller: who decides, for the audit log. Raises NotFound, InvalidArgument.
     """
     proposal = _open(library, proposal_id)
+    # Written with the rejection in one transaction, so that the audit log has no gap.
     audited = library.decision(caller, "reject", f"{proposal.ref} (proposal {proposal.id})")
+    # Another process decided meanwhile; `_open` raises with the state that it has now.
     if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason), audited):
         _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
@@ -342,7 +346,7 @@ def reopen(library: Library, caller: Caller, proposal_id: int) -> Decided:
 
 
 def expire(library: Library) -> int:
-    """Close the proposals whose time is over; returns how many. They count as turned down."""
+    """Close the proposals whose time is over; return how many. They count as rejected."""
     return 0 if library.store.read_only else library.store.backend.proposals.expire(library.store.now())
 
 

@@ -38,6 +38,7 @@ from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide
 _INDEXES = (INDEX_FILE, *EARLIER_INDEX_FILES)
 _ENDS = ("", "-wal", "-shm", "-journal")
 
+# A shorter value stands in too many files by chance, and all of them would be edited.
 MIN_TEXT = 8
 """Characters of a value in a purged file that is looked for elsewhere too."""
 
@@ -50,6 +51,7 @@ NOTES = "purged.jsonl"
 COPIES = "copies.jsonl"
 """In the home: where exports and backups of the library were written."""
 
+# A database may keep replaced bytes in free pages, so it is removed and not edited.
 _WHOLE = (b"SQLite format 3", b'{"format":"evolvable-history"')
 """Beginnings of files that are removed, as they cannot be edited: databases and exports."""
 
@@ -167,6 +169,8 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
     library.authorise(caller, "A purge")
     reason = library.redacted(reason).strip() or "it should not be kept"
     by = (library.store.now(), caller.identity.principal.value, reason)
+    # Stored before the first step: after a crash `--resume` finds the job and does every step
+    # again.
     job = library.store.backend.purges.begin(*by, plan.kind, plan.texts, plan.blobs)
     library.record(caller, "purge", *(plan.versions or [plan.kind]))
     return run_purge(library, caller, job, plan.versions, edit_copies=edit_copies)
@@ -187,12 +191,16 @@ def run_purge(
     affected = {head.id for head, _, _ in _places(store, {*job.blobs, *blobs_with(store, job.texts)})}
     store.backend.learned.forget(_purged_whole(store, job))
     store.backend.learned.refuse_texts(text.decode("utf-8", "replace") for text in job.texts)
+    # Copies in watched folders first, and synced: a later sync would else import the old bytes
+    # again.
     done.edited = list(_edit_copies(library, job)) if edit_copies else []
     if done.edited:
         library.working_copies.sync()
     _renew_heads(library, caller, job)
+    # After the heads have a version without the texts, so that no head loses its content.
     done.blobs = purge_content(store, job)
     forget_vectors(store.home, affected)
+    # The index holds words of the purged text; it is built again from what is left.
     _forget_index(library)
     done.files = list(_sweep(store, job))
     copies, purges = _copies_with(library, job.texts, job.blobs), store.backend.purges
@@ -204,6 +212,8 @@ def run_purge(
         *(f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)),
         *(f"{one.url}: the history of the remote {one.name} may hold it; {_REWRITE}" for one in _remotes(store)),
     ]
+    # The job stays open while another process may still hold the old bytes in the log of the
+    # database.
     if not purges.finish(job):
         hint = "another process reads it; close it and run `evolvable care purge --resume`"
         done.remains.append(f"{store.backend.path}-wal: {hint}")
@@ -265,6 +275,7 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
 
 def _forget_index(library: Library) -> None:
     """Remove the text index and the judge's answers; both are made again."""
+    # A cached property: it is not opened only to be closed.
     if "index" in library.__dict__:
         library.index.close()
         del library.__dict__["index"]
@@ -276,6 +287,7 @@ def _forget_index(library: Library) -> None:
 
 
 def _files(home: Path) -> Iterator[Path]:
+    # The database purges itself, and the index was removed above.
     own = {f"{name}{end}" for name, end in product((LIBRARY_FILE, *_INDEXES), _ENDS)}
     for folder, _, names in os.walk(home, followlinks=False):
         for name in sorted(names):
@@ -345,8 +357,10 @@ def _purge_backup(path: Path, job: PurgeJob) -> str:
 def _chain_again(path: Path, job: PurgeJob) -> bool:
     """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
     try:
+        # A run that writes its ledger holds this lock; the file is then named among what remains.
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
             made = _rewritten(read_regular(path), job)
+            # Before the file is replaced: the note holds the hash of the old bytes too.
             _note(path.parent, path, job, made)
             _write(path, made)
     except Timeout:
@@ -376,6 +390,7 @@ def _rewritten(data: bytes, job: PurgeJob) -> bytes:
             made.append(without_texts(line, job.texts, job.mark))
             continue
         record = without_texts(line[head.end() : -1], job.texts, job.mark)
+        # Each hash covers the one before, so every line after the first edited one gets a new hash.
         last = hashlib.sha256(last + record).hexdigest().encode()
         made.append(b'{"length":%d,"sha256":"%b","record":%b}' % (len(record), last, record))
     return b"\n".join(made)

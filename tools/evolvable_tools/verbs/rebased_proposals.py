@@ -48,6 +48,7 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     base = library.store.files(head, proposal.base) if head is not None and proposal.base else {}
     if now == base:
         return RebasedContent(version, theirs)
+    # A line that is added needs no merge: it is put behind what there is now.
     again = _added(proposal, now)
     if again is not None:
         return RebasedContent(version, again, merged=True)
@@ -59,6 +60,7 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     if not now:
         return RebasedContent(version, theirs, tuple(sorted(theirs)), merged=True)
     merged, conflicts = merge_files(base, now, theirs), set[str]()
+    # Two sound sides can merge into an unsound file, such as frontmatter with a key twice.
     if not merged.conflicts and _breaks(proposal, merged.files) and not _breaks(proposal, theirs):
         conflicts = {path for path, file in merged.files.items() if file not in (now.get(path), theirs.get(path))}
     conflicts |= set(merged.conflicts)

@@ -159,6 +159,7 @@ def add_table(path: Path) -> None:
     """
     table: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
     for name, verb in _verbs(table).items():
+        # An annex adds verbs and cannot change the authority that one of the core needs.
         _VERBS.setdefault(name, verb)
     for name, tool in _tools(table).items():
         _TOOLS.setdefault(name, tool)

@@ -190,6 +190,7 @@ def _what(before: int | None, after: int | None, withdrawn: bool) -> str:
     return "newer" if after > before else "older"
 
 
+# Bounds the answer; older moves are asked for by their number.
 MAX_MOVES = 1_000
 
 MAX_VERSIONS = 50

@@ -76,6 +76,7 @@ class ResourceState:
     proposals: list[int] = field(default_factory=list)
 
 
+# Names of arguments are the author's words and reach an agent unmarked, so they are kept plain.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 RUNS: Mapping[Kind, str] = {

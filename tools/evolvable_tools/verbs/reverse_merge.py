@@ -111,6 +111,7 @@ def _plan_step(
     content = _ContentOfVersions(store, head)
     now = content.files(head.version)
     begun, runs = now, _runs(every, own)
+    # The newest change first: each step takes one run out of what the step before left.
     for run in reversed(runs):
         before, after = run[0].before, run[-1].after
         if after is None and now and now != content.files(before):
@@ -173,6 +174,7 @@ def _last_in_way(content: _ContentOfVersions, since: Sequence[Change], merged: M
 
 def _take_out(head: Head, after: Files, now: Files, before: Files) -> MergeResult | None:
     """Return what is there now without the changes from `before` to `after`; None where the whole is in the way."""
+    # Nobody changed it since, or it is back already: no merge is needed.
     if now in (after, before):
         return MergeResult(dict(before), ())
     return merge_back(head, after, now, before) if now and before else None

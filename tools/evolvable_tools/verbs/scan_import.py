@@ -81,6 +81,7 @@ def _scanned_folder(what: str, place: Path, main: str) -> Scanned:
     """Return what is found in a folder that is a resource, and what an import would say against it."""
     kind = _MAINS[main]
     # As an import reads it: by its own name, also where the person wrote `.` or a path that ends with `..`.
+    # abspath and not resolve: a link keeps the name that the person gave it.
     candidate = bundle.folder_candidate(Path(os.path.abspath(place)))
     if kind is Kind.MEMORY:
         candidate = replace(candidate, name=main.removesuffix(".md"))
@@ -385,6 +386,7 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
         operation = decided[0].operation
         refs += [one.ref for one in decided]
         warnings += [text for one in decided for text in one.warnings]
+    # Vouched for by tree: a content that changed after the question is not trusted.
     served = [one for one in asked.offered if one.proposal is None]
     warnings += vouch_for(library, caller, [(one.ref, one.resource, one.tree) for one in served], asked.folder)
     return TrustDecision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)

@@ -138,6 +138,8 @@ def find_skill(
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
     means, scopes = means or library.means, scopes or caller.scopes
+    # The judge may be a model of a provider, so no secret of a description leaves with the
+    # question.
     if means.thinker is not None:
         means = replace(means, thinker=llm.RedactingModel(means.thinker, library.redacted))
     means = replace(means, proven=library.store.backend.evidence.most_successful)
@@ -180,6 +182,7 @@ def index_for(library: Library, caller: Caller) -> "Index":
     return library.index.for_models() if caller.actor is Actor.AGENT else library.index
 
 
+# With fewer ends of one type a single failure would decide the order.
 MIN_TYPED = 3
 """Verified ends of one task type from which they, and not those of all types together, order near ties."""
 
@@ -210,6 +213,7 @@ def _capped(library: Library, whose: Mapping[int, Authorship], known: Mapping[in
 def _doubt_new(match: "Match", author: Authorship | None, fits: float) -> None:
     """Lower the confidence of what an agent made in another session and no person looked at: it is never sure."""
     if author is not None and author.is_new and author.marked and match.confidence >= fits:
+        # Just below the limit: it stays among the nearest and is never sure.
         match.confidence = round(max(0.0, fits - 0.01), 3)
 
 
@@ -337,6 +341,7 @@ def list_page(
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
     after = _after(cursor) if cursor else None
+    # One more than asked for shows whether there is a next page.
     entries = index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
     if len(entries) <= limit:
         return entries, None

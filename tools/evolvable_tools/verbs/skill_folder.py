@@ -88,6 +88,7 @@ def _folder_with(library: Library, caller: Caller, head: Head, version: int, *, 
 
     exact: its files are read and compared, and not only what it was last known to hold.
     """
+    # A caller over the network works on another machine, where this folder is not.
     if caller.project is None or caller.address:
         return None
     found = _candidates(library, head, version)

@@ -43,6 +43,7 @@ MAX_ARGUMENTS, MAX_ARGUMENT = 64, 2_000
 """Words of an argument list, and characters of one."""
 
 MAX_SECONDS, DEFAULT_SECONDS = 300.0, 30.0
+# The schema goes to the client with every list of tools, and is checked at every call.
 MAX_SCHEMA, MAX_DEPTH = 8_000, 8
 """Characters of a schema as JSON, and how deep it may nest."""
 
@@ -115,6 +116,7 @@ def _argv_problems(argv: object) -> Iterator[str]:
         yield f"argv has more than {MAX_ARGUMENTS} words, or one of more than {MAX_ARGUMENT:,} characters"
     if any("\0" in word for word in argv):
         yield "argv has a zero byte"
+    # A relative path would depend on the folder that the server was started in.
     own = argv[0] == PYTHON or argv[0].startswith(f"{FOLDER}/")
     if not own and ("{" in argv[0] or not argv[0] or ("/" in argv[0] and not os.path.isabs(argv[0]))):
         yield f"argv begins neither with a program's name or absolute path, nor with {PYTHON} or {FOLDER}/PATH"
@@ -207,6 +209,7 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
         tree=manifest.tree,
         spec=spec,
         program=program,
+        # Files, argument list and program: a change of any of them needs a new approval.
         digest=hashlib.sha256(json.dumps([manifest.tree, list(spec.argv), program, sha256]).encode()).hexdigest(),
         description=said if isinstance(said, str) else "",
         files={path: manifest[path].size for path in sorted(manifest)},
@@ -222,6 +225,7 @@ def _program_of(word: str) -> tuple[str, str]:
         return "", ""
     place = os.path.abspath(found)
     try:
+        # The hash is cached by what a change of the file would change, so it is read once.
         now = os.stat(place)
         return place, _sha256_of(place, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
     except OSError:
@@ -253,6 +257,7 @@ def _decisions(library: Library) -> dict[str, bool]:
             signature = bytes.fromhex(str(said.get("signature", "")))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
+        # A withdrawal needs no signature: anybody may take a right away.
         if library.lock is None or action != "approve" or library.lock.verify(_statement(digest), signature):
             approved[digest] = action == "approve"
     return approved
@@ -281,7 +286,9 @@ def _record(library: Library, found: ToolVersion, action: str, via: str, signatu
     said = {"action": action, "digest": found.digest, "ref": found.ref, "version": found.version}
     said |= {"at": library.store.now(), "via": via} | ({"signature": signature} if signature else {})
     place = library.store.home / APPROVALS_FILE
+    # O_NOFOLLOW: a link in place of the file is not written through.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    # One write with O_APPEND, so that lines of two processes do not mix.
     with open(os.open(place, flags, 0o600), "ab") as file:
         file.write(json.dumps(said).encode("ascii") + b"\n")
 
@@ -370,13 +377,16 @@ def build_version(library: Library, head: Head, number: int) -> Path:
     folder = place / manifest.tree
     if not _holds(folder, files):
         _prune(place)
+        # Built aside and renamed: a tool never runs from a folder that is half written.
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place))
         for path, file in files.items():
             target = draft / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.data)
+            # Read-only, so that a tool cannot change the files that were approved.
             target.chmod(0o500 if file.data.startswith(b"#!") or file.mode & 0o111 else 0o400)
         _put(draft, folder, files)
+    # The time of the last use, by which `_prune` removes folders.
     os.utime(folder)
     return folder
 

@@ -152,6 +152,7 @@ def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> l
     check_may_vouch(library, caller)
     contents = []
     for ref, tree in seen.items():
+        # All are checked before any is approved.
         head = library.store.head_or_none(Ref.parse(ref), caller.scopes)
         if head is None or head.version is None or head.tree != tree:
             raise Conflict(f"{ref[:200]} is not what you saw any more. Nothing was approved.", "Look at it again.")

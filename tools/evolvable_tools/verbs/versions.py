@@ -31,6 +31,7 @@ MAX_DIFF = 40_000
 CUT = "... cut here; compare fewer versions, or read the files with get_resource.\n"
 """The last line of a diff that is longer."""
 
+# difflib takes quadratic time in the worst case.
 MAX_DIFF_FILE = 512 * 1024
 """Bytes of a file that is still compared line by line."""
 
@@ -251,7 +252,7 @@ def undo(
 def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]) -> bool:
     """Return whether anybody may bring this content back, by the policy of memories and by a scan.
 
-    If not, adds the conflict that says why.
+    If not, add the conflict that says why.
     """
     why = ""
     try:

@@ -61,6 +61,7 @@ def replace_files(
         )
     if base.files == start:
         return ReplacedFiles(after)
+    # Base: what the writer had. One side: the writer's files. The other: the head's.
     merged = library.merge(head, base.files, after, start)
     if merged.conflicts:
         version = min(base.versions.get(path, head.latest) for path in merged.conflicts)
