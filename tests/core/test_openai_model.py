@@ -344,7 +344,7 @@ def test_where_no_model_answers_the_reason_of_each_is_said(api: ModelApi) -> Non
         ({"address": "http://"}, "a host"),
         ({"address": "http://user:pass@h/v1"}, "more than a host and a path"),
         ({"address": "http://h/v1?key=1"}, "more than a host and a path"),
-        ({"address": "http://[h"}, "address is none"),
+        ({"address": "http://[h"}, "address cannot be parsed"),
         ({"key_file": "key", "key_env": ""}, "no whole path"),
         ({"key_file": "/k", "key_env": "K"}, "one is enough"),
         ({"price": [1]}, "two numbers"),

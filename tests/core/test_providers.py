@@ -134,8 +134,8 @@ def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
         ("user:s3cret@127.0.0.1:1", "cannot be reached at its address."),
         ("http://[s3cret", "cannot be reached at its address."),
         ("http://", "cannot be reached at its address."),
-        ("http://user:s3cret/s3cret@127.0.0.1:1", "was given an address that is none."),
-        ("http://user:s3\ncret@127.0.0.1:1", "was given an address that is none."),
+        ("http://user:s3cret/s3cret@127.0.0.1:1", "has an invalid address."),
+        ("http://user:s3\ncret@127.0.0.1:1", "has an invalid address."),
     ],
 )
 def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
