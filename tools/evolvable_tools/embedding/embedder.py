@@ -120,7 +120,7 @@ def installed_spec() -> str | None:
     return next((kind for kind in _NEEDS if not missing_packages(kind)), None)
 
 
-# Finds packages without importing them: importing torch takes seconds.
 def missing_packages(kind: str) -> list[str]:
     """Return the packages that a kind of embedder needs and that are not installed."""
+    # Finds packages without importing them: importing torch takes seconds.
     return [package for package in _NEEDS[kind] if find_spec(package) is None]

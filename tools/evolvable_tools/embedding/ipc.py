@@ -60,8 +60,8 @@ def announce(home: Path, announcement: Announcement) -> None:
     """Write the announcement, whole or not at all. Raises OSError."""
     new = home / f"{ADDRESS}.new"
     with open(new, "w", encoding="utf-8", opener=private_file) as file:
-        # Renamed into place, because servers read it at any time.
         json.dump(asdict(announcement), file)
+    # Renamed into place, because servers read it at any time.
     new.replace(home / ADDRESS)
 
 

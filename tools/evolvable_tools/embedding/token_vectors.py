@@ -40,6 +40,6 @@ def late_interaction(task: Floats, text: TokenVectors) -> float:
     task: rows of length 1.
     """
     if not len(task) or not len(text):
-        # Only the text's rows: bytes lose their length, and the task's rows have it.
         return 0.0
+    # Only the text's rows: bytes lose their length, and the task's rows have it.
     return float((task @ normalize_rows(text.astype(np.float32)).T).max(axis=1).mean())

@@ -278,8 +278,8 @@ class _Office:
                 if _identities(self._home) != watched or self._is_idle():
                     break
         finally:
-            # First, so that servers start a successor and do not call this process any more.
             self._ending.set()
+            # First, so that servers start a successor and do not call this process any more.
             ipc.remove_announcement(self._home)
             listener.close()
             # The caller closes the files next, which the indexer's thread must not use then.

@@ -192,8 +192,8 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 def _descendants(pid: int) -> list[int]:
     """Return the ids of all that a process has started and that still belongs to it; none where /proc is missing."""
-    # Children are listed for each thread that started them.
     found: list[int] = []
+    # Children are listed for each thread that started them.
     for told in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, told.read_text().split()):

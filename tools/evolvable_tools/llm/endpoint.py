@@ -131,7 +131,6 @@ def parse_roles(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         listed = [names] if isinstance(names, str) else names
         if not isinstance(listed, list) or not listed or not all(isinstance(one, str) and one for one in listed):
             raise ValueError(f"roles.{role} is no list of names")
-        # Names are joined with commas where a role is one setting.
         if any("," in one for one in listed):
             raise ValueError(f"roles.{role} has a name with a comma")
         found[role] = tuple(listed)

@@ -42,7 +42,6 @@ _QWEN_TOOLS = (
 """The tools of Qwen Code, which has no option that takes all away and leaves the person's sign-in."""
 
 QWEN = (
-    # --safe-mode leaves hooks and extensions of the user out, "plan" refuses what would change a file.
     *("qwen", "-o", "json", "--safe-mode", "--chat-recording", "false", "--approval-mode", "plan"),
     *("--exclude-tools", _QWEN_TOOLS.replace(" ", ","), "--system-prompt", "Answer the question. Use no tools."),
 )
@@ -85,8 +84,7 @@ def command_of(text: str) -> tuple[str, ...]:
 
 def printed_events(out: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of the output: it is one, a list of them, or has one in each line."""
-    # One object or a list (Claude Code, Qwen Code, Droid); else a JSON object in each line (Codex, Copilot CLI,
-    # OpenCode).
+    # Some clients print one document, others, such as Codex, an event in each line.
     whole = parse_json(out)
     if not isinstance(whole, dict | list):
         whole = map(parse_json, out.split("\n"))
@@ -99,7 +97,7 @@ def answer_text(event: Mapping[str, Any], who: str) -> str | None:
         hint = "Run it by hand and see whether it is signed in."
         raise ProviderError(f"{who} failed: {printable_line(why)}", hint)
     kind, item, part, data = (event.get(key) for key in ("type", "item", "part", "data"))
-    # Claude Code, Qwen Code and Droid.
+    # Claude Code, and clients that print like it.
     if kind == "result" and ("result" in event or "is_error" in event):
         structured = event.get("structured_output")
         return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
@@ -120,7 +118,7 @@ def _failure(event: Mapping[str, Any]) -> str | None:
     # Codex.
     if kind == "turn.failed":
         return str(message or error)
-    # Claude Code, Qwen Code and Droid.
+    # Claude Code, and clients that print like it.
     if kind == "result" and event.get("is_error"):
         return str(event.get("result") or message or event.get("subtype"))
     if kind == "error" and isinstance(error, dict):  # OpenCode

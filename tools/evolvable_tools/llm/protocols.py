@@ -407,7 +407,7 @@ def _instructions(request: ApiRequest) -> str:
 
 
 def _plain(schema: Mapping[str, Any]) -> Any:
-    # A mapping proxy of a frozen request is no dict, which the SDKs require.
+    # Plain dicts and lists: the SDKs do not take every Mapping.
     return json.loads(json.dumps(schema))
 
 
@@ -424,12 +424,12 @@ def _type(part: object) -> object:
 
 
 def _calls(message: Any) -> list[Any]:
-    # Other kinds of calls are executed by the server itself.
+    # Only functions are offered, so another kind of call has no tool here.
     return [one for one in (getattr(message, "tool_calls", None) or ()) if _type(one) == "function"]
 
 
 def _arguments(text: object) -> Any:
-    # A call without arguments has an empty text in some servers.
+    # A call without arguments may have an empty text.
     return parse_json(text) if isinstance(text, str) and text.strip() else {}
 
 

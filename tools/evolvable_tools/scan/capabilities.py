@@ -61,7 +61,6 @@ KnownTexts = dict[int, frozenset[Capability]]
 """What texts have the means to do, by the identity of the view: two versions share the views of equal files."""
 
 
-# Views are known by identity: to hash a text takes a pass over it. The caller holds them, so no id is used again.
 def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) -> frozenset[Capability]:
     """Return everything that the text files of a resource, of which `main` is the main one, have the means to do.
 
@@ -69,6 +68,8 @@ def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) ->
     """
     found: set[Capability] = set()
     for path, view in views.items():
+        # Views are known by identity: to hash a text takes a pass over it. The caller holds them, so no id is used
+        # again.
         if id(view) not in known:
             known[id(view)] = frozenset(_of_text(view))
         found.update(known[id(view)])

@@ -159,8 +159,8 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
     name = path.lower()
     if is_program(path, data):
         return  # told as a capability
-    # The newer formats of office documents are archives too.
     if data.startswith(_BEGINNINGS["archives"]):
+        # The newer formats of office documents are archives too.
         if not name.endswith(_ENDINGS["documents"]):
             why = "it is an archive, and nobody looked into it"
             yield Finding("shape.archive", _M, path, 0, "", why, "Keep its files in the resource instead.")

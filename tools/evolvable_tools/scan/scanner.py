@@ -31,7 +31,7 @@ from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, par
 def judge_difference(
     before: Mapping[str, TextView], after: Mapping[str, TextView], kind: Kind, *, is_new: bool
 ) -> Iterator[Finding]:
-    """Yield what a change of the text files brings that a person should see first. is_new: whether the resource is new."""
+    """Yield a finding for each thing in a change of the text files that a person should see first."""
     known = _KnownText(before)
     # File systems without case open `skill.md` as the main file too.
     main = main_file(kind, "").casefold()
@@ -187,7 +187,7 @@ class _Change:
 
 
 def _difference(change: _Change) -> CapabilityDiff:
-    """Return the capabilities that a change adds and takes away. Both texts are read only if they may differ in them."""
+    """Return the capabilities that a change adds and takes away; both texts are read only if they may differ."""
     if change.before and not _may_differ(change):
         return CapabilityDiff()
     texts: means.KnownTexts = {}

@@ -304,8 +304,8 @@ def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
     return (*_unseen(text, lines_before), *_blocks(text, lines_before))
 
 
-# Both forms of a fence are looked for before the pattern is tried, since every line comes here.
 def _fence(line: str) -> re.Match[str] | None:
+    # Both forms of a fence are looked for before the pattern is tried, since every line comes here.
     return _PATTERNS["fence"].match(line) if "```" in line or "~~~" in line else None
 
 
