@@ -139,9 +139,9 @@ NO_ANSWERS = [
     (HANGS, "timeout", "did not answer within"),
     (DRIPS, "timeout", "did not answer within"),
     (Reply(body=b'{"choices": ['), "no message", "could not be asked"),
-    (Reply(body=b"[]"), "no message", "no message"),
-    (Reply(body=b'{"choices": 3, "output": 3, "content": 3}'), "no message", "no message"),
-    (Reply(body=b"<html>", headers={"content-type": "text/html"}), "no message", "no message"),
+    (Reply(body=b"[]"), "no message", "other than a message"),
+    (Reply(body=b'{"choices": 3, "output": 3, "content": 3}'), "no message", "other than a message"),
+    (Reply(body=b"<html>", headers={"content-type": "text/html"}), "no message", "other than a message"),
     (Reply(body=b" " * 8_000_001), "too large", "more than 8,000,000 bytes"),
     (Reply(body=gzip.compress(b" "), headers={"content-encoding": "gzip"}), "too large", "compressed"),
 ]

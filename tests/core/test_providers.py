@@ -157,8 +157,8 @@ def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
         (says(""), "without a JSON object"),
         (says("[" * 100_000), "without a JSON object"),
         (Reply(body=b"<html>a proxy</html>"), "could not be asked"),
-        (Reply(body=b"[]"), "no message"),
-        (Reply(body=b'{"content": "text"}'), "no message"),
+        (Reply(body=b"[]"), "other than a message"),
+        (Reply(body=b'{"content": "text"}'), "other than a message"),
     ],
 )
 def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: ApiModel, reply: Reply, said: str) -> None:

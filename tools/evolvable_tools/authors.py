@@ -211,7 +211,7 @@ class _Judge:
     def _pulled(self, found: VersionAuthors) -> str:
         """Return the commit of the newest pull that the provenance names and that the person follows."""
         made = sorted(found.others.items(), reverse=True)
-        # What was there at the base is the person's own, whoever brought it.
+        # What was there at the base is the person's own, no matter who brought it.
         pulls = (one.pull for number, one in made if number != found.provenance.base and self._is_followed(one))
         return next((clean_name(pull.commit) for pull in pulls if pull is not None), "")
 

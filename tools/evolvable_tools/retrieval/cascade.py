@@ -191,18 +191,14 @@ def search_cascade(
     """
     means = means or SearchDependencies()
     _check(task, limit, mode)
-    # The stages return more than the answer has, so that merging can reorder; the judge reads SHORTLIST even for one
-    # match.
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
-    # A threshold given for the search can raise what counts as sure, but not lower it.
-    sure_from = SURE if means.fits is None else max(SURE, means.fits)
+    sure_from = SURE if means.fits is None else max(SURE, means.fits)  # a threshold that is given can only raise it
     if mode == "paper":
         return _search_paper(index, query, means)
     # The embedder works on the task while the index is searched.
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
-    # Without a ranking (mode "keyword") nothing tells the size of the library: 0 takes the rule of the smallest.
-    threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)
+    threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)  # 0: size unknown
     nearest: Sequence[int] = ()
     words = TaskWords.of(task) if mode in ("auto", "keyword") else None
     signals = index.candidates(
@@ -220,14 +216,12 @@ def search_cascade(
         results["keyword"] = match_exact(words, signals.phrases, query.limit)
     if ranking is not None:
         fused = order_by_words(ranking, query)
-        # Vectors cost a wait for the embedder, which changes nothing where the words are clear.
-        if pending is not None and not is_clear(fused):
+        if pending is not None and not is_clear(fused):  # vectors change nothing where the words are clear
             fused = fuse_with_vectors(index, query, ranking, pending)
         nearest = fused.similar.nearest if fused.similar else ()
         threshold = fits_from(ranking.documents) if means.fits is None else means.fits
         rule = VerdictRule(ranking.documents, sure_from)
-        # Where the keyword stage found nothing, there is nothing to merge, and fewer matches need a confidence.
-        alone = "keyword" not in results or not results["keyword"].candidates
+        alone = "keyword" not in results or not results["keyword"].candidates  # then nothing is merged
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
     merged = _by_past_tasks(index, task, _merged(results, threshold), threshold)
     rule = _comparable(rule, merged, ranking, task)
@@ -236,10 +230,8 @@ def search_cascade(
         return found
     ids = _further_ids(signals, merged, nearest, means)
     entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
-    # Made before the judge is asked: where no match fits, it chooses from these too.
     found = replace(found, further=_further(signals, merged, list(entries.values())))
-    # The other modes are fixed stages, to compare with; "paper" has a model of its own.
-    thinker = means.thinker if mode == "auto" else None
+    thinker = means.thinker if mode == "auto" else None  # the other modes are fixed stages, to compare with
     return found if thinker is None else _judged(found, task, merged, thinker, index.answers)
 
 

@@ -183,6 +183,7 @@ class _SharedWords:
         beside &= (1 << heaviest) - (1 << lightest)
         beside &= ~(1 << place)
         # The bitmap holds a few that share a little less, because units are rounded up. So each is weighed exactly.
+        # where both bits are set.
         return any(self._weigh(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside))
 
     def _sharing(self, text: Set[str], least: float) -> int:
@@ -194,8 +195,6 @@ class _SharedWords:
         for word in text:
             holders = self._common.get(word) or _bitmap(self._rare.get(word, ()))
             units = math.ceil(self._weight[word] / self._unit - _ROUNDING)
-            # Adds `units` to the sums of all holders at once: each plane is one binary digit of all sums, and a carry
-            # goes on where both bits are set.
             for low in range(units.bit_length()):
                 carry, at = holders if units >> low & 1 else 0, low
                 while carry:
