@@ -134,8 +134,8 @@ def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
         ("user:s3cret@127.0.0.1:1", "cannot be reached at its address."),
         ("http://[s3cret", "cannot be reached at its address."),
         ("http://", "cannot be reached at its address."),
-        ("http://user:s3cret/s3cret@127.0.0.1:1", "was given an address that is none."),
-        ("http://user:s3\ncret@127.0.0.1:1", "was given an address that is none."),
+        ("http://user:s3cret/s3cret@127.0.0.1:1", "has an invalid address."),
+        ("http://user:s3\ncret@127.0.0.1:1", "has an invalid address."),
     ],
 )
 def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
@@ -157,8 +157,8 @@ def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
         (says(""), "without a JSON object"),
         (says("[" * 100_000), "without a JSON object"),
         (Reply(body=b"<html>a proxy</html>"), "could not be asked"),
-        (Reply(body=b"[]"), "no message"),
-        (Reply(body=b'{"content": "text"}'), "no message"),
+        (Reply(body=b"[]"), "other than a message"),
+        (Reply(body=b'{"content": "text"}'), "other than a message"),
     ],
 )
 def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: ApiModel, reply: Reply, said: str) -> None:

@@ -31,7 +31,7 @@ SOUL = "SOUL"
 
 
 class ApprovalPolicy(StrEnum):
-    """What becomes of proposals of one kind."""
+    """How proposals of one kind are treated."""
 
     ASK = "ask"
     """They wait for a person."""
@@ -63,6 +63,7 @@ def stricter_policies(
     floor: Mapping[Kind, ApprovalPolicy], said: Mapping[Kind, ApprovalPolicy]
 ) -> dict[Kind, ApprovalPolicy]:
     """Return of each kind the stricter of two policies; where the floor says nothing, a person is asked."""
+    # From the least strict policy to the strictest.
     order = (ApprovalPolicy.AUTO, ApprovalPolicy.ASK, ApprovalPolicy.OFF)
     asked = {kind: (floor.get(kind, ApprovalPolicy.ASK), said.get(kind)) for kind in dict.fromkeys([*floor, *said])}
     return {kind: max(low, high or low, key=order.index) for kind, (low, high) in asked.items()}
@@ -94,6 +95,7 @@ def change_waits(library: JudgedLibrary, caller: Caller, head: Head | None) -> b
 
 def frozen_section_waits(library: JudgedLibrary, caller: Caller, before: Files, after: Files) -> bool:
     """Return whether the caller's change waits because it touches a section that is marked as frozen."""
+    # Level `off` holds back nothing by its subject; findings of the scan still hold a change.
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
     return touches_frozen_section(before, after)
@@ -111,6 +113,7 @@ def tainted_change_waits(library: JudgedLibrary, caller: Caller, before: Files, 
     return not _hosts(after) <= _hosts(before)
 
 
+# Any scheme counts: a client may open addresses of its own ones.
 _HOST = re.compile(rb"[a-z][a-z0-9+.-]*://([^/\s\"'`<>()\[\]]+)", re.IGNORECASE)
 
 
@@ -126,6 +129,7 @@ _MAY_BE_FROZEN = re.compile(rb"<!--[^<]*frozen")
 def touches_frozen_section(before: Files, after: Files) -> bool:
     """Return whether a change touches a section that is marked as frozen."""
     changed = (file.data for path, file in before.items() if path.endswith(".md") and after.get(path) != file)
+    # The pattern over bytes costs far less than parsing each changed document.
     if not any(map(_MAY_BE_FROZEN.search, changed)):
         return False
     from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the mark
@@ -150,6 +154,7 @@ def removal_waits(library: JudgedLibrary, caller: Caller, head: Head) -> bool:
         return False
     if change_waits(library, caller, head):
         return True
+    # All who ever made a version: a resource is the agent's own only if nobody else worked on it.
     made_by = {change.operation for change in library.store.backend.changes_to(head.id, 0)}
     return not is_own(caller, map(library.store.operation, made_by)) or _takes_too_many(library, caller, {head.ref})
 
@@ -166,6 +171,7 @@ def undo_waits(library: JudgedLibrary, caller: Caller, undid: Iterable[int], ref
 def is_own(caller: Caller, operations: Iterable[Operation]) -> bool:
     """Return whether the caller made all of these: an agent in the session that it calls in, a script by its token."""
     me, session = caller.identity, caller.session
+    # An agent without a session cannot be distinguished from another one, so nothing is its own.
     if me.principal is not Principal.SCRIPT and (me.principal is not Principal.AGENT or session is None):
         return False
     return all(
@@ -202,6 +208,7 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
 
 def check_arrival(files: Files, kind: Kind) -> Scan:
     """Return what the scan finds in a resource that is not in the library yet."""
+    # The scan needs the kind alone.
     return _scan({}, files, Ref(kind, "name"))
 
 
@@ -216,6 +223,7 @@ def _scan(before: Files, after: Files, ref: Ref) -> Scan:
 
     if before:
         return scan(file_bytes(before), file_bytes(after), ref.kind)
+    # Equal files have an equal tree, whatever the resource is called.
     key = (ref.kind, make_manifest(after).tree)
     if key not in _kept:
         if len(_kept) >= MOST_KEPT:
@@ -265,7 +273,7 @@ MAX_SAID = 3
 
 
 UNSEEN_FOLDER = "init --yes"
-"""How a yes to a folder is known that was said before its content was shown."""
+"""The `via` of an approval of a folder that was given before its content was shown."""
 
 _BROUGHT_BY = {
     Principal.AGENT: "an agent wrote the file",
@@ -286,7 +294,7 @@ STEALS = frozenset(
 
 
 def is_dangerous(finding: Finding) -> bool:
-    """Return whether a finding needs a yes of its own in what a person imports or saves.
+    """Return whether a finding needs an approval of its own in what a person imports or saves.
 
     A secret needs none: it is imported, and the person is warned of it until it is dealt with.
     """
@@ -294,7 +302,7 @@ def is_dangerous(finding: Finding) -> bool:
 
 
 def _save_decision(found: Scan) -> HoldDecision | None:
-    """Return why a save in a folder of the person's own is held, None where it is served at once."""
+    """Return why a save in a folder of the person's own is held, None if it is served at once."""
     asked = [finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)]
     if not asked:
         return None
@@ -310,6 +318,7 @@ class ContentGate:
     def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
         """Return why a content is held, None where it is served at once."""
         found = _scan(arrival.before, arrival.files, arrival.ref)
+        # Nobody else claims the file: the person saved it in a folder of their own.
         if arrival.identity.principal is Principal.UNKNOWN and not arrival.unclaimed_elsewhere:
             return _save_decision(found)
         if not arrival.before:
@@ -322,9 +331,11 @@ class ContentGate:
         if not by_agent and not arrival.before and not followed:
             # A repository's new resource grants nothing before a person trusts it, whatever its head names.
             asked = [finding for finding in asked if not finding.rule.startswith("front.")]
+        # A person vouched for this very content before; an agent's file waits all the same.
         if not by_agent and self._is_known(arrival):
             return None
         if arrival.identity.principal is Principal.PERSON:
+            # A secret is imported with a warning (`is_dangerous`).
             asked = [finding for finding in asked if not finding.rule.startswith("secret.")]
             if arrival.identity.via != UNSEEN_FOLDER:  # a yes to a whole folder is none to what is dangerous in it
                 asked = list(filter(is_dangerous, asked))

@@ -123,6 +123,7 @@ def make_key(passphrase: str) -> tuple[SigningKey, dict[str, Any]]:
     kdf = {"name": "argon2id", "iterations": _ITERATIONS, "lanes": _LANES, "memory_kib": _MEMORY_KIB}
     public = private.public_key().public_bytes_raw().hex()
     cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
+    # The associated data binds the sealed key to its use and to its public half.
     sealed = cipher.encrypt(nonce, private.private_bytes_raw(), _PURPOSE + bytes.fromhex(public))
     fields = {"version": 1, "kdf": kdf, "salt": _text(salt), "nonce": _text(nonce), "public": public}
     return SigningKey(public, private), {**fields, "sealed": _text(sealed)}
@@ -137,6 +138,7 @@ def open_key(fields: Any, passphrase: str) -> SigningKey:
     try:
         public, kdf = str(fields["public"]), fields["kdf"]
         salt, nonce, sealed = (base64.b64decode(fields[name], validate=True) for name in ("salt", "nonce", "sealed"))
+        # The file may have been replaced; its parameters must not make this process work for hours.
         if kdf["memory_kib"] > 16 * _MEMORY_KIB or kdf["iterations"] > 16 * _ITERATIONS or kdf["lanes"] > 16:
             raise ValueError("it asks for too much work")
         cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
@@ -150,6 +152,7 @@ def open_key(fields: Any, passphrase: str) -> SigningKey:
 
 def canonical_form(value: Any) -> bytes:
     """Return a value as the bytes that are signed: JSON with sorted keys and without spaces."""
+    # The same value has the same bytes everywhere, or a signature would not verify.
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 

@@ -17,7 +17,7 @@ from evolvable_store.errors import AlreadyExists, InvalidArgument
 from evolvable_store.storage import PAGE, AuditEntry
 from evolvable_tools.library import Library
 
-MAX_PROBLEMS = 20
+MAX_PROBLEMS = 20  # a broken chain has a problem at nearly every row
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
 
@@ -62,6 +62,7 @@ def verify_entries(entries: Iterable[AuditEntry], noted: str = "") -> AuditRepor
         number += 1
         if entry.number != number:
             _say(report, f"row {number} is missing or out of order: row {entry.number} stands in its place")
+            # The count goes on from the row that is there, so that one gap is one problem.
             number = entry.number
         if entry.previous != before:
             _say(report, f"row {entry.number} does not follow the row before it")
@@ -75,6 +76,7 @@ def verify_entries(entries: Iterable[AuditEntry], noted: str = "") -> AuditRepor
 
 
 def _say(report: AuditReport, text: str) -> None:
+    # Later problems mostly follow from the first ones.
     if len(report.problems) < MAX_PROBLEMS:
         report.problems.append(text)
 
@@ -85,6 +87,7 @@ def export_log(library: Library, target: Path) -> int:
     Raise AlreadyExists for a file that is there.
     """
     try:
+        # A new file of mode 0600, since the log names people and their reasons.
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise AlreadyExists(f"{target} exists already.", "Name a new file.") from None
@@ -96,6 +99,7 @@ def export_log(library: Library, target: Path) -> int:
     return count
 
 
+# Types of fields that are no texts.
 _FORMS: dict[str, type | tuple[type, ...]] = {"number": int, "operation": (int, type(None))}
 
 

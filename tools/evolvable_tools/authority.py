@@ -66,6 +66,7 @@ def powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers |
     for name in different_powers(now, before):
         value = power_values(now).get(name)
 
+        # The defaults bind the values of this round of the loop.
         def is_same(number: int, name: str = name, value: Any = value) -> bool:
             return bool(power_values(_main(library, head, number)).get(name) == value)
 
@@ -94,6 +95,7 @@ def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor
         if entry == before.get(path):
             continue
 
+        # The defaults bind the values of this round of the loop.
         def is_same(number: int, path: str = path, entry: Any = entry) -> bool:
             return bool(store.manifest(head, number).get(path) == entry)
 
@@ -133,17 +135,19 @@ def _changed_by(author: FileAuthor | None) -> str:
 def _bringer(
     library: JudgedLibrary, head: Head, base: int, version: int, is_same: Callable[[int], bool]
 ) -> FileAuthor | None:
-    """Return who brought a value that a version has, since the base, and before it where a person only took it back.
+    """Return who brought a value of a version: since the base, or before it if a person only took it back.
 
-    Not who made the version: an undo, a restore, a merge and a save of another line carry a value over.
+    This need not be who made the version: an undo, a restore, a merge and a save of another line carry a value over.
     """
     start = max(base + 1, version - MAX_SEARCHED)
     first = next((number for number in range(start, version) if is_same(number)), version)
     if first == start > base + 1:
-        return version_authorship(library, head, version).main  # it is older than that
+        return version_authorship(library, head, version).main  # older than the versions that are searched
     maker = version_maker(library, head, first)
     if not is_yours(maker):
         return maker
+    # A person made it. If it was there before the base and no person stood for it then, who brought it first counts:
+    # to take a change back approves nothing.
     older = [number for number in range(max(1, base - MAX_SEARCHED), base) if is_same(number)]
     if not older or any(version_base(library, head, number) == number for number in older):
         return maker

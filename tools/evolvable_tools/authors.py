@@ -17,7 +17,7 @@ from evolvable_tools.caller import Caller, JudgedLibrary
 
 
 class AuthorKind(StrEnum):
-    """Whose bytes these are, for a reader. The later wins where a resource has files of several."""
+    """The author of some bytes, as a reader sees them. Of several for one resource the last in this order counts."""
 
     YOU = "you"
     """The reader's own: a person stood for them, or saved them in a folder of theirs."""
@@ -45,12 +45,12 @@ _WHY = {
     AuthorKind.IMPORT: "imported from elsewhere",
     AuthorKind.REPOSITORY: "brought by a repository that no person has trusted",
 }
-"""What a mark says of the text behind it."""
+"""What a mark says about the text behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileAuthor:
-    """Whose a file is. by: a name, '' where the kind says all. why: why its text reaches an agent between marks."""
+    """The author of a file. by: a name, '' if the kind says all. why: why its text reaches an agent between marks."""
 
     kind: AuthorKind
     by: str = ""
@@ -59,7 +59,7 @@ class FileAuthor:
 
 @dataclass(frozen=True, slots=True)
 class AgentChange:
-    """What the reader's agent changed since the base in one file, and is still there."""
+    """A change that the reader's agent made in one file since the base, and that is still there."""
 
     path: str
     part: FilePart
@@ -69,12 +69,12 @@ class AgentChange:
 
 @dataclass(frozen=True, slots=True)
 class Authorship:
-    """Whose a version of a resource is.
+    """The author of a version of a resource.
 
-    kind, by: of the file that is furthest from the reader's own. main: of the main file. files: those that differ from
-    the rest. changes: of the reader's agent, the newest first. is_new: an agent made it, and no person looked at it.
-    stands: a person stands for the whole of it. approved: somebody else wrote what the person stands for. pulled: the
-    commit of the last pull that brought bytes of it to a folder whose pulls the person follows, '' for none.
+    kind, by: of the file whose author is furthest from the reader. main: of the main file. files: of each file that
+    differs from the rest. changes: of the reader's agent, the newest first. is_new: an agent made it, and no person
+    looked at it. stands: a person stands for the whole of it. approved: somebody else wrote what the person stands for.
+    pulled: the commit of the last pull that brought bytes of it to a folder whose pulls the person follows, else ''.
     """
 
     kind: AuthorKind
@@ -104,24 +104,24 @@ class Authorship:
         return next((one.why for one in (self.main, *self.files.values(), self.rest) if one.why), "")
 
     def of(self, path: str) -> FileAuthor:
-        """Return whose a file is."""
+        """Return the author of a file."""
         return self.files.get(path, self.rest)
 
 
 NOBODYS = Authorship(AuthorKind.IMPORT, main=FileAuthor(AuthorKind.IMPORT, why=_WHY[AuthorKind.IMPORT]))
-"""Of a resource that is not found: its text, if any, stands between marks."""
+"""The authorship of a resource that is not found: its text, if any, stands between marks."""
 
 
 def authorships(
     library: JudgedLibrary, resources: Iterable[int], reader: Caller | None = None
 ) -> dict[int, Authorship]:
-    """Return whose the newest version of each of these resources is. reader: None for a session without changes."""
+    """Return the authorship of the newest version of each resource. reader: None for a session without changes."""
     found = library.store.backend.authorship.newest_authors(resources)
     return _judged(library, found.values(), reader)
 
 
 def version_authorship(library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None) -> Authorship:
-    """Return whose a version of a resource is."""
+    """Return the authorship of a version of a resource."""
     found = library.store.backend.authorship.version_authors(head.id, number)
     return _judged(library, [found], reader)[head.id] if found is not None else NOBODYS
 
@@ -157,6 +157,7 @@ def _judged(library: JudgedLibrary, found: Iterable[VersionAuthors], reader: Cal
     judged, doubtful = dict[int, Authorship](), list[VersionAuthors]()
     subject = subject_of(reader.via) if reader is not None else ""
     for one in found:
+        # Most versions: the person of this account made them, so no decision on them has to be read.
         plain = one.provenance.base == one.made.version and one.made.is_person and library.lock is None
         if plain and subject_of(one.made.via) == subject:
             judged[one.resource] = _YOURS_APPROVED if one.made.proposed else _YOURS
@@ -180,7 +181,7 @@ def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestati
 
 
 class _Judge:
-    """What one reader is told of versions."""
+    """Judges the authors of versions for one reader."""
 
     def __init__(self, library: JudgedLibrary, reader: Caller | None) -> None:
         self._library, self._reader = library, reader
@@ -210,6 +211,7 @@ class _Judge:
     def _pulled(self, found: VersionAuthors) -> str:
         """Return the commit of the newest pull that the provenance names and that the person follows."""
         made = sorted(found.others.items(), reverse=True)
+        # What was there at the base is the person's own, no matter who brought it.
         pulls = (one.pull for number, one in made if number != found.provenance.base and self._is_followed(one))
         return next((clean_name(pull.commit) for pull in pulls if pull is not None), "")
 
@@ -223,17 +225,18 @@ class _Judge:
         return self._file_author(found.made)
 
     def _beneath(self, found: VersionAuthors, trees: set[str]) -> FileAuthor:
-        """Return whose the files are that nobody changed since the base."""
+        """Return the author of the files that nobody changed since the base."""
         base = found.standing_base(trees)
         author = self._file_author(base) if base is not None else FileAuthor(AuthorKind.YOU)
         return FileAuthor(AuthorKind.YOU) if author.kind is AuthorKind.AGENT else replace(author, why="")
 
     def signed(self, found: VersionAuthors) -> VersionAuthors:
-        """Return the authors of a version where only signed decisions count; the others are an agent's."""
+        """Return the authors of a version if only signed decisions count; unsigned ones count as an agent's."""
         lock, backend = self._library.lock, self._library.store.backend
         assert lock is not None
         signed = lock.vouched(backend, {one.operation for one in found.others.values() if one.is_person})
         base = found.base
+        # The base itself is unsigned: the newest one that is signed takes its place.
         if base is not None and base.is_person and base.operation not in signed:
             again = backend.authorship.version_authors(
                 found.resource, found.made.version, lambda one: one.operation in lock.vouched(backend, [one.operation])
@@ -248,7 +251,7 @@ class _Judge:
         return replace(one, principal=Principal.AGENT, actor=Actor.AGENT, via="file") if unsigned else one
 
     def _worst(self, found: VersionAuthors, path: str, trees: set[str], beneath: FileAuthor) -> FileAuthor:
-        """Return whose a file is: of all who changed it the one furthest from the reader. path: '' for the others."""
+        """Return the author of a file: of several the one furthest from the reader. path: '' for the other files."""
         authors = found.authors_of(path, trees)
         judged = [self._file_author(author, new=self._new_by(author, found, path)) for author in authors]
         return max(judged, key=_distance, default=beneath)
@@ -273,6 +276,8 @@ class _Judge:
 
     def _file_author(self, one: VersionAuthor, *, new: bool = False) -> FileAuthor:
         kind, by = author_kind(one.principal, one.via, one.actor, self._subject)
+        # Whose text is marked: a stranger's until a person follows or trusts it, an agent's while it is new (or
+        # always, under a lock), and that of another member's agent.
         marked = kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT) and by != BY_PROGRAM and not self._is_followed(one)
         marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
         marked = marked or (kind is AuthorKind.MEMBER and one.principal is Principal.AGENT)
@@ -291,20 +296,22 @@ class _Judge:
 
 
 def _distance(author: FileAuthor) -> tuple[bool, int]:
+    # A marked text is further from the reader than any other.
     return bool(author.why), _ORDER.index(author.kind)
 
 
 def subject_of(via: str) -> str:
-    """Return who somebody is that signed in or has a token, '' for the account whose library this is."""
+    """Return the subject that signed in or has a token, '' for the account whose library this is."""
     return via if via.startswith(("token:", "oidc:")) else ""
 
 
 def author_kind(principal: Principal, via: str, actor: Actor, subject: str = "") -> tuple[AuthorKind, str]:
-    """Return whose a change is for a reader, and by what name. subject: of the reader, see `subject_of`."""
+    """Return the author of a change for a reader, and by what name. subject: of the reader, see `subject_of`."""
     if principal is Principal.REPOSITORY:
         return AuthorKind.REPOSITORY, ""
     if principal is Principal.IMPORT:
         return AuthorKind.IMPORT, BY_PROGRAM if via == QUICKSTART.via else clean_name(via.partition(":")[2])
+    # A file on disk, which any program of this account can write; it counts as the person's own.
     if principal is Principal.UNKNOWN:
         return AuthorKind.YOU, "file"
     own = subject_of(via) == subject
@@ -316,14 +323,14 @@ def author_kind(principal: Principal, via: str, actor: Actor, subject: str = "")
 
 
 def operation_author(made: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
-    """Return whose an operation is for a reader, and by what name."""
+    """Return the author of an operation for a reader, and by what name."""
     principal = made.principal or implied_principal(made.actor)
     subject = subject_of(reader.via) if reader is not None else ""
     return author_kind(principal, made.intent.via, made.actor, subject)
 
 
 def author_words(kind: str, by: str) -> str:
-    """Return whose something is as a table says it: `you (file)`, `agent (Codex)`, `repository`."""
+    """Return an author as a table names it: `you (file)`, `agent (Codex)`, `repository`."""
     return f"{kind} ({by})" if by else kind
 
 
@@ -343,6 +350,7 @@ _NO_NAME = re.compile(r"[^\w .@-]+|_")
 
 def clean_name(text: str) -> str:
     """Return a name as a line shows it: letters, digits, spaces, and the characters `.@-`."""
+    # Cut first, because a client chooses its name.
     return " ".join(_NO_NAME.sub(" ", text[: 4 * MAX_NAME]).split())[:MAX_NAME].rstrip()
 
 
@@ -361,6 +369,7 @@ def provenance_line(ref: str, whose: Authorship, now: str) -> str:
     pulled = f"last pull, commit {whose.pulled}" if whose.pulled else ""
     if not whose.changes:
         line = f"{ref}: {pulled}" if pulled else ""
+        # Parts are left out from the least important until the line fits: an agent pays for each byte.
         return line if len(line.encode()) <= MAX_LINE else pulled
     newest = whose.changes[0]
     who = f"your agent ({newest.by})" if newest.by else "your agent"

@@ -56,6 +56,7 @@ class SkillLocator:
             if self._home is None:
                 return None
             path = f"{self._home}/{path.partition('/')[2]}"
+        # No path is longer, and a text from a transcript may be.
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
         real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
@@ -70,6 +71,7 @@ class SkillLocator:
     def _real(self, path: str) -> str:
         """Return os.path.realpath; a folder that many files lie in is looked at once."""
         folder, name = os.path.split(path)
+        # A link has to be resolved itself; of other files only the folder.
         if name in ("", ".", "..") or os.path.islink(path):
             return os.path.realpath(path)
         if folder not in self._folders_at:
@@ -101,6 +103,7 @@ class AgentLocator:
         prompt: without secrets.
         """
         for head in self._named.get(name, ()):
+            # The newest first: a subagent mostly runs the version of the present.
             for version in range(head.latest, max(0, head.latest - _TRIED), -1):
                 if self._is_text_of(head, version, prompt):
                     return head.id, version
@@ -113,6 +116,7 @@ class AgentLocator:
         may have one of this name.
         """
         found = self._named.get(name, ())
+        # A name with a colon is of a plugin.
         if not found or ":" in name or not self._cwd or not os.path.isdir(self._cwd):
             return None
         followed = {folder.path for folder in self._folders}
@@ -149,11 +153,11 @@ class AgentLocator:
         return given == text or given.startswith(f"{text}{MEMORY_HEADING}")
 
 
-_TRIED = 20
+_TRIED = 20  # versions of an agent that a prompt is compared with
 
 
 def _may_have_agent(place: Path, name: str) -> bool:
-    """Return whether an agent of this name may lie in a folder that is not the library's; True in doubt."""
+    """Return whether an agent of this name may lie in a folder outside of the library; True in doubt."""
     seen = 0
     for folder, _, files in os.walk(place):
         for file in (os.path.join(folder, file) for file in files):
@@ -173,6 +177,7 @@ def _may_be_named(file: Path, name: str) -> bool:
     except OSError:
         return True
     document = parse_document(data)
+    # Another parser may read such a head in another way, and find the name.
     odd = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
     return bool(odd) or name.encode() in data or summarize(document).name == name
 

@@ -25,7 +25,7 @@ from evolvable_tools.authors import FileAuthor, version_authorship
 from evolvable_tools.caller import JudgedLibrary
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""A name of an agent that stands in an instruction or in a head as it is."""
+"""A name of an agent that is safe in an instruction and in a head: nothing in it needs quotes."""
 
 
 MAX_AGENTS = 5
@@ -34,7 +34,7 @@ MAX_AGENTS = 5
 
 @dataclass(frozen=True, slots=True)
 class NamedDelegate:
-    """A delegate whose refs can be read. agent: of kind agent. others: that can be given the work as well."""
+    """A delegate whose refs can be read. agent: of kind agent. others: agents that can be given the work as well."""
 
     agent: Ref
     terms: Delegate
@@ -54,6 +54,7 @@ def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
         agents = [Ref.parse(text.strip(), Kind.AGENT) for text in terms.agent.split(",")[:MAX_AGENTS]]
     except InvalidRef:
         return None
+    # A ref that is named twice counts once; the first one is the preferred agent.
     first, *others = dict.fromkeys(agents)
     return NamedDelegate(first, terms, tuple(others)) if all(one.kind is Kind.AGENT for one in agents) else None
 
@@ -68,6 +69,7 @@ def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelega
 
 def delegate_in(text: str | None) -> NamedDelegate | None:
     """Return the delegate that the text of a SKILL.md names. Most name none, and are not parsed."""
+    # Twice the limit of a head: the limit is in bytes, and a search of the whole file would find the word in prose.
     if not text or "delegate" not in text[: 2 * MAX_FRONTMATTER]:
         return None
     return parse_delegate(summarize(parse_document(text.encode())).delegate)

@@ -1,7 +1,7 @@
 """Delegation: the agent that a skill names for its work, whether it can be given the work, and what an agent needs.
 
-A skill that nobody whom the user trusts answers for delegates nothing: its author would speak in the server's words. An
-agent that nobody answers for is never started; its text is shown between marks.
+A skill delegates nothing if nobody whom the user trusts answers for it: its author would speak in the server's words.
+An agent for which nobody answers is never started; its text is shown between marks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -116,6 +116,7 @@ def find_delegation(
         return None
     notice = version_authorship(library, agent, number, caller).main.why
     name = summarize(document).name
+    # Claude Code starts agents from files, so the wanted version has to lie where the caller works.
     started = None
     if caller.project and not notice and PLAIN_NAME.fullmatch(name):
         started = AgentLocator(library, caller.project).by_name(name)
@@ -157,10 +158,10 @@ def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
 
 
 def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], list[str]]:
-    """Return resources with the delegates of the skills and the skills of the agents among them, and so on, of the same
-    scope; and what of that is missing, in words.
+    """Return resources with their parts of the same scope, and what of these is missing, in words.
 
-    What nobody whom the user trusts answers for is not followed, and no such agent is among those that are added.
+    Parts are the delegates of skills, the skills of agents, the parts of those, and so on. Parts that nobody whom the
+    user trusts answers for are not followed, and no such agent is added.
     """
     found: dict[int, Head] = {}
     said: list[str] = []
@@ -171,6 +172,7 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
             continue
         found[head.id] = head
         document = main_document(library, head, head.latest)
+        # The parts that the version names are another author's, who must not decide what is written into a folder.
         if document is None or not in_force(library, head, head.latest, partial(_named_parts, head)):
             continue
         for ref in _named_parts(head, document):

@@ -46,6 +46,7 @@ def choose_delegate(
     if not named.others:
         return named
     known: dict[Ref, int] = {}
+    # In the order in which the skill names them, which decides between equals.
     for ref in (named.agent, *named.others):
         agent, why = visible_agent(library, scopes, ref)
         if agent is not None and not why:
@@ -94,6 +95,7 @@ MAX_LOG = 700.0
 
 def _log_evidence(good: int, n: int) -> float:
     """Return the logarithm of the probability of such ends, one after the other, where every rate is as probable."""
+    # The integral of the likelihood over all rates: Euler's beta function at good + 1 and n - good + 1.
     return math.lgamma(1 + good) + math.lgamma(1 + n - good) - math.lgamma(2 + n)
 
 
@@ -110,6 +112,7 @@ def verified_work(
     executions: Iterable[Execution], skill: int, types: Mapping[str, str]
 ) -> dict[tuple[int, str], tuple[int, int]]:
     """Return what `work_by_type` does: of each connection and agent the last end. types: those of the sessions."""
+    # A connection counts once for each agent, or one long session would outweigh all others.
     last: dict[tuple[str, int], tuple[str, float]] = {}
     for one in executions:
         used = any(use.resource == skill and use.used for use in one.uses)

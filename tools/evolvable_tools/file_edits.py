@@ -108,7 +108,7 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
         ends = " Its lines end with CRLF; the search tried \\n and CRLF." if crlf else ""
         raise EditConflict(
             f"The old text {found} in {edit.path} of {owner}.{ends}",
-            "Give a piece of the head's text that stands there exactly once; get_resource shows it.",
+            "Give a piece of the head's text that is in the file exactly once; get_resource shows it.",
         )
     return _replaced(data, old, new)
 

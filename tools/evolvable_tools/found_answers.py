@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from evolvable_store.search import Match
 
 SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300
-"""Of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW described ones."""
+"""Bytes of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW described ones."""
 
-FEW = 5
+FEW = 5  # choices that keep LEAST_ABOUT characters each
 
 MOST_NAMES, ALSO = 28, 4
 """Further names of a choice, and other refs beside a sure match."""
@@ -29,7 +29,8 @@ ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 180, 100
 
 NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
 
-_WHY = 120
+_WHY = 120  # characters of the reason of a sure match
+# Falling, as `first_fitting` needs it. Steps are smaller for the short texts of a choice.
 _LENGTHS = (*range(ABOUT, CHOICE_ABOUT, -20), *range(CHOICE_ABOUT, LEAST_ABOUT, -10), LEAST_ABOUT)
 
 Answer = dict[str, Any]
@@ -80,6 +81,7 @@ def _sure(found: FoundSkills) -> Answer:
         made = _begin(found) | {"use": use | {"confidence": first.confidence}, "also": also[:others]}
         return made | given_fields(notice=notice)
 
+    # A sure match may lose its whole text, but not its ref.
     lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
     length = first_fitting(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
     others = first_fitting(range(ALSO, -1, -1), lambda others: answer_size(answer(length, others)) <= SURE_BYTES)
@@ -101,6 +103,7 @@ def _choose(found: FoundSkills) -> Answer:
     described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
     texts = [split_marks(one.description) for one in described]
     excerpts = Excerpts([text for _, text, _ in texts])
+    # Kind and mark cost bytes in each name, and every choice is a skill.
     names = [one.ref.removeprefix("skill:") for one in rest[len(described) :]][:MOST_NAMES]
     number = next((begin for begin, _, _ in texts if begin), "")
     end = next((end for _, _, end in texts if end), "")
@@ -147,6 +150,7 @@ def given_fields(**fields: str) -> Answer:
 
 def first_fitting(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
+    # Most answers fit at once, which saves the search.
     if not numbers or fits(numbers[0]):
         return numbers[0] if numbers else 0
     return numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)]

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class TrialArms(Protocol):
-    """What says which version of a resource a session gets in place of the head, while versions are on trial."""
+    """Decides which version of a resource a session gets in place of the head while versions are on trial."""
 
     def version(self, library: "Library", caller: Caller, head: Head, seen_by: str) -> int | None:
         """Return the version on trial that a call is served, None for the head. seen_by: the use or the search."""
@@ -68,17 +68,16 @@ class TrialArms(Protocol):
 
 
 class LibraryOptions(TypedDict, total=False):
-    """What a library is opened with.
+    """The options that a library is opened with.
 
-    means: what a search may use in addition to the index; without any, words alone. redactor: what takes secrets out of
-    texts, by default what is built in. policies: what becomes of changes of a kind that are proposed; without one a
-    person is asked. level: which changes of an agent wait for a person, by default `guarded`. lock: the key that
-    decisions are signed with, None where the person did not lock approvals. trusted_folders: those that the person
-    trusts now, by default every one; decisions on other folders do not count. followed_folders: those where the scan
-    alone decides on what a pull brings, by default none. bulk: what indexes many changes in
-    another process; by default this process does. trials: which version a session gets in place of the head, by
-    default none. marks_agents: whether what an agent changed stands between marks
-    until a person looks, by default where approvals are locked.
+    means: what a search may use beside the index; by default words alone. redactor: makes the redactor of secrets, by
+    default the built-in one. policies: how proposals of a kind are treated; by default a person is asked. level: which
+    changes of an agent wait for a person, by default `guarded`. lock: the key that decisions are signed with, None
+    without a lock on approvals. trusted_folders: those that the person trusts now, by default every one; decisions on
+    other folders do not count. followed_folders: those for which the scan alone decides on a pull, by default none.
+    bulk: indexes many changes in another process; by default this process does. trials: decides on versions on trial,
+    by default none. marks_agents: whether changes of agents stand between marks until a person looks, by default if
+    approvals are locked.
     """
 
     means: SearchDependencies | None
@@ -106,6 +105,8 @@ class Library:
         self.level = options.get("level", ApprovalLevel.GUARDED)
         marks_agents = options.get("marks_agents")
         self.marks_agents = self.lock is not None if marks_agents is None else marks_agents
+        # Operations by connection and by session, and the clients that were served a stranger's text: of this process
+        # alone.
         self._made: dict[str, set[int]] = {}
         self._tainted = set[str]()
         self._bulk = options.get("bulk")
@@ -114,14 +115,14 @@ class Library:
         self.shown = ImpressionLog(store.backend, store.home / UNWRITTEN)
         self.served = ServedTexts()
         self.compare_later: Callable[[Caller, int], None] = self._leave_for_status
-        """Has a resource compared with the others that a caller gave a new description; a server does so itself."""
+        """Leaves a resource with a new description to a later comparison; a server compares it itself instead."""
 
     @classmethod
     @contextlib.contextmanager
     def open(
         cls, home: Path, *, create: bool = False, registered: Registered = no_homes, **options: Unpack[LibraryOptions]
     ) -> Iterator[Self]:
-        """Yield the library in `home` and closes it afterwards. Raises as Store.open."""
+        """Yield the library in `home`, and close it afterwards. Raises as Store.open."""
         library = cls(Store.open(home, create=create, registered=registered), **options)
         try:
             yield library
@@ -130,7 +131,7 @@ class Library:
 
     @property
     def evidence(self) -> "EvidenceLog":
-        """What is known of how the resources fare."""
+        """The evidence on the resources."""
         return self.store.backend.evidence
 
     @cached_property
@@ -158,7 +159,7 @@ class Library:
 
     @cached_property
     def gate(self) -> ContentGate:
-        """What decides which contents of the folders are held."""
+        """The gate that decides which contents of the folders are held."""
         return ContentGate(self.store, self.policies)
 
     def authorise(self, caller: Caller, what: str) -> None:
@@ -203,7 +204,7 @@ class Library:
         return tuple(dict.fromkeys((*around, USER_SCOPE)))
 
     def note_session(self, caller: Caller) -> None:
-        """Keep that the server saw the caller's session; written a moment later."""
+        """Record that the server saw the caller's session; written a moment later."""
         if caller.session and caller.connection:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
 
@@ -211,11 +212,11 @@ class Library:
         leave_for_status(self.store.home, [resource])
 
     def note_made(self, client: str, operation: int) -> None:
-        """Keep that a connection or a session made an operation: an agent reads its own new text without marks."""
+        """Record that a connection or a session made an operation: an agent reads its own new text without marks."""
         self._made.setdefault(client, set()).add(operation)
 
     def note_stranger(self, caller: Caller) -> None:
-        """Keep that the caller's session and connection were served the text of a stranger."""
+        """Record that the caller's session and connection were served the text of a stranger."""
         self._tainted.update(filter(None, (caller.session, caller.connection)))
 
     def is_tainted(self, caller: Caller) -> bool:
@@ -230,7 +231,7 @@ class Library:
         return any(operation in self._made.get(client, ()) for client in clients if client is not None)
 
     def redactor(self) -> "Redactor":
-        """Return what takes secrets out of texts."""
+        """Return the redactor of secrets."""
         return self._redactor()
 
     def redacted(self, text: str) -> str:
@@ -242,6 +243,7 @@ class Library:
 
         intent: the evidence of the operation, or which operations it undoes; see `Store.transaction`.
         """
+        # A signature costs the person a passphrase, so only decisions are signed.
         intent |= {"identity": caller.identity, "signer": caller.signer if sign and self.lock else None}
         intent["address"] = caller.address
         made = self.store.transaction(caller.actor, reason, session=caller.session, **intent)
@@ -260,7 +262,7 @@ class Library:
         self.store.backend.audit.add(*(self.decision(caller, name, one) for one in subjects))
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
-        """Import what a person saved in the folders of these resources; return whether any of them may have changed."""
+        """Import the person's saves in the folders of these resources; return whether any of them may have changed."""
         return self.working_copies.take_in(resources)
 
     def merge(self, head: Head, base: Files, ours: Files, theirs: Files) -> "MergeResult":
@@ -278,7 +280,7 @@ class Library:
         return self.working_copies.staged(head, base, files, places)
 
     def latest(self, head: Head) -> tuple[Head, Sequence[Place] | None]:
-        """Return the head with what a person has saved meanwhile, and where it lies; None where that was not read."""
+        """Return the head with the person's latest saves, and where it lies; None where that was not read."""
         places = self.store.backend.bindings.places([head.id])
         if self.working_copies.import_saved({head.id: head}, places):
             return self.store.head_or_none(head.ref) or head, None
@@ -292,8 +294,9 @@ class Library:
         return self.working_copies.checkout(refs, created=created)
 
     def close(self) -> None:
-        """Close every file, when what was shown is written."""
+        """Close every file, after the counts of what was shown are written."""
         self.shown.close()
+        # A cached property that was never used would be opened here only to be closed.
         if "index" in self.__dict__:
             self.index.close()
         self.store.close()

@@ -21,7 +21,7 @@ _FROZEN = re.compile(r"<!--\s*frozen\s*-->")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _SLUG = re.compile(r"[\W_]+")
 _PARSER = MarkdownIt("commonmark").disable("inline")
-"""Of blocks alone, in half the time: what stands inside a paragraph is no section and no mark."""
+"""Parses blocks alone, in half the time: nothing inside a paragraph is a section or a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,11 @@ def read_sections(data: bytes) -> list[MarkdownSection]:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return []
+    # Parsing takes time, and a hostile file may be long; a mark anywhere in it then freezes the whole file.
     if len(data) > MAX_PARSED:
         return [MarkdownSection("", 0, len(text), _FROZEN.search(text) is not None)]
     place = find_frontmatter(data)
+    # Places of the frontmatter are in bytes, those of sections in characters.
     offset = len(data[: place.body].decode("utf-8")) if place else 0
     body = text[offset:]
     lines = [offset, *(offset + match.end() for match in _LINE_END.finditer(body))]
@@ -96,6 +98,7 @@ def frozen_sections(files: Files) -> dict[str, str]:
     """Return the texts of all frozen sections, by path and id."""
     found = dict[str, str]()
     for path, file in files.items():
+        # Most files have no such word, and are not parsed.
         if path.endswith(".md") and b"frozen" in file.data:
             text = file.data.decode("utf-8", "replace")
             found |= {f"{path}#{one.id}": text[one.start : one.end] for one in read_sections(file.data) if one.frozen}

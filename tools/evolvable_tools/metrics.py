@@ -43,7 +43,7 @@ def wilson_interval(successes: int, ends: int, z: float = Z) -> tuple[float, flo
     middle = share + z * z / (2 * ends)
     spread = z * math.sqrt(share * (1 - share) / ends + z * z / (4 * ends * ends))
     whole = 1 + z * z / ends
-    # At the ends of the scale rounding would leave a hair.
+    # At the ends of the scale rounding would leave a tiny difference from 0 and 1.
     low = 0.0 if successes == 0 else max(0.0, (middle - spread) / whole)
     return low, (1.0 if successes == ends else min(1.0, (middle + spread) / whole))
 
@@ -77,6 +77,7 @@ def maturity_of(successes: int, ends: int) -> str:
 
 def earned_maturity(verified_successes: int, verified: int, ends: int) -> str:
     """Return the maturity by the verified ends. Ends that were only reported make a resource Growing and no more."""
+    # Without a verified end one imaginary failure keeps the maturity at Growing.
     return maturity_of(verified_successes, verified) if verified or not ends else maturity_of(0, 1)
 
 

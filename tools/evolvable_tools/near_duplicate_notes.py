@@ -36,6 +36,7 @@ def _append(home: Path, rows: Sequence[object]) -> None:
         return
     place = home / NEAR_DUPLICATES
     with contextlib.suppress(OSError), open(place, "ab", buffering=0, opener=private_file) as file:
+        # In the mode "a" the position is the end of the file.
         if file.tell() < MAX_BYTES:
             file.write(text.encode("ascii"))  # in one step, so that lines of several processes do not mix
 
@@ -48,6 +49,7 @@ def take_notes(home: Path) -> dict[int, list[tuple[int, int]] | None]:
     place = home / NEAR_DUPLICATES
     if not place.exists():
         return {}
+    # A name of its own, because two processes may take notes at the same time.
     taken = home / f"{NEAR_DUPLICATES}.{secrets.token_hex(6)}"
     try:
         os.replace(place, taken)  # in one step: no other process takes the same notes

@@ -17,8 +17,9 @@ RULES = 1
 """Counts up whenever the rules find something else; every blob is then looked at once more."""
 
 ENV_FILE = "env-file"
-MAX_TOLD = 10
+MAX_TOLD = 10  # secrets that a message names
 
+# `.env` and its variants such as `.env.local`, without the endings that mark an example; `prod.env`.
 _ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
 
 
@@ -42,6 +43,7 @@ class LeakedSecret:
 
 def leak_id(secret: str) -> str:
     """Return the id of a secret: it reveals nothing of the secret, and is the same in every place."""
+    # The prefix keeps the plain SHA-256 of a secret, which could be looked up, out of the id.
     return "s" + hashlib.sha256(b"evolvable secret\0" + secret.encode("utf-8", "replace")).hexdigest()[:11]
 
 
@@ -56,7 +58,8 @@ def is_env_file(path: str) -> bool:
 
 
 def find_secrets(data: bytes) -> list[DetectedSecret]:
-    """Return the secrets of a file that name themselves. What is no text holds none that is looked for."""
+    """Return the certain secrets of a file. A binary file has none."""
+    # Most files end here, after a search over their bytes.
     if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or any(certain_runs(data))):
         return []
     text = data.decode("utf-8", "replace")
@@ -69,6 +72,7 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     blocks = redaction.blocks(text, ()) if "PRIVATE KEY" in text else ()
     keys = [(start, end, "private-key") for start, end, _ in blocks]
     found: list[tuple[int, int, str]] = []
+    # A block this short is an example or a heading without its key.
     for start, end, kind in (*filter(lambda key: key[1] - key[0] >= 200, keys), *redaction.find_certain(text)):
         if not any(start < after and before < end for before, after, _ in found):
             found.append((start, end, kind))
@@ -99,6 +103,7 @@ def as_leak(held: SecretOccurrence) -> LeakedSecret:
 
 
 def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSecret]:
+    # The pattern of SQL finds too many; `is_env_file` decides.
     for ref, version, path, sha256, newest in found_secrets(library).named("%.env%"):
         if is_env_file(path) and env_id(sha256) not in accepted:
             yield LeakedSecret(env_id(sha256), ENV_FILE, str(ref), version, path, 0, newest)
@@ -107,6 +112,7 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
 def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
     """Return a warning for each secret, with one place of it and how many more there are; never the secret."""
     by_id: dict[str, list[LeakedSecret]] = {}
+    # The place in the newest version first, since that is the one to repair.
     for leak in sorted(found, key=lambda one: (not one.newest, one.ref, -one.version)):
         by_id.setdefault(leak.id, []).append(leak)
     more = {id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1}

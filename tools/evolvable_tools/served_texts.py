@@ -29,6 +29,7 @@ class ServedTexts:
     def __init__(self) -> None:
         self._files: OrderedDict[tuple[str, str], dict[str, ServedFile]] = OrderedDict()
         self._bytes = 0
+        # Guards both: calls of one client may run in several threads.
         self._lock = threading.Lock()
 
     def note(self, reader: str | None, ref: str, path: str, version: int) -> None:
@@ -45,13 +46,14 @@ class ServedTexts:
         """
         if reader is None:
             return
+        # Files of another version than `before` keep theirs: the client has not seen the change of these.
         known = self.known(reader, ref)
         moved = {path: ServedFile(after) for path, file in known.items() if file == ServedFile(before)}
         created = {"": ServedFile(after)} if not before else {}
         self._keep((reader, ref), {**moved, **created, **files})
 
     def forget(self, reader: str | None, ref: str, paths: Collection[str]) -> None:
-        """Forget files of a resource: the client has them as no version does."""
+        """Forget files of a resource whose text at the client is that of no version."""
         if reader is not None:
             with self._lock:
                 there = self._files.get((reader, ref), {})
@@ -61,7 +63,7 @@ class ServedTexts:
                 self._bytes += _size(there)
 
     def known(self, reader: str | None, ref: str) -> dict[str, ServedFile]:
-        """Return what a client has of a resource, by path; at '' the version whose list of files it has."""
+        """Return the files that a client has of a resource, by path; at '' the version whose list of files it has."""
         if reader is None:
             return {}
         with self._lock:

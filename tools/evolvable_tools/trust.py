@@ -1,4 +1,4 @@
-"""Evidence for what agents wrote, and what it was worth in older libraries.
+"""The proof of what agents wrote, and what older libraries counted as proof.
 
 `proven_resources` says which contents proved themselves: that changes their rank in a search. `find_downgraded`
 compares the evidence of an older library with the graded one. `mark_repository_heads` marks what a repository brought
@@ -48,6 +48,7 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
             verified.setdefault(one.resource, []).append(one)
     for resource, some in verified.items():
         versions = {author.version for author in known[resource]}
+        # Sessions that wrote the content, and their connections, prove nothing: an author praises its own work.
         wrote = {author.session for author in known[resource] if author.session is not None}
         wrote |= backend.evidence.session_connections(wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
@@ -119,6 +120,7 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
     heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
     now, whose = backend.evidence.count_successes(heads), authorships(library, heads)
     agents = [resource for resource in heads if whose[resource].kind is AuthorKind.AGENT]
+    # Only the text of agents is ever proven; others are trusted for other reasons.
     proven, before_proven = proven_resources(library, agents), _proven_before(library, rows)
     found = []
     for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
@@ -175,6 +177,7 @@ def mark_repository_heads(library: Library) -> list[str]:
         return []
     found = [head for folder in library.folders() for head in _of_repositories(library, folder)]
     vouching.attribute(((head.id, head.latest) for head in found), library.store.now(), REPOSITORY)
+    # Noted last: a run that is killed before is repeated.
     vouching.note_reread(library.store.now())
     if not found:
         return []

@@ -8,14 +8,16 @@ import secrets
 import unicodedata
 
 REVIEWING_MARK = "evolvable-thinking"
-"""Stands in everything that we ask a model by a command of the user's: no transcript of it is ever reviewed."""
+"""A text in everything that we ask a model by a command of the user's: no transcript with it is ever reviewed."""
 
 MAX_DESCRIPTION = 1_024
 """Characters of a description in any answer; the Agent Skills specification allows no more."""
 
-MAX_SOURCE = 200
+MAX_SOURCE = 200  # characters of a source in a mark
 
+# Controls, format characters with the marks of direction, halves of surrogates, separators of lines and paragraphs.
 _BIDI_AND_SHAPELESS = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+# Comments and tags, and links of which the text stays.
 _MARKUP = re.compile(r"<!--.*?(?:-->|$)|<[^>]*>|!?\[([^\]]*)\]\([^)]*\)", re.DOTALL)
 _LETTERS = re.compile(r"[^a-z0-9]+")
 _MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
@@ -33,9 +35,12 @@ def bound_text(text: str, *, trusted: bool = True, limit: int = MAX_DESCRIPTION)
     addresses of links and images.
     """
     if not trusted:
+        # Cut first, so that the pattern reads a bounded text.
         text = " ".join(_MARKUP.sub(lambda match: match[1] or " ", text[: 4 * limit]).split())
+        # What is left of a tag that has no end.
         text = text.replace("<", " ").replace(">", " ")
     if not text.isprintable():
+        # Joiners without width are part of words in some scripts.
         text = "".join(char for char in text if char in "\n\t\u200c\u200d" or not _steers(char))
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
@@ -62,6 +67,7 @@ def marks(source: str, why: str, number: str | None = None) -> tuple[str, str]:
 
 def quote_marks(text: str) -> str:
     """Return a text with every line quoted that looks like one of our marks, however it is written."""
+    # The whole text is tried first, since it nearly never has such a line.
     if "textofanother" not in _letters(text):
         return text
     return "\n".join(f"> {line}" if "textofanother" in _letters(line) else line for line in text.split("\n"))
@@ -130,4 +136,5 @@ def _steers(char: str) -> bool:
 
 
 def _letters(text: str) -> str:
+    # Full-width letters, capitals and signs between letters make no difference to a reader, so they make none here.
     return _LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())

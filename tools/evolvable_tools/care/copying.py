@@ -14,12 +14,12 @@ MAX_DEPTH = 4
 """How deep below a folder skills are looked for."""
 
 BATCH = 200
-"""Skills that become one operation."""
+"""Skills of one operation: a kill loses one batch at most, and other writers get their turns in between."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """What became of the skills in one folder. known: names that the library has or had, left as they are there."""
+    """The result for one folder. known: names that the library has or had, whose skills stay as they are."""
 
     path: str
     added: list[str] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Copied:
 
 
 def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Return what became of each skill in `folder`: those new here become version 1.
+    """Copy the skills in `folder` that are new here, as version 1, and return the result for each skill.
 
     As with a person's own folder, what breaks the specification is imported where that is safe.
     """
@@ -50,6 +50,7 @@ def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> 
 def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
     with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
         for ref, files in new.items():
+            # Version 0: refused if another process has added the name meanwhile.
             tx.put(ref, files, expected_version=0)
     copied.added += [str(ref) for ref in new]
 

@@ -29,16 +29,16 @@ MAX_REFS = 5
 """Resources that one line names."""
 
 _LOADABLE = (Kind.SKILL, Kind.PROMPT, Kind.AGENT)
-"""Kinds whose use is seen: a memory or a tool is not loaded by an agent."""
+"""Kinds whose use is recorded: no agent loads a memory or a tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestLine:
-    """One thing of a digest. refs: what it is about. text: what is known of it. at: when, ISO 8601 in UTC.
+    """One line of a digest. refs: the resources. text: what happened to them. at: when, ISO 8601 in UTC.
 
-    author: whose it is, '' where nobody's. reason: why, as the author says; '' for an agent that asks. undo: the
-    command that takes it back; operation: the operation that this takes back alone, 0 where it does not. more:
-    resources beside those that are named.
+    author: in words, '' without one. reason: of the author; '' if an agent asks. undo: the command that takes it back.
+    operation: the operation that `undo` takes back alone, 0 if it takes back more or less. more: resources beside
+    `refs`.
     """
 
     refs: list[str]
@@ -53,7 +53,7 @@ class DigestLine:
 
 @dataclass(frozen=True, slots=True)
 class DigestPart:
-    """One part of a digest. number: of its lines, also those behind the limit."""
+    """One part of a digest. number: of its lines, with those beyond the limit."""
 
     lines: list[DigestLine]
     number: int
@@ -61,10 +61,9 @@ class DigestPart:
 
 @dataclass(frozen=True)
 class Digest:
-    """What happened since a time. learned: changes that agents made and that hold. helped: what good ends were seen of.
+    """What happened since a time. learned: changes that agents made and that hold. helped: resources with good ends.
 
-    unused: what was there before that time and nobody opened since. taken_back: operations that took others back, and
-    hold.
+    unused: resources from before that time that nobody opened since. taken_back: undos that hold.
     """
 
     days: int
@@ -79,22 +78,26 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
     """Return what happened in the last days. Raise InvalidArgument for days outside of 1 to MAX_DAYS."""
     if not 1 <= days <= MAX_DAYS:
         raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
+    # What was shown is counted in memory first; the numbers below come from the library.
     library.shown.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
     recent = [made for made in store.operations(MAX_OPERATIONS) if made.at >= since]
     undone = _undone(recent)
     holds = [made for made in recent if made.id not in undone]
+    # A person approved these, but an agent proposed them: they are what agents learned.
     proposed = {
         one.operation: one
         for one in store.backend.proposals.in_state(APPROVED, MAX_OPERATIONS)
         if one.operation is not None and one.actor is not Actor.HUMAN
     }
     learned = [made for made in holds if not made.intent.undoes and (_is_agents(made) or made.id in proposed)]
+    # An undo of an undo brings back what it took away, and is no loss.
     back = [made for made in holds if made.intent.undoes and not _brings_back(library, made)]
     heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     uses = [one for one in store.backend.evidence.list_attempts() if one.at >= since and (one.loaded or one.used)]
     describe = _Describer(library, caller, proposed)
+    # A resource from these days had no time to be used.
     new = {str(one.ref) for one in store.backend.changes_of([made.id for made in recent]) if one.before is None}
     return Digest(
         days,
@@ -109,6 +112,7 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
 def _undone(newest_first: Iterable[Operation]) -> set[int]:
     """Return the operations that are taken back now. What an undo took back holds again once that undo is undone."""
     undone = set[int]()
+    # From the newest: an undo that was itself undone takes nothing back.
     for made in newest_first:
         if made.id not in undone:
             undone.update(made.intent.undoes)
@@ -194,6 +198,7 @@ def _undo(library: Library, head: Head) -> str:
     made = library.store.version(head).operation
     if len(library.store.backend.changes_of([made])) == 1:
         return f"evolvable undo {made}"
+    # It came together with others: to undo the operation would take back these too.
     return f"evolvable restore {head.ref} {head.latest - 1}" if head.latest > 1 else f"evolvable remove {head.ref}"
 
 

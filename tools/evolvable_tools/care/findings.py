@@ -10,7 +10,7 @@ from evolvable_tools.secret_leaks import LeakedSecret
 from evolvable_tools.verbs import near_duplicates_of
 
 COMPARED_ON_ARRIVAL = 1_000
-"""Resources that come in at once and are compared; of more `evolvable doctor` names the pairs, in about 0.1 ms each."""
+"""Resources that are compared when they arrive together; of more `evolvable doctor` names the pairs."""
 
 
 def near_duplicate_lines(

@@ -50,10 +50,10 @@ class ProgramVersions:
 
 @dataclass(frozen=True, slots=True)
 class LibraryFacts:
-    """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it, [] when nothing is.
-    unsafe: settings of a server of PostgreSQL that can lose a commit.
+    """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it, [] without a fault.
 
-    open_in: other processes that have it open, where the system shows them.
+    unsafe: settings of a server of PostgreSQL that can lose a commit. open_in: other processes that have the library
+    open, where the system shows them.
     """
 
     path: str
@@ -70,11 +70,11 @@ class LibraryFacts:
 
 @dataclass(slots=True)
 class LibraryHealth:
-    """What was seen of a library. library is None when it cannot be opened; problems is empty when all is well.
+    """The findings on a library. library is None when it cannot be opened; problems is empty when all is well.
 
-    refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
-    about resources that are, and files of their directories that no version keeps. doubles: similar resources.
-    embedder: its own status. notes: what is no fault and good to know.
+    refused: directories of watched folders that are not in the library, with every reason. warnings: what is unusual
+    about resources, and files of their directories that are in no version. doubles: similar resources. embedder: its
+    status. notes: what is good to know and no fault.
     """
 
     home: str
@@ -98,7 +98,7 @@ Unwatched = Callable[[Sequence[Path]], Iterable[HealthProblem]]
 
 
 def check_library(health: LibraryHealth, opened: Opened, unwatched: Unwatched, step: Step) -> None:
-    """Add what is seen of a library and of what it runs on. Raise nothing for what is wrong there."""
+    """Add the findings on a library and on the system. Raise nothing for what is wrong there."""
     try:
         with opened() as library:
             _check_opened(health, library, unwatched, step)
@@ -109,6 +109,7 @@ def check_library(health: LibraryHealth, opened: Opened, unwatched: Unwatched, s
 
 def _check_opened(health: LibraryHealth, library: Library, unwatched: Unwatched, step: Step) -> None:
     home = library.store.home
+    # A library in PostgreSQL has another file here, which says nothing about SQLite.
     if library.store.backend.path.name == LIBRARY_FILE:
         health.sqlite = describe_sqlite(library.store.backend.journal, home)
     health.library = _facts(library, home)
@@ -154,6 +155,7 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
     resources = {kind.value: sum(1 for head in heads if head.kind is kind) for kind in Kind}
     return LibraryFacts(
         path=store.backend.where,
+        # The log and the shared memory of SQLite count as well.
         bytes=sum(file.stat().st_size for file in home.glob(f"{LIBRARY_FILE}*")),
         schema=maintenance.schema_version(),
         read_only=store.read_only,
@@ -204,6 +206,7 @@ def _directory_warnings(library: Library, folder: WatchedFolder) -> Iterator[tup
         head = heads.get(binding.resource) if binding else None
         # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
         held_to = Path(directory).name if folder.kind is Kind.SKILL else head.name if head else name
+        # The directory may be removed while it is checked.
         with contextlib.suppress(OSError):
             known = known_files(library.store, binding, head)
             warnings = check_directory(folder.kind, held_to, status.read(directory), (), known)[1]

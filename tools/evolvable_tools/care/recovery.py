@@ -48,9 +48,10 @@ class BackupCopy:
     def replace_library(self, merges: Iterable[Merge], *, carry_places: bool) -> Path | None:
         """Put the copy in the place of the library; return where the files of that are now, None without any.
 
-        merges: what the parts of the program add. carry_places: whether the folders of the backup are asked about.
-        Raise Refused where another process has the library open.
+        merges: add what the parts of the program have beside the library. carry_places: whether to ask about the
+        folders of the backup. Raise Refused where another process has the library open.
         """
+        # Checked again, because a server may have started since `check_backup`.
         check_closed(self.home)
         for merge in merges:
             merge(self.home, self.source)
@@ -68,6 +69,7 @@ def checked_copy(home: Path, source: Path) -> Iterator[BackupCopy]:
     Raise LibraryCorrupt for a damaged backup.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the home and thus on its file system, so that the exchange is a rename.
     draft = Path(tempfile.mkdtemp(prefix=f".{home.name}.", suffix=".part", dir=home.parent))
     try:
         yield BackupCopy(home, source, draft, _copy_checked(source, draft))
@@ -104,7 +106,7 @@ def check_closed(home: Path) -> None:
 def watched_folders(home: Path, warn: Callable[[str], None]) -> list[WatchedFolder]:
     """Return the folders that the present library watches, by the names that people gave them.
 
-    None where the library cannot be read. warn: is told of that.
+    Return [] after a call of `warn` if the library cannot be read.
     """
     if not (home / LIBRARY_FILE).exists():
         return []
@@ -128,6 +130,7 @@ def replaced_libraries(home: Path) -> Iterator[Path]:
 
 def _copy_checked(source: Path, draft: Path) -> int:
     """Copy a backup into `draft` and return its number of resources. Raise LibraryCorrupt, LibraryError."""
+    # With its log, which may hold the last commits of the backup.
     for path in source.glob(f"{LIBRARY_FILE}*"):
         shutil.copyfile(path, draft / path.name)
     try:
@@ -152,9 +155,11 @@ def _exchange(home: Path, draft: Path) -> Path | None:
         before = home.with_name(f"{home.name}.before-{stamp}")
         before.mkdir(mode=0o700)
         for path in there:
+            # A copy and no rename, since the home must not be without a library.
             if path == library:
                 shutil.copy2(path, before / path.name)
             else:  # the index is derived, and a journal belongs to the old library alone
                 os.rename(path, before / path.name)
+    # The exchange itself is one rename: before it the old library is in place, after it the new one.
     os.replace(draft / LIBRARY_FILE, library)
     return before

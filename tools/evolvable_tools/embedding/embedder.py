@@ -48,9 +48,11 @@ CLOSEST = 10
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
+# The length that the default model was trained for.
 MAX_TOKENS = 256
 """Tokens of a text that are looked at; what comes after them is cut off."""
 
+# The light one first: `installed_spec` takes the first whose packages are all there.
 _NEEDS = {
     "onnx": ("onnxruntime", "tokenizers", "numpy", "huggingface_hub"),
     "sentence-transformers": ("sentence_transformers", "numpy"),
@@ -58,14 +60,14 @@ _NEEDS = {
 
 
 class EmbedderUnavailable(EvolvableError):
-    """An embedder cannot be used: a package or the model is missing, broken, or cannot be fetched."""
+    """The embedder has no package or no model, or the model is broken or cannot be fetched."""
 
 
 class Embedder(Protocol):
-    """Texts to vectors. `encode` may be called by several threads at once.
+    """An embedder turns texts into vectors. `encode` may be called by several threads at once.
 
-    model: tells vectors that can be compared from all others; with the kind of embedder, and for a folder with a hash
-    of its weights. dimension: numbers of a vector.
+    model: names the vectors that can be compared with each other: the kind of embedder with the model, and for a
+    folder a hash of its weights. dimension: numbers of a vector.
     """
 
     model: str
@@ -89,6 +91,7 @@ def parse_spec(spec: str) -> tuple[str, str]:
     MODEL is an id of the Hugging Face hub or a folder. Raises InvalidArgument.
     """
     kind, _, model = spec.partition(":")
+    # A spec comes from the environment and goes into a command line; no path is longer.
     if kind not in _NEEDS or len(spec) > 4096:
         raise InvalidArgument(
             f"{spec[:80]!r} is no embedder.",
@@ -119,4 +122,5 @@ def installed_spec() -> str | None:
 
 def missing_packages(kind: str) -> list[str]:
     """Return the packages that a kind of embedder needs and that are not installed."""
+    # Finds packages without importing them: importing torch takes seconds.
     return [package for package in _NEEDS[kind] if find_spec(package) is None]

@@ -30,12 +30,15 @@ MAX_TASK = 120
 LOG = "embedder.log"
 """What the process has to say, in the library's folder."""
 
+# Connections of one server. When all are in use, a search goes on with words alone.
 _MOST_LINES = 8
 _WARMING_UP = "embedder is warming up"
 _CANNOT_START = "the embedder cannot start"
+# Such a trouble stays until the embedder is installed or repaired, so `described` does not wait for it to pass.
 _HOPELESS = (_CANNOT_START,)  # troubles that do not pass by waiting
 _BUSY = "the embedder is still at an earlier task"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
+# Seconds between two attempts to connect, and between two questions of `described`.
 _TRY_AGAIN = 0.05
 
 # The process lives long and needs no secret of its starter, but for those that the hub asks for.
@@ -74,6 +77,7 @@ class SharedEmbedder:
         self._environment = harmless_environment(os.environ if environment is None else environment)
         self._home, self._spec, self.patience = home.absolute(), absolute_spec(spec), patience
         self._propose = propose
+        # Guards the connections and their count. Notified when one is free, opened or could not be opened.
         self._changed = threading.Condition()
         self._idle: list[EmbedderConnection] = []
         self._late: list[EmbedderConnection] = []
@@ -85,7 +89,7 @@ class SharedEmbedder:
         self._trouble = _WARMING_UP
 
     def begin(self, task: str) -> "PendingEmbedding":
-        """Send the task at once where there is a line; never waits and never raises. Ask what is returned."""
+        """Send the task at once if a connection is free, and return the pending query. Never waits and never raises."""
         asked = PendingEmbedding(self, truncate_task(task))
         line = self.take(0)
         if line is not None:
@@ -101,7 +105,7 @@ class SharedEmbedder:
         for line in lines:
             line.close()
 
-    # For Asked
+    # For PendingEmbedding
 
     @property
     def trouble(self) -> str:
@@ -141,6 +145,7 @@ class SharedEmbedder:
     # Connecting, in a thread of its own
 
     def _connect_in_background(self) -> None:
+        # One attempt at a time, and none right after a failed one: searches go on with words meanwhile.
         if self._connecting or self._closed or self._count >= _MOST_LINES or time.monotonic() < self._not_before:
             return
         self._connecting = True
@@ -150,6 +155,7 @@ class SharedEmbedder:
         line, wants_process = None, False
         try:
             line, wants_process = self._connected()
+        # Also after an error: searches wait for the end of this attempt.
         finally:
             with self._changed:
                 self._connecting = False
@@ -183,12 +189,15 @@ class SharedEmbedder:
 
     def _start_process(self) -> None:
         with self._changed:
+            # No process for a folder that was removed, which the log file would not bring back.
             if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
                 return
             if self._started is not None and self._started.poll() is None:
                 return  # it still starts: a second one would only wait for it and end
+            # The pause doubles, so that an embedder that ends at once is not started in a loop.
             self._start_not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _START_AGAIN[1])
+        # -P keeps the working directory out of sys.path: no module of a work tree may run here.
         command = [sys.executable, "-P", "-m", "evolvable_tools.embedding", str(self._home), self._spec]
         if not self._propose:
             command.append("--give-way")
@@ -199,8 +208,12 @@ class SharedEmbedder:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
+                    # The root: a process that lives long must not keep a project's folder from being removed or
+                    # unmounted.
                     cwd=self._home.anchor,
                     env=self._environment,
+                    # A session of its own: Ctrl+C in the terminal of the server that started it must not end it for
+                    # the others.
                     start_new_session=os.name == "posix",
                 )
         except OSError as error:
@@ -212,7 +225,10 @@ class SharedEmbedder:
 
 
 def harmless_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what are secrets by their names, and caches that a repository may have made."""
+    """Return the environment without variables whose names end like those of secrets, and without untrusted caches.
+
+    A folder of models in a work tree may come with the repository.
+    """
     kept = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
     kept = [
         name for name in kept if name not in _CACHES or work_tree(Path(os.path.realpath(environment[name]))) is None
@@ -229,12 +245,13 @@ class PendingEmbedding:
         self._number = 0
 
     def __del__(self) -> None:
+        # A search that asks nothing more gives its connection back, also when it ended with an error.
         line, self._line = self._line, None
         if line is not None:
             self._embedder.give_back(line)
 
     def give(self, line: EmbedderConnection) -> None:
-        """Send the task over this line, and keeps the line until this object goes away."""
+        """Send the task over this connection, and keep the connection until this object goes away."""
         self._number = line.begin(self._task)
         if line.is_lost:
             self._embedder.give_back(line)
@@ -280,6 +297,7 @@ class PendingEmbedding:
             nearest = self._described(kind, scopes, max(0.0, deadline - time.monotonic()))
             if nearest.available or nearest.said.startswith(_HOPELESS) or time.monotonic() + _TRY_AGAIN >= deadline:
                 return nearest
+            # No message says that the model or the descriptions are ready, so the question is repeated.
             time.sleep(_TRY_AGAIN)
 
     def _described(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
@@ -310,6 +328,7 @@ class PendingEmbedding:
         answer = line.ask(self._number, question | where, max(0.0, deadline - time.monotonic()))
         if answer is not None:
             return answer
+        # The answer may still come, so this connection serves no other task until it has: `give_back` keeps it apart.
         self._line = None
         self._embedder.give_back(line)
         if line.is_lost:

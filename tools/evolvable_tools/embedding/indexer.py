@@ -54,6 +54,7 @@ BATCH, BATCH_CHARACTERS = 32, 8_000
 """Texts embedded at once in the background, and about how long they are together: half a second's work, after which
 changes are looked at."""
 
+# In one transaction, so that other writers get their turn.
 _CHANGES = 100  # in one batch
 
 _NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"  # states: names of models
@@ -94,7 +95,7 @@ class VectorIndexer:
     """The one writer of a library's vectors. `step` belongs to one thread; `serving` may be read by all."""
 
     def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, spec: str, say: Callable[[str], None]):
-        """Load the stored vectors. Raises Damaged, LibraryError."""
+        """Load the stored vectors. Raises DamagedFile, LibraryError."""
         self._store, self._vectors, self._say = store, vectors, say
         self._shared = SharedTexts.open(store, say)
         self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
@@ -104,6 +105,7 @@ class VectorIndexer:
         self.wants_descriptions = self._describing
         """Set to True by the first query of descriptions; they are embedded from then on."""
         newest = self._service(embedder, vectors.model(embedder.model, spec))
+        # Without resources (a new file, or texts that were just forgotten) `is_complete` says nothing.
         before = None if newest.is_complete and newest.matrix.counted()[1] else self._before(newest)
         self.serving = before or newest
         """What answers now."""
@@ -113,15 +115,17 @@ class VectorIndexer:
         self._note_service()
 
     def step(self) -> bool:
-        """Do a small part of the pending work; return whether there was any. Raises Damaged, LibraryError."""
+        """Do a small part of the pending work; return whether there was any. Raises DamagedFile, LibraryError."""
         if self.wants_descriptions and not self._describing:
             self._describe()
+        # Changes come before embedding, so that no text is embedded that was replaced meanwhile.
         if self._take_in() or any(service.learned.step() for service in self._services()):
             return True
         for service in self._services():
             batch = service.batch()
             if batch:
                 role, resources = batch
+                # Another server may have computed these; a read of the database costs less than the model.
                 done = self._take_shared(service, role, resources)
                 if not done:
                     self._embed(service, role, resources)
@@ -137,13 +141,13 @@ class VectorIndexer:
     # Starting
 
     def _check_origin(self) -> None:
-        """Forget whose texts are whose when that was noted of another history; the vectors stay, by their texts."""
+        """Forget whose text is whose if that was noted for another history; the vectors stay, by their texts."""
         applied = int(self._vectors.state("applied") or 0)
         if applied and self._vectors.state("mark") != self._mark(applied):
             self._vectors.forget_texts()
 
     def _mark(self, sequence: int) -> str:
-        """Return what tells the history up to this change from every other."""
+        """Return a text that distinguishes the history up to this change from every other; "" without such a change."""
         changes = self._store.changes(sequence - 1, 1)
         if not changes or changes[0].sequence != sequence:
             return ""
@@ -171,6 +175,7 @@ class VectorIndexer:
     def _before(self, newest: IndexingState) -> IndexingState | None:
         """Return the model that was in service before, if it has vectors and can still be opened."""
         kept = {model.name: model for model in reversed(self._vectors.models())}
+        # The models that served last come first; any other with vectors is better than none.
         for name in dict.fromkeys([*self._served, *kept]):
             model = kept.get(name, newest.model)
             if model.id != newest.model.id and self._vectors.counted(model, [TextRole.WHOLE])[0]:
@@ -194,6 +199,7 @@ class VectorIndexer:
         if not changes:
             return False
         said, gone = dict[VectorResource, dict[TextRole, TextDigest]](), list[int]()
+        # A resource with several changes is read once, as it is now.
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is not None and head.version is not None:
@@ -211,6 +217,7 @@ class VectorIndexer:
             for resource in gone:
                 self._forget(service, resource)
             for place, texts in said.items():
+                # The old version's texts may have vectors or still wait for them.
                 self._forget(service, place.id)
                 service.matrix.place(place)
                 self._fill(service, place.id, texts, vectors)
@@ -241,6 +248,7 @@ class VectorIndexer:
         """Set the vectors that another server computed; return the resources that have theirs now."""
         texts = self._vectors.texts_of(role, resources)
         vectors, tokens = self._shared.find(service.model, service.embedder.dimension, set(texts.values()))
+        # Stored here too, so that the next start needs no database for them.
         self._vectors.keep(service.model, vectors, tokens)
         done = [resource for resource, digest in texts.items() if digest in vectors]
         for resource in done:
@@ -249,15 +257,20 @@ class VectorIndexer:
 
     def _embed(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> None:
         heads = self._store.backend.heads_by_id(resources)
+        # Texts as they are now: they may have changed since their resources began to wait.
         said = {id_: document_texts(self._store, head) for id_, head in heads.items() if head.version is not None}
         texts = {id_: text for id_, by_role in said.items() if (text := by_role.get(role)) is not None}
         hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
         known = self._vectors.known(service.model, hashes.values())
+        # Equal texts of several resources are embedded once.
         new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
         if new:
             rows, tokens = service.embedder.encode_tokens(list(new.values()))
+            # float16 halves the file, and its three digits are enough for a cosine.
             vectors = {digest: row.tobytes() for digest, row in zip(new, rows.astype("<f2"), strict=True)}
             kept = {digest: its.tobytes() for digest, its in zip(new, tokens, strict=True) if len(its)}
+            # Late interaction compares name and description together, so descriptions alone need no vectors of
+            # tokens.
             self._vectors.keep(service.model, vectors, kept if role is TextRole.WHOLE else None)
             self._shared.add(service.model, vectors, kept if role is TextRole.WHOLE else {})
             known |= vectors
@@ -283,6 +296,7 @@ class VectorIndexer:
             self._say(f"{self.coming.model.name} is complete and in service")
             self.serving, self.coming, self._swept = self.coming, None, False
             self._note_service()
+        # Once after a start and after each change of the model, because it reads all texts.
         if self.coming is None and not self._swept:
             self._swept = True
             self._vectors.delete_unused_vectors()

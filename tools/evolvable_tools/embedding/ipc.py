@@ -29,6 +29,7 @@ _LONGEST_PATH = 100  # bytes that a Unix socket's address may have everywhere
 PROTOCOL = 1
 """Counts up whenever a message gets another meaning; a process of another version is asked to end."""
 
+# The memory that a broken or hostile other side can take.
 MAX_MESSAGE = 1_000_000
 """Bytes of a message."""
 
@@ -60,6 +61,7 @@ def announce(home: Path, announcement: Announcement) -> None:
     new = home / f"{ADDRESS}.new"
     with open(new, "w", encoding="utf-8", opener=private_file) as file:
         json.dump(asdict(announcement), file)
+    # Renamed into place, because servers read it at any time.
     new.replace(home / ADDRESS)
 
 
@@ -75,6 +77,7 @@ def read_announcement(home: Path) -> Announcement | None:
 
 def remove_announcement(home: Path) -> None:
     """Remove this process's own announcement."""
+    # A successor may have announced itself meanwhile.
     said = read_announcement(home)
     if said is not None and said.pid == os.getpid():
         with contextlib.suppress(OSError):
@@ -88,10 +91,14 @@ def listen(home: Path) -> "Listener":
     path = home / _SOCKET
     if os.name == "posix" and len(os.fsencode(path)) <= _LONGEST_PATH:
         with contextlib.suppress(OSError):  # some file systems have no sockets
+            # A killed process leaves its socket, and bind refuses a path that exists. Only the holder of the lock
+            # gets here.
             path.unlink(missing_ok=True)
             listener = Listener(str(path), "AF_UNIX", backlog=32)
+            # Until here the umask decides who may connect; without the key nobody gets an answer.
             path.chmod(0o600)
             return listener
+    # On Windows, for a long path and without sockets in the file system: a free port of the loopback address.
     return Listener(("127.0.0.1", 0), "AF_INET", backlog=32)
 
 
@@ -107,18 +114,21 @@ def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None
         key = (home / _KEY).read_bytes()
         if isinstance(address, str):
             return Client(address, "AF_UNIX", authkey=key)
+        # Only loopback: a changed announcement must not lead to another host.
         if isinstance(address, list) and address[0] == "127.0.0.1":
             return Client((str(address[0]), int(address[1])), "AF_INET", authkey=key)
+    # The process has just ended, or its file or key is of another start.
     except (OSError, EOFError, ValueError, LookupError, TypeError, AuthenticationError):
         pass
     return None
 
 
 def new_key(home: Path) -> bytes:
-    """Make the key that both sides must know, readable by this user only, and returns it. Raises OSError."""
+    """Make the key that both sides must know, readable by this user only, and return it. Raises OSError."""
     key = secrets.token_bytes(32)
     new = home / f"{_KEY}.new"
     new.unlink(missing_ok=True)
+    # Created with its mode, and only if nobody made the file: no other user can open it before the key is in it.
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(key)
     new.replace(home / _KEY)
@@ -131,7 +141,7 @@ def send(line: "Connection[Any, Any]", message: dict[str, Any]) -> None:
 
 
 def receive(line: "Connection[Any, Any]") -> dict[str, Any]:
-    """Return the next message. Raises EOFError, OSError or Garbled."""
+    """Return the next message. Raises EOFError, OSError or MalformedMessage."""
     try:
         message = json.loads(line.recv_bytes(MAX_MESSAGE))
     except (ValueError, RecursionError) as error:
@@ -153,7 +163,7 @@ class EmbedderConnection:
         self.owes = self.is_lost = False
 
     def begin(self, task: str) -> int:
-        """Send a task; returns its number. It may turn out that the line is lost."""
+        """Send a task; return its number. Afterwards the connection may be lost."""
         self._number += 1
         self._unanswered += 1
         if self._unanswered > _MOST_UNANSWERED:
@@ -169,6 +179,7 @@ class EmbedderConnection:
         deadline = time.monotonic() + seconds
         while not self.is_lost and (left := deadline - time.monotonic()) >= 0:
             answer = self._next(left)
+            # Answers to tasks that were given up may come first.
             if answer is not None and answer.get("number") == number:
                 return answer
         return None

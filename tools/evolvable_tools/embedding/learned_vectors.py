@@ -12,8 +12,9 @@ from evolvable_tools.embedding.embedder import Embedder
 from evolvable_tools.embedding.token_vectors import Floats
 
 LOOK_SECONDS = 1.0
-"""How often it is looked for learned tasks that changed without a change of the library."""
+"""How often, in seconds, learned tasks are read that changed without a change of the library."""
 
+# Texts embedded in one step, as many as the indexer takes.
 _BATCH = 32
 
 
@@ -30,6 +31,7 @@ class LearnedVectors:
         self._missing: dict[bytes, str] = {}
         self._state: tuple[int, int, str] | None = None
         self._looked = 0.0
+        # Guards `_owners` and `_rows`, which belong together.
         self._lock = threading.Lock()
         self._owners: list[int] = []
         self._rows: Floats = np.zeros((0, embedder.dimension), np.float32)
@@ -71,7 +73,7 @@ class LearnedVectors:
         return self._serve()
 
     def _changed_state(self) -> tuple[int, int, str] | None:
-        """Return the state of the library that tasks follow from, None where it is the one they were read from."""
+        """Return the state that learned tasks depend on, None if it is the one that they were read from."""
         now, sequence = time.monotonic(), self._store.sequence()
         if self._state is not None and self._state[0] == sequence and now < self._looked + LOOK_SECONDS:
             return None

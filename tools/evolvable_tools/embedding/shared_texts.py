@@ -29,6 +29,7 @@ class SharedTexts:
         """Return those of a library."""
         with _report(say):
             return cls(store.backend.shared_vectors(), say)
+        # Reached when the library refused: `_report` suppressed the error.
         return cls(None, say)
 
     def find(

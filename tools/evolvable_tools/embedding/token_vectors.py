@@ -15,8 +15,10 @@ KEPT_TOKENS = 64
 
 def normalize_rows(rows: Floats) -> Floats:
     """Return the rows brought to length 1; a row of nothing but zeros, or of no numbers, becomes zeros."""
+    # A broken model may return NaN or infinity, which would spread to every sum with it.
     rows = np.nan_to_num(rows.astype(np.float32, copy=False), nan=0.0, posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    # The bound keeps a row of zeros from a division by zero.
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
 
 
@@ -39,4 +41,5 @@ def late_interaction(task: Floats, text: TokenVectors) -> float:
     """
     if not len(task) or not len(text):
         return 0.0
+    # Only the text's rows: bytes lose their length, and the task's rows have it.
     return float((task @ normalize_rows(text.astype(np.float32)).T).max(axis=1).mean())

@@ -14,6 +14,7 @@ from evolvable_store.search import (
 from evolvable_tools.embedding.embedder import SimilarResources
 from evolvable_tools.embedding.token_vectors import Floats
 
+# A client may ask for any scopes, so the memory for them is bounded.
 _VIEWS = 32  # combinations of kind and scopes that are remembered
 
 
@@ -33,6 +34,7 @@ class VectorTable:
     def put(self, row: int, vector: Floats) -> None:
         """Put a vector in a row; grow the matrix where it is full."""
         if row >= len(self._rows):
+            # Half as many more: adding rows stays linear in all, and a third of the room is unused at most.
             grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
             rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
             rows[: self._used], filled[: self._used] = self.rows, self.filled[: self._used]
@@ -68,6 +70,7 @@ class VectorMatrix:
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
+        # Guards all below: the indexer's thread writes while those of the clients read.
         self._lock = threading.Lock()
         self._places: dict[int, VectorResource] = {}
         self._row: dict[int, int] = {}
@@ -82,6 +85,7 @@ class VectorMatrix:
             self._drop(place.id)
             self._generation += 1
             self._places[place.id] = place
+            # Rows of removed resources are used again, so that the matrix does not grow with changes.
             self._row[place.id] = self._free.pop() if self._free else len(self._row)
             self._views.clear()
 
@@ -126,9 +130,11 @@ class VectorMatrix:
         """
         with self._lock:
             whole = self._tables[TextRole.WHOLE]
+            # The product was made before the question came, and the indexer may have changed the matrix since.
             every = ready.cosines if ready.generation == self._generation else whole.rows @ task
             seen, cosines = self._cosines(whole, every, kind, scopes)
             count = min(limit, len(seen))
+            # A partition and no sort: only the `count` best are wanted.
             best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
             near = {seen[at]: float(cosines[at]) for at in best}
             asked = [id_ for id_ in ids if id_ in self._row]
@@ -174,6 +180,7 @@ def _where(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
 def _seen(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
     if scopes is None:
         return [place.id for place in places if place.kind == kind]
+    # Reversed, so that a scope that is listed twice counts at its nearer place.
     distance = {scope: at for at, scope in reversed(list(enumerate(scopes)))}
     nearest: dict[str, VectorResource] = {}
     for place in places:

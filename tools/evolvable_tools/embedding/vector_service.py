@@ -32,6 +32,7 @@ from evolvable_tools.embedding.token_vectors import Floats, TokenVectors, late_i
 from evolvable_tools.embedding.vector_matrix import Product
 
 _REMEMBERED = 256  # tasks whose vectors are kept
+# Bounds an answer, whatever limit a client sends.
 _MOST_NEAREST = 1_000
 
 
@@ -56,13 +57,15 @@ class TokenReader:
         self._vectors, self._lock, self._closed = vectors, threading.Lock(), False
 
     def close(self) -> None:
-        """Close the connection, once no thread reads any more: SQLite crashes under one that does."""
+        """Close the connection when no thread reads any more."""
+        # SQLite crashes if a connection is closed under a thread that uses it.
         with self._lock:
             self._closed = True
             self._vectors.close()
 
     def read(self, service: IndexingState, resources: Sequence[int]) -> dict[int, TokenVectors]:
         """Return the token vectors of those of these resources that have them; none from a damaged or closed file."""
+        # ValueError: the row is no multiple of the dimension.
         with self._lock, contextlib.suppress(DamagedFile, LibraryError, ValueError):
             if self._closed:
                 return {}
@@ -73,11 +76,12 @@ class TokenReader:
 
 
 class RequestHandler:
-    """Answers the clients of one library from its keeper. Safe to share between threads."""
+    """Answers the clients of one library from its indexer. Safe to share between threads."""
 
     def __init__(self, keeper: VectorIndexer, tokens: TokenReader | None = None) -> None:
-        """tokens: without them no text is compared with a task token by token."""
+        """Serve from this indexer. Without `tokens` no text is compared with a task token by token."""
         self._keeper, self._tokens = keeper, tokens
+        # Guards `_tasks`.
         self._lock = threading.Lock()
         self._tasks: OrderedDict[tuple[str, str], tuple[Floats, Floats]] = OrderedDict()
 
@@ -88,7 +92,7 @@ class RequestHandler:
         return Prepared(task, service, vector, service.matrix.product(vector), tokens)
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
-        """Return the answer to a question about a task, ready to send. Raises Garbled."""
+        """Return the answer to a question about a task, ready to send. Raises MalformedMessage."""
         if prepared.service is not self._keeper.serving:  # another model has come into service meanwhile
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
@@ -103,6 +107,7 @@ class RequestHandler:
         late = self._late(prepared, ids[:CLOSEST])
         near = prepared.service.learned.nearness(prepared.vector)
         learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
+        # Four digits, which is more than float16 holds, keep the answer short.
         cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
         return found | {"cosines": cosines, "late": late, "learned": learned}
 
@@ -130,6 +135,7 @@ class RequestHandler:
         return said + (f"; {self._keeper.coming.model.name} is being prepared" if self._keeper.coming else "")
 
     def _described(self, asked: Prepared, kind: str, scopes: list[str] | None) -> NearestDescription:
+        # Only mode "paper" asks for descriptions alone, so they are not embedded before its first question.
         self._keeper.wants_descriptions = True
         service = asked.service
         waiting = service.waiting.get(TextRole.DESCRIPTION)
@@ -144,6 +150,7 @@ class RequestHandler:
             if key in self._tasks:
                 self._tasks.move_to_end(key)
                 return self._tasks[key]
+        # Outside of the lock: two threads may embed the same task, which costs less than waiting for each other.
         rows, tokens = service.embedder.encode_tokens([task])
         encoded = rows[0], normalize_rows(tokens[0].astype(np.float32))
         with self._lock:
@@ -168,14 +175,16 @@ HANDOVER_SECONDS = 30.0
 
 _LOOK_SECONDS = 0.25  # between looks at whether there is still a reason to run
 _MOST_CLIENTS = 64
+# Bytes of the log, from which it starts again.
 _MOST_LOG = 256 * 1024
+# For the indexer's thread: a task that a search waits for comes before the texts of the library.
 _NICE = 10
 
 
 def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = False) -> int:
-    """Embed for the library in `home` until there is no reason to; returns the exit status.
+    """Embed for the library in `home` until there is no reason to; return the exit status.
 
-    0 when another process does it already, with the same spec. One with another spec is asked to end first; with
+    0 if another process does it already, with the same spec. One with another spec is asked to end first; with
     `give_way` it is left alone too. Ends by itself after `idle` seconds without a client, and when the folder or its
     files go away or are replaced.
     """
@@ -195,11 +204,12 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
         return 0
     except DamagedFile as error:
         _say(f"{VECTORS_FILE} is damaged ({error}) and is rebuilt")
+        # The next client starts a process, which makes a new file.
         set_aside(home)
         return 0
     except EvolvableError as error:
         _say(error.text)
-        # Without the lock the announcement is another's, who serves and would take itself for replaced.
+        # Without the lock the announcement belongs to another process, which would see it replaced and end.
         if lock.is_locked:
             with contextlib.suppress(OSError):
                 ipc.announce(home, ipc.Announcement(os.getpid(), spec, error=error.text))
@@ -218,10 +228,12 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
         lock.acquire()
     except Timeout:
         serving = ipc.read_announcement(home)
+        # A process without an address is still loading and cannot be asked to end.
         if give_way or serving is None or serving.offers(spec) or serving.address is None:
             return None
         embedder = open_embedder(spec)
         line = ipc.dial(home, serving)
+        # It may have ended by itself, and then the lock is free.
         if line is not None:
             with contextlib.suppress(OSError), line:
                 ipc.send(line, {"op": "stop"})
@@ -243,11 +255,13 @@ class _Office:
         self._desk = RequestHandler(keeper, tokens)
         self._ending = threading.Event()
         self._failure: Exception | None = None
+        # The threads that serve one; `_left`: when the last of them ended.
         self._clients: set[int] = set()
         self._left = time.monotonic()
 
     def open(self) -> None:
-        """Serve until there is no reason to. Raises Damaged, LibraryError."""
+        """Serve until there is no reason to. Raises DamagedFile, LibraryError."""
+        # Key and listener come before the announcement: a server that reads it can connect at once.
         key = ipc.new_key(self._home)
         listener = ipc.listen(self._home)
         background = threading.Thread(target=self._keep, name="keeper", daemon=True)
@@ -258,14 +272,17 @@ class _Office:
             ipc.announce(self._home, ipc.Announcement(os.getpid(), self._spec, where))
             _say(f"{self._keeper.serving.model.name} serves {self._home}")
             background.start()
+            # After the announcement, which is one of the watched files.
             watched = _identities(self._home)
             while not self._ending.wait(_LOOK_SECONDS):
                 if _identities(self._home) != watched or self._is_idle():
                     break
         finally:
             self._ending.set()
+            # First, so that servers start a successor and do not call this process any more.
             ipc.remove_announcement(self._home)
             listener.close()
+            # The caller closes the files next, which the indexer's thread must not use then.
             if background.ident:
                 background.join(HANDOVER_SECONDS)
         if self._failure is not None:
@@ -278,6 +295,7 @@ class _Office:
         """Keep the vectors in sync, at a lower priority than answers where threads have one of their own."""
         with contextlib.suppress(OSError, AttributeError):
             if sys.platform == "linux":
+                # On Linux each thread has a priority, and its id is accepted for that of a process.
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._ending.is_set():
             try:
@@ -286,6 +304,7 @@ class _Office:
             except LibraryError as error:  # busy, or a full disk: it may pass
                 _say(error.text)
                 self._ending.wait(1.0)
+            # Nothing is known about its state, so the process ends; a next one reads what is stored.
             except Exception as error:
                 if not isinstance(error, DamagedFile):
                     _say(traceback.format_exc())
@@ -296,10 +315,12 @@ class _Office:
         while not self._ending.is_set():
             try:
                 line = listener.accept()
+            # The listener was closed, or there are too many open files, which passes.
             except OSError:
                 if self._ending.wait(0.05):
                     return
                 continue
+            # The handshake is in the thread of the client, so one that sends nothing holds up no other.
             threading.Thread(target=self._attend, args=(line, key), name="client", daemon=True).start()
 
     def _attend(self, line: "Connection[Any, Any]", key: bytes) -> None:
@@ -343,7 +364,7 @@ def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
 
 
 def _identities(home: Path) -> list[tuple[int, int] | None]:
-    """Return what tells the files of this process from others put in their place."""
+    """Return the identities of this process's files; another file in their place has another one."""
     found: list[tuple[int, int] | None] = []
     for name in (ipc.LOCK, VECTORS_FILE, ipc.ADDRESS):
         try:

@@ -11,7 +11,7 @@ from typing import Any
 from evolvable_tools.llm.language_model import printable_line
 from evolvable_tools.llm.transport import AnswerTooLarge, host_of
 
-BUSY_HINT = "Try again later; what needs no model goes on without."
+BUSY_HINT = "Try again later. What needs no model still works."
 
 _STATUS_HINTS = {
     400: "Choose a model that knows structured output, or look at what the API says.",
@@ -29,20 +29,21 @@ _REPEATED = frozenset(
     (408, 409, 429, 500, 502, 503, 504, 529)
 )  # another attempt may not meet them; none is charged for
 
+# Names of exceptions, of httpx2 and of our transport: before any of them the request had not left this machine.
 _UNSENT = ("ConnectError", "ConnectTimeout", "ProxyError", "ForeignAddress")  # nothing was asked
 
 
 class NoMessage(Exception):
-    """An API answered with something that is no message."""
+    """An API answered with something other than a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiFailure:
     """Why a request has no answer. No text holds the key.
 
-    outcome, charged: as in an attempt. text: what the model did, a sentence without its subject. status: of HTTP, None
-    without one; reason: what the API says with it. wait: seconds that the API asks to wait, None for a date or
-    nonsense. again: whether another attempt may have an answer.
+    outcome, charged: as in an attempt. text: the predicate of a sentence about the model. status: the HTTP status, None
+    without one; reason: what the API says with it. wait: seconds that the API asks to wait, None for a date or an
+    unreadable value. again: whether another attempt may have an answer.
     """
 
     outcome: str
@@ -57,12 +58,13 @@ class ApiFailure:
 
 def read_failure(error: Exception, *, key: str, address: str, timeout: float) -> ApiFailure:
     """Return what the exception of a request says. timeout: seconds that an answer may take."""
+    # By name, because importing the classes would import both SDKs.
     names = {cls.__name__ for cls in type(error).__mro__}
     cause = error.__cause__
     if large := next((one for one in (error, cause) if isinstance(one, AnswerTooLarge)), None):
         return ApiFailure("too large", f"{large}.", _ADDRESS_HINT, charged=True)
     if isinstance(error, NoMessage):
-        text = "answered with something that is no message."
+        text = "answered with something other than a message."
         return ApiFailure("no message", text, _ADDRESS_HINT, charged=True)
     if "APIStatusError" in names:
         return _read_status(error, key)
@@ -99,10 +101,12 @@ def _read_status(error: Any, key: str) -> ApiFailure:
 
 def _wait_asked(headers: Mapping[str, str]) -> float | None:
     try:
+        # OpenAI's header in milliseconds is the more exact one of the two.
         in_ms = headers.get("retry-after-ms")
         wait = float(in_ms) / 1000 if in_ms is not None else float(headers.get("retry-after", "0"))
     except ValueError:
         return None
+    # Also for infinity, which the caller's limit then refuses.
     return None if isnan(wait) else max(0.0, wait)
 
 

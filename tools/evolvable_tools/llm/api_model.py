@@ -12,16 +12,16 @@ from evolvable_tools.llm.protocols import ApiAccess, ApiRequest, ModelTurn, open
 LONGEST_WAIT = 5.0
 """Seconds. Where the API asks for a longer one before the next attempt, there is none."""
 
-_FIRST_WAIT = 0.25  # seconds before the second attempt, where the API names none; it doubles, and varies by half
+_FIRST_WAIT = 0.25  # seconds before the second attempt, if the API names none; it doubles, and varies by half
 _MILLION = 1_000_000
 
 
 class ApiModel:
-    """A model behind an HTTP API; what comes back is checked, whatever the API promises.
+    """A model behind an HTTP API. Its answers are checked against the schema, whatever the API promises.
 
-    timeout: seconds for one attempt. attempts: at most, made only where another may help and the one before was not
-    charged for: after a status such as 429 or 500, or without a connection. So one question is charged for once at
-    most.
+    timeout: seconds for one attempt. attempts: the most for one question. Another one is made only if it may help and
+    the one before was not charged for: after a status such as 429 or 500, or without a connection. So a question is
+    charged for once at most.
     """
 
     def __init__(self, access: ApiAccess, timeout: float, *, attempts: int) -> None:
@@ -29,6 +29,8 @@ class ApiModel:
         self._access, self._timeout, self._most = access, timeout, attempts
         self._protocol = protocol_of(access)
         self._client: Any = None
+        # `_making` guards the client, which two first questions could open twice; `_closed` ends a wait between
+        # attempts.
         self._making, self._closed = threading.Lock(), threading.Event()
 
     def think(self, request: Request) -> dict[str, Any]:
@@ -83,6 +85,7 @@ class ApiModel:
         """Wait before the next attempt. Return whether there is to be one."""
         if not failure.again or failure.wait is None or failure.wait > LONGEST_WAIT:
             return False
+        # The factor from .5 to 1.5 keeps clients that were refused together from coming back together.
         return not self._closed.wait(failure.wait or _FIRST_WAIT * 2 ** (number - 1) * (0.5 + random()))
 
     def _report(
@@ -97,6 +100,7 @@ class ApiModel:
     ) -> None:
         most = most_tokens(request)
         made = make_attempt(self.name, number, outcome, turn, most, self.price, seconds, charged=charged)
+        # A request with `attempted` gets the whole record, which has the tokens and the cost as well.
         if request.attempted is not None:
             request.attempted(made)
             return
@@ -124,6 +128,7 @@ def make_attempt(
 
     charged: whether an attempt without a turn may have been charged for.
     """
+    # Tokens of an attempt without an answer: unknown (None) if it may have been charged for, else none.
     told = (turn.input_tokens, turn.output_tokens) if turn is not None else (None, None) if charged else (0, 0)
     given, got = (most[at] if count is None else count for at, count in enumerate(told))
     cost = (given * price[0] + got * price[1]) / _MILLION if price is not None else None

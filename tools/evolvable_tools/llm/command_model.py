@@ -25,10 +25,10 @@ from evolvable_tools.llm.language_model import ProviderError, Request, parse_ans
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MAX_OUTPUT = 1_000_000
-"""Bytes of its output; one that writes more is stopped."""
+"""Bytes of the output of a command; a command that writes more is stopped."""
 
-_TAIL = 2_000  # bytes of what it writes to stderr that are kept
-_GRACE = 1.0  # seconds for the output to end after its writer has
+_TAIL = 2_000  # bytes at the end of its stderr, for a message about its failure
+_GRACE = 1.0  # seconds for the streams to end after the process has
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ProcessResult:
 
 
 class _Reader(threading.Thread):
-    """Reads one stream to its end, and keeps the first or the last `keep` bytes of it."""
+    """Reads one stream to its end, and stores the first or the last `keep` bytes of it."""
 
     def __init__(self, descriptor: int, keep: int, *, last: bool = False) -> None:
         super().__init__(daemon=True)
@@ -55,6 +55,8 @@ class _Reader(threading.Thread):
         while part := os.read(self._descriptor, 65_536):
             self.kept += part
             if len(self.kept) > self._keep:
+                # Of stdout the beginning, and the command is stopped; of stderr the end, where programs say why they
+                # fail.
                 if not self._last:
                     self.too_long = True
                     break
@@ -64,7 +66,7 @@ class _Reader(threading.Thread):
 
 
 class ChildProcesses:
-    """Runs commands, from any thread, and knows which are running."""
+    """Runs commands, from any thread, and can stop those that are running."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -86,6 +88,7 @@ class ChildProcesses:
         the process is killed without those it has started.
         """
         deadline = monotonic() + timeout
+        # A file and no pipe: a command that does not read its input cannot block the writer.
         with tempfile.TemporaryFile() as stdin:
             stdin.write(given)
             stdin.seek(0)
@@ -95,10 +98,12 @@ class ChildProcesses:
         try:
             code = _waited(process, max(0.0, deadline - monotonic()))
             _ended(readers)
+        # Not an error here: the caller sees `code` None.
         except subprocess.TimeoutExpired:
             pass
         finally:
             self._running.discard(process)
+            # Also when the process has ended but another one that it started holds a stream open.
             if code is None or any(reader.is_alive() for reader in readers):
                 _kill(process)
         _ended(readers)
@@ -125,12 +130,14 @@ def _start(
             stderr=err_write,
             cwd=folder,
             env=environment,
+            # The command leads a process group of its own, which can be killed as a whole.
             start_new_session=True,
         )
     except BaseException:
         for end in ends:
             os.close(end)
         raise
+    # Only the process holds the writing ends now, so that the streams end with it.
     os.close(out_write)
     os.close(err_write)
     return process, (_Reader(out_read, most), _Reader(err_read, _TAIL, last=True))
@@ -139,6 +146,7 @@ def _start(
 def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
     """Return the exit code of a process. Raise TimeoutExpired."""
     # With a timeout, Popen.wait looks again after up to 50 ms; that would be most of a short trial.
+    # Linux: a descriptor of the process becomes readable at its end.
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(process.pid)
@@ -185,6 +193,7 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
 def _descendants(pid: int) -> list[int]:
     """Return the ids of all that a process has started and that still belongs to it; none where /proc is missing."""
     found: list[int] = []
+    # Children are listed for each thread that started them.
     for told in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, told.read_text().split()):
@@ -195,6 +204,7 @@ def _descendants(pid: int) -> list[int]:
 MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
 """How everything begins that a command is given: no transcript of it is ever reviewed."""
 
+# A budget reserves so many beside a question; clients were measured to add 0.5 to 11.4 KB (docs/review.md).
 BEYOND = 30_000
 """Tokens that an agent may add to a question: its own instructions, and the names of what it could use."""
 
@@ -221,25 +231,27 @@ class CommandModel:
         self._timeout, self._folder, self._environment = timeout, folder, environment
         self._called = printable_line(ntpath.basename(self._command[0])) if self._command else ""
         self._children = ChildProcesses()
-        # Its arguments choose the model and may hold secrets, so the name has only their digest.
+        # The arguments choose the model and may hold secrets, so the name has only their digest.
         digest = hashlib.sha256(json.dumps(self._command).encode("utf-8", "replace")).hexdigest()[:8]
         self.name = f"command:{self._called}:{digest}"
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the command's answer. Raises ProviderError."""
         if not self._called:
-            raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
+            raise ProviderError("The command of the language model is empty.", "Name one, such as: claude -p.")
+        # The mark comes first: reviews recognize by it that a transcript of this client is no session of a person.
         given, where = (MARK + prompt_text(request)).encode("utf-8", "replace"), (self._folder, self._environment)
         try:
             ran = self._children.run(self._addressed(), given, self._timeout, *where)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
+            # `from None`: the exception shows the arguments, which may hold secrets.
             raise ProviderError(f"{self._called} cannot be started: {printable_line(why)}.", hint) from None
         out = ran.out.decode("utf-8", "replace")
         events = list(printed_events(out))
         report_usage(request, events)
-        # What an envelope says of a failure is better than an exit code.
+        # Before the exit code is checked: what a client prints about its failure says more (answer_text raises it).
         texts = [text for event in events if (text := answer_text(event, self._called)) is not None]
         self._check(ran)
         return parse_answer(texts or [out], request.schema, self._called)

@@ -25,6 +25,7 @@ from evolvable_tools.llm.protocols import (
 MAX_RETRY_AFTER = 3_600.0
 """Seconds at most that an API can ask to wait."""
 
+# Statuses of an API that limits requests or is overloaded, for which a wait helps.
 _THROTTLED = (429, 503, 529)
 
 
@@ -45,8 +46,11 @@ class ConversationSettings:
 
 
 class TurnFailed(Exception):
-    """An API gave no answer. status: of HTTP, None without one. retry_after: seconds it asks to wait, 0 when it
-    throttles without saying how long, None when it does neither. The text holds no key."""
+    """An API gave no answer.
+
+    status: the HTTP status, None without one. retry_after: seconds that the API asks to wait; 0 when it limits requests
+    without a time, None when it does neither. The text holds no key.
+    """
 
     def __init__(self, text: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -78,6 +82,7 @@ class Conversation:
     async def turn(self) -> ModelTurn:
         """Return the next answer. Raises TurnFailed. Each attempt is noted, also one that is cancelled."""
         began = time.monotonic()
+        # The record of a cancelled turn: it was sent, so it may have been charged for.
         outcome, charged, turn = "timeout", True, None
         own, most = self._settings, self._most_tokens()
         asked = ApiRequest(own.system, self._messages, own.max_tokens, own.tools)

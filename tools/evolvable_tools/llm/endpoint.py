@@ -22,12 +22,14 @@ from evolvable_tools.llm.language_model import (
 from evolvable_tools.llm.protocols import ANTHROPIC, PROTOCOLS, STRUCTURED, ApiAccess
 from evolvable_tools.llm.transport import host_of, is_key, is_loopback
 
+# With this name an answer costs little and comes soon; a person who wants another model names it.
 MODEL = "claude-haiku-5-5"
 """A small model: a question has a few hundred words, and a person waits for the answer."""
 
 MODEL_ROLES = ("judge", "reviewer", "proposer", "critic", "executor")
 """The roles for which a person says which models answer, in order."""
 
+# Far more than any key; reading stops here if the path is not a file of a key.
 MAX_KEY_BYTES = 10_000
 
 
@@ -36,7 +38,7 @@ class ModelEndpoint(ApiAccess):
     """A named model.
 
     key_file, key_env: where its key is; without either it needs none. timeout: seconds for an answer, None for the
-    caller's usual. attempts: to get one.
+    caller's default. attempts: to get an answer.
     """
 
     key_file: str = ""
@@ -45,7 +47,7 @@ class ModelEndpoint(ApiAccess):
     attempts: int = 3
 
     def to_table(self) -> dict[str, Any]:
-        """Return the endpoint as the configuration holds it; what is as usual is left out."""
+        """Return the endpoint as the configuration holds it, without settings that have their default."""
         usual = ModelEndpoint(self.name, self.protocol, self.model)
         table: dict[str, Any] = {"protocol": self.protocol, "model": self.model}
         for key in _OPTIONAL:
@@ -71,6 +73,7 @@ _OPTIONAL = ("address", "key_file", "key_env", "price", "timeout", "attempts", "
 
 def parse_endpoint(name: str, table: Mapping[str, Any]) -> ModelEndpoint:
     """Return the endpoint that a table of the configuration describes. Raises ValueError, which says what is wrong."""
+    # Configurations are shared and committed, so a key in one is refused and not just ignored.
     if "key" in table or "api_key" in table:
         raise ValueError("the configuration holds no keys: name a file (key_file) or a variable (key_env)")
     if unknown := sorted(set(table) - {"protocol", "model", *_OPTIONAL}):
@@ -138,9 +141,10 @@ def check_address(address: str) -> None:
     """Raise ValueError for what is no address of a model: http or https, a host, and nothing that may be a secret."""
     try:
         parts = urlsplit(address)
+        # `port` raises ValueError for one that is no number or is out of range.
         _ = parts.port
     except ValueError:
-        raise ValueError("address is none") from None
+        raise ValueError("address cannot be parsed") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("address does not begin with http:// or https:// and a host")
     if "@" in address or parts.query or parts.fragment:
@@ -156,6 +160,7 @@ def _price(value: object) -> tuple[float, float] | None:
 
 
 def _number(value: object, what: str, least: float, most: float) -> float:
+    # True and False are ints in Python.
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ValueError(f"{what} is no number from {least:g} to {most:g}")
     return float(value)
@@ -203,10 +208,12 @@ def read_key_file(path: Path, whose: str) -> str:
     """Return the key in a file of the person. Raises InvalidArgument, Refused when others can read or write it."""
     hint = f"Write the key into it, and run: chmod 600 {path}"
     try:
+        # Opened as a regular file, and checked by its descriptor: a file put in its place afterwards is not read.
         with open(path, "rb", opener=regular_file) as file:
             _check_private(path, os.fstat(file.fileno()))
             key = file.read(MAX_KEY_BYTES + 1).decode("ascii").strip()
     except OSError as error:
+        # `from None`: the exceptions may show bytes of the file.
         raise InvalidArgument(f"{path}, the key of {whose}, cannot be read: {error.strerror}.", hint) from None
     except UnicodeDecodeError:
         key = ""
@@ -218,6 +225,7 @@ def read_key_file(path: Path, whose: str) -> str:
 def _check_private(path: Path, status: os.stat_result) -> None:
     if os.name != "posix":
         return
+    # root may own it, as in a container or with a mounted secret.
     if status.st_uid not in (os.geteuid(), 0):
         raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Use a file of your own.")
     if status.st_mode & 0o077:
@@ -239,6 +247,7 @@ class FallbackModel:
         self.beyond = max(getattr(one, "beyond", 0) for one in self._models)
         prices = [getattr(one, "price", None) for one in self._models]
         known = [one for one in prices if one is not None]
+        # The most expensive, since nothing says which one will answer; unknown if the price of one is.
         self.price = (max(i for i, _ in known), max(o for _, o in known)) if len(known) == len(prices) else None
 
     def think(self, request: Request) -> dict[str, Any]:
@@ -248,6 +257,7 @@ class FallbackModel:
             try:
                 return _ask_reporting(model, request)
             except WrongAnswer:
+                # A WrongAnswer is an answer that was charged for, and the caller asks again.
                 raise
             except ProviderError as error:
                 failures.append(error)
@@ -273,6 +283,7 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
     def spent(given: int, got: int) -> None:
         tokens.append((given, got))
 
+    # What the report says if `think` raises another error.
     outcome, began = "no answer", monotonic()
     try:
         answer = model.think(replace(request, attempted=made.append, spent=spent, paid=dollars.append))

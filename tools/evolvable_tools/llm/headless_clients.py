@@ -56,6 +56,7 @@ HEADLESS_COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 """Program -> the command by which it answers a question."""
 
+# Both settings by which OpenCode takes tools away from an agent.
 _AGENT = {"mode": "primary", "prompt": "Answer the question. Use no tools.", "permission": {"*": "deny"}}
 _OPENCODE_CONFIG = {"agent": {"evolvable-review": {**_AGENT, "tools": {"*": False}}}}
 
@@ -76,12 +77,14 @@ def command_of(text: str) -> tuple[str, ...]:
     except ValueError as error:
         what = str(error)[:1].lower() + str(error)[1:]
         hint = "Quote it as for a shell, or say claude or codex alone."
+        # `from None`: the text is not shown, since it may hold a secret.
         raise InvalidArgument(f"The command that is to think cannot be read: {what}.", hint) from None
     return HEADLESS_COMMANDS.get(words[0], words) if len(words) == 1 else words
 
 
 def printed_events(out: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of the output: it is one, a list of them, or has one in each line."""
+    # Some clients print one document, others, such as Codex, an event in each line.
     whole = parse_json(out)
     if not isinstance(whole, dict | list):
         whole = map(parse_json, out.split("\n"))
@@ -94,9 +97,11 @@ def answer_text(event: Mapping[str, Any], who: str) -> str | None:
         hint = "Run it by hand and see whether it is signed in."
         raise ProviderError(f"{who} failed: {printable_line(why)}", hint)
     kind, item, part, data = (event.get(key) for key in ("type", "item", "part", "data"))
+    # Claude Code, and clients that print like it.
     if kind == "result" and ("result" in event or "is_error" in event):
         structured = event.get("structured_output")
         return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
+    # Codex.
     if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
         return str(item.get("text"))
     if kind == "text" and isinstance(part, dict) and part.get("type") == "text":  # OpenCode
@@ -110,8 +115,10 @@ def _failure(event: Mapping[str, Any]) -> str | None:
     """Return why a client says that it failed, None for an event that says no such thing."""
     kind, error, data = event.get("type"), event.get("error"), event.get("data")
     message = error.get("message") if isinstance(error, dict) else None
+    # Codex.
     if kind == "turn.failed":
         return str(message or error)
+    # Claude Code, and clients that print like it.
     if kind == "result" and event.get("is_error"):
         return str(event.get("result") or message or event.get("subtype"))
     if kind == "error" and isinstance(error, dict):  # OpenCode
@@ -152,6 +159,7 @@ def _usage(event: Mapping[str, Any]) -> tuple[dict[str, Any] | None, object]:
 
 
 def _number(value: object) -> float:
+    # Bounded: the output of a command is not trusted, and a sum of such numbers goes into the ledger.
     known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
     return float(value) if known else 0.0  # type: ignore[arg-type]
 

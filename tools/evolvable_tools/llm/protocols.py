@@ -42,9 +42,9 @@ ANTHROPIC_ADDRESS = "https://api.anthropic.com"
 _OPENAI_ADDRESS = "https://api.openai.com/v1"
 
 STRUCTURED = ("schema", "object", "text")
-"""What an endpoint is asked for: an answer by a JSON schema, any JSON object, or text. The answer is checked always."""
+"""What an endpoint is asked for: an answer by a JSON schema, any JSON object, or text. Each answer is checked."""
 
-_NO_KEY = "none"  # given to an SDK where an endpoint needs no key; it is not sent
+_NO_KEY = "none"  # given to an SDK if an endpoint needs no key, because an SDK refuses an empty one; it is not sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ApiAccess:
         # A key with other characters would appear in the error of the HTTP library.
         if is_key(self.key) or not (self.key or self.protocol == ANTHROPIC or is_openai(self.url)):
             return
-        what = "was given something that is no API key" if self.key else "has no API key"
+        what = "was given a text that cannot be an API key" if self.key else "has no API key"
         hint = f"Give models.{self.name or 'NAME'} of your configuration a key_file or a key_env."
         if self.name == ANTHROPIC:
             hint = "Set ANTHROPIC_API_KEY, or choose another provider."
@@ -158,8 +158,8 @@ class ApiProtocol:
 class AnthropicMessages(ApiProtocol):
     """Anthropic's messages.
 
-    The schema is given as such, so the model cannot answer otherwise. Instructions are marked for the prompt cache,
-    which takes them from some thousand tokens on.
+    The model gets the schema as such, so it cannot answer otherwise. Instructions are marked for the prompt cache,
+    which accepts them from about a thousand tokens on.
     """
 
     package = "anthropic"
@@ -173,6 +173,7 @@ class AnthropicMessages(ApiProtocol):
         if request.tools:
             more["tools"] = [dict(tool) for tool in request.tools]
         if request.schema is not None:
+            # The API knows a part of JSON schema; the SDK rewrites the rest into descriptions.
             schema = import_module(self.package).transform_schema(_plain(request.schema))
             more["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return client.messages.create(
@@ -186,6 +187,7 @@ class AnthropicMessages(ApiProtocol):
     def read(self, answer: Any) -> ModelTurn:
         """Return what an answer says; thoughts are passed over."""
         blocks, stop = getattr(answer, "content", None), getattr(answer, "stop_reason", None)
+        # A refusal and a full answer of thoughts may come without any content.
         if not isinstance(blocks, list) and stop not in ("refusal", "max_tokens"):
             raise NoMessage
         blocks = blocks if isinstance(blocks, list) else []
@@ -198,6 +200,7 @@ class AnthropicMessages(ApiProtocol):
         uses = [ToolUse(one.id, one.name, one.input) for one in blocks if _type(one) == "tool_use"]
         return ModelTurn(
             "".join(str(one.text) for one in blocks if _type(one) == "text"),
+            # Uses of an answer that was cut off may be incomplete.
             tuple(uses) if stop == "tool_use" else (),
             given,
             got,
@@ -289,7 +292,9 @@ class OpenAIResponses(ApiProtocol):
         """Send a request."""
         more: dict[str, Any] = {}
         if request.tools:
+            # `strict` needs schemas in which every property is required, which those of tools are not.
             more["tools"] = [{"type": "function", **_function(tool), "strict": False} for tool in request.tools]
+            # Nothing is stored at the provider, so the model's reasoning has to travel with the conversation.
             more["include"] = ["reasoning.encrypted_content"] if is_openai(self.access.url) else []
         if request.schema is not None:
             form: dict[str, Any] = {"type": "json_object" if self.access.structured == "object" else "text"}
@@ -359,7 +364,7 @@ def open_client(access: ApiAccess, timeout: float, who: str, *, asynchronous: bo
     """Return the client of an SDK, which asks once and has only what it is given here. timeout: seconds for an answer.
 
     who: the model in messages. Raises ProviderError without a usable key, without the package, and for a proxy or an
-    address that is none.
+    address that is invalid.
     """
     access.check_key(who)
     speaks = protocol_of(access)
@@ -368,15 +373,17 @@ def open_client(access: ApiAccess, timeout: float, who: str, *, asynchronous: bo
     except ImportError:
         hint = f"Install it: pip install '.[{speaks.package}]' in your clone."
         raise ProviderError(f"{who} needs the package {speaks.package}.", hint) from None
+    # The key goes into the header of our transport alone; the SDK's own copy is replaced there.
     headers = {**speaks.headers, **key_header(speaks.key_name, access.key)}
     rules = RequestRules(access.url, headers, access.proxy, timeout)
     try:
         http: Any = async_http_client(rules) if asynchronous else http_client(rules)
     except InvalidAddress:
         hint = "Give one such as https://models.example/v1; other signs in a password are written with %."
-        raise ProviderError(f"{who} was given an address that is none.", hint) from None
+        raise ProviderError(f"{who} has an invalid address.", hint) from None
     except InvalidProxy:
-        raise ProviderError(f"{who} was given a proxy that is none.", "Correct models.proxy.") from None
+        raise ProviderError(f"{who} has an invalid proxy.", "Correct models.proxy.") from None
+    # No retries: ApiModel counts attempts, and repeats only those that were not charged for.
     options: dict[str, Any] = {"timeout": timeout, "max_retries": 0, "http_client": http}
     return getattr(sdk, speaks.clients[asynchronous])(api_key=access.key or _NO_KEY, base_url=access.url, **options)
 
@@ -389,6 +396,7 @@ def is_openai(address: str) -> bool:
 
 def user_message(text: str) -> dict[str, Any]:
     """Return the message of a user, which is the same in all protocols."""
+    # Lone surrogates cannot be sent as UTF-8.
     return {"role": "user", "content": text.encode("utf-8", "replace").decode("utf-8")}
 
 
@@ -399,6 +407,7 @@ def _instructions(request: ApiRequest) -> str:
 
 
 def _plain(schema: Mapping[str, Any]) -> Any:
+    # Plain dicts and lists: the SDKs do not take every Mapping.
     return json.loads(json.dumps(schema))
 
 
@@ -415,10 +424,12 @@ def _type(part: object) -> object:
 
 
 def _calls(message: Any) -> list[Any]:
+    # Only functions are offered, so another kind of call has no tool here.
     return [one for one in (getattr(message, "tool_calls", None) or ()) if _type(one) == "function"]
 
 
 def _arguments(text: object) -> Any:
+    # A call without arguments may have an empty text.
     return parse_json(text) if isinstance(text, str) and text.strip() else {}
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Start time: httpx2 is imported at the first request.
 
+# An answer of a model has some tens of kilobytes; the bound protects the memory from a broken or hostile server.
 MAX_ANSWER_BYTES = 8_000_000
 """Bytes of an answer; of a longer one the rest is not read."""
 
@@ -31,6 +32,7 @@ SIGN_IN_HEADERS = frozenset((BEARER, API_KEY, "cookie"))
 """The headers that say who asks."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+# "identity": the size of a compressed answer would be unknown until it is unpacked.
 _OWN_HEADERS = {"accept": "application/json", "content-type": "application/json", "accept-encoding": "identity"}
 _UNTIL = "evolvable.until"  # an extension of a request: the time at which its answer must have ended
 
@@ -44,11 +46,11 @@ class ForeignAddress(Exception):
 
 
 class InvalidAddress(ValueError):
-    """The address of a client is none."""
+    """The address of a client cannot be parsed."""
 
 
 class InvalidProxy(ValueError):
-    """The proxy of a client is none."""
+    """The proxy of a client cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def key_header(name: str, key: str) -> dict[str, str]:
 
 def is_key(text: str) -> bool:
     """Return whether a text can be an API key, which is sent in a header."""
+    # Anything else would be refused by the HTTP library, with the key in its error.
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
@@ -97,6 +100,7 @@ def is_loopback(address: str) -> bool:
         host = urlsplit(address).netloc
     except ValueError:
         return False
+    # With and without a port; a host with another prefix or ending is not of this machine.
     return host in _LOOPBACK or host.rpartition(":")[0] in _LOOPBACK
 
 
@@ -113,6 +117,7 @@ def http_client(rules: RequestRules) -> "httpx2.Client":
         response.stream = _bounded_stream(response, rules)
 
     made = httpx2.Client(**options, event_hooks={"request": [prepare], "response": [bound]})
+    # The library's defaults, such as its user agent; the hook sets what is sent.
     made.headers.clear()
     return made
 
@@ -135,7 +140,7 @@ def async_http_client(rules: RequestRules) -> "httpx2.AsyncClient":
 
 
 def http_errors() -> tuple[type[Exception], ...]:
-    """Return the classes of the errors of a request."""
+    """Return the classes of the errors that a request may raise."""
     from httpx2 import HTTPError, InvalidURL
 
     return HTTPError, InvalidURL, AnswerTooLarge, ForeignAddress
@@ -146,6 +151,7 @@ def _client_options(rules: RequestRules) -> "tuple[dict[str, Any], Callable[[htt
     import httpx2
 
     try:
+        # `from None` below: an address and a proxy may hold a password.
         url = httpx2.URL(rules.address)
     except (ValueError, httpx2.InvalidURL):
         raise InvalidAddress("the address is none") from None
@@ -154,9 +160,11 @@ def _client_options(rules: RequestRules) -> "tuple[dict[str, Any], Callable[[htt
     except (ValueError, httpx2.InvalidURL):
         raise InvalidProxy("the proxy is none") from None
     options = {
+        # Without the environment's proxies, certificates and .netrc, which a project may set.
         "trust_env": False,
         "verify": _certificates(),
         "proxy": proxy,
+        # A redirect would take the key to another server.
         "follow_redirects": False,
         "timeout": rules.seconds,
     }

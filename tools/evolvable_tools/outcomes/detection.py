@@ -35,9 +35,11 @@ MAX_READ = 2_000
 """Characters of a message that are read: feedback comes first, and what follows is often pasted."""
 
 MAX_WORDS = 600
-"""Characters of a message in which a verdict counts."""
+"""Characters of a message in which its verdict is looked for: what follows is mostly the next task."""
 
+# A line break ends a sentence too: people write lists and short lines.
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+# A verdict may stand in one clause and its opposite in the next: "it works, but the tests fail".
 _CLAUSE = re.compile(r"\s*(?:[,;:.!()]|\s[-–—]+\s|\bbut\b|\bhowever\b|\bthough\b|\bexcept\b)\s*")
 
 
@@ -57,11 +59,13 @@ _COMMANDS, _QUOTES = _compiled("commands"), _compiled("quotes")
 
 def classify_verdict(text: str) -> Outcome | None:
     """Return SUCCEEDED or FAILED by a message's clauses, UNKNOWN for both, None for neither."""
+    # Most messages have no word of a verdict, which one search over their beginning tells.
     if not _WORDS["hint"].search(text, 0, 10 * MAX_WORDS):
         return None
     found = set()
     own = re.sub(r"[^\S\n]+", " ", _without_quotes(text)).casefold().strip()[:MAX_WORDS]
     for sentence in _SENTENCE.split(own):
+        # A question says nothing of how the work ended.
         if not sentence.rstrip().endswith("?"):
             for clause in _CLAUSE.split(sentence):
                 found.add(_of(clause.strip(" .!")))
@@ -77,9 +81,11 @@ def _of(clause: str) -> Outcome | None:
     return Outcome.SUCCEEDED if _WORDS["good_clause"].fullmatch(clause) else None
 
 
+# Several functions below ask about one message.
 @lru_cache(8)
 def _without_quotes(text: str) -> str:
     """Return the beginning of a message in its lines, with a mark for each quote, without what is pasted below."""
+    # A few times the length that is read, since quotes are taken out of it.
     text = unicodedata.normalize("NFKC", text[: 3 * MAX_READ]).replace("’", "'")
     announced = _WORDS["announced"].search(text)
     text = text[: announced.start("pasted")] if announced else text
@@ -95,6 +101,7 @@ def unquoted_text(text: str) -> str:
 
 def corrects(text: str, asked: bool = False) -> bool:
     """Return whether the words correct the work. asked: they answer a question of the agent's."""
+    # A question such as "can you fix it" asks for work and corrects none.
     said = _WORDS["asks"].sub(" ", unquoted_text(text))
     if asked:
         said = _WORDS["answer"].sub("", said)
@@ -128,6 +135,7 @@ MAX_PRINTED = 4_000
 _TESTS, _TESTS_OF = (frozenset(_TABLES["programs"][name].split()) for name in ("tests", "with_test"))
 """Programs that run tests, and those whose tests are run by their argument `test`."""
 
+# Options that change what a run of tests prints and not what it tests, so that runs with and without them compare.
 _LOUD = re.compile(r"-(?:q+|v+|s|x)|--(?:quiet|verbose|tb=\w+|color(?:=\w+)?|no-header)")
 
 
@@ -151,6 +159,7 @@ class ToolCall:
     def exit_code(self) -> int | None:
         if self.result is None:
             return None
+        # The line with the exit code stands at the beginning of a client's result.
         said = _OUTPUT["exit_code"].search(self.result.text[:400])
         if said is not None:
             return int(said[1])
@@ -191,10 +200,13 @@ class SessionEnds:
             if run.at > first and run.turn <= end and not run.copied:
                 within[run.test].append(run)
         tests = (_tested(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
+        # After a reset the commits before it are gone; only those after the last one count.
         undone = max((first, *self.undone[-1:]))
         commits = [commit for at, commit in self.commits if at > undone and commit.turn <= end]
+        # A verdict is on work of the session, so it has to come after the first call of a tool.
         begun = next(iter(self.worked[bisect_left(self.worked, first[0]) :]), math.inf)
         words = [word for word in self.words if word.turn <= end and begun < word.span]
+        # People may change their minds, so the last verdict counts.
         settled = [word for word in words[-1:] if word.outcome is not Outcome.UNKNOWN]
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
 
@@ -205,6 +217,7 @@ def _tested(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | Non
     It failed and passes now, or passed and fails now, or ran again and still fails.
     """
     last = within[-1]
+    # Runs of before the use count here: they show that the test failed then.
     before = [run for run in runs if run.at < last.at]
     if last.passed and any(not run.passed for run in before):
         return OutcomeSignal("tests", Outcome.SUCCEEDED, last.at[0], last.turn)
@@ -226,6 +239,7 @@ def pair_calls(spans: Sequence["Span"]) -> Iterator[tuple["Span", "Span | None"]
     results: dict[str, Span] = {}
     for span in spans:
         if span.call_id is not None and span.input is None:
+            # A result may come twice in a transcript that was resumed.
             results.setdefault(span.call_id, span)
     return ((span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
 
@@ -265,6 +279,7 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
 def _test_of(simple: SimpleCommand) -> str | None:
     """Return the name of a run of tests, the same for each run of them; None for another command."""
     words = [simple.program, *simple.words[1:]]
+    # `python -m pytest` is pytest; `npm run test` and `cargo nextest run` are runs of their program's tests.
     if words[0] in ("python", "python3") and words[1:3] in (["-m", "pytest"], ["-m", "unittest"]):
         words = words[2:]
     elif words[0] in _TESTS_OF and (words[1:2] == ["run"] or words[1:2] == ["nextest"]):
@@ -272,6 +287,7 @@ def _test_of(simple: SimpleCommand) -> str | None:
     alone = words[0] in _TESTS or words[0] == "unittest"
     if not alone and not (words[0] in _TESTS_OF and words[1:] and words[1].partition(":")[0] == "test"):
         return None
+    # Such a run tests nothing.
     if any(word in ("--help", "--version", "--collect-only", "--co", "--list", "--no-run") for word in words):
         return None
     return " ".join(word for word in words if not _LOUD.fullmatch(word))
@@ -281,14 +297,17 @@ def _passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
     if call.result is None:
         return None
     text = call.result.text[-MAX_PRINTED:]
+    # A client stopped the output or the program, so its summary is missing.
     if _OUTPUT["stopped"].search(text):
         return None
     failed, passed = _OUTPUT["tests_failed"].search(text) is not None, _OUTPUT["tests_passed"].search(text) is not None
     code = call.exit_code
     if code == BROKEN_PIPE:
         return None  # a later program of the pipe had seen enough
+    # No test was found, which an exit code of 0 would make a success.
     if not failed and not passed and _OUTPUT["nothing_ran"].search(text):
         return None
+    # The exit code of the line is that of this command.
     if code == 0 and simple.alone:
         return True
     if code and simple.blamed:
@@ -316,10 +335,12 @@ def closing_verdict(text: str) -> bool | None:
 
 
 def _is_commit(simple: SimpleCommand) -> bool:
+    # A commit that only shows what it would do.
     return git_command(simple) == "commit" and not {"--dry-run", "--help", "-h"} & set(simple.words)
 
 
 def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
+    # Part of a line that failed elsewhere may have committed; without its own message nothing shows that.
     if call.failed or call.result is None or _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:]):
         return False
     return simple.alone or _OUTPUT["committed"].search(call.result.text) is not None
@@ -328,6 +349,7 @@ def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
 def _takes_back(simple: SimpleCommand) -> bool:
     if git_command(simple) == "revert":
         return True
+    # A reset to an earlier commit takes commits back; one of the index or a file does not.
     earlier = re.compile(r"(?:HEAD|@)[~^]|ORIG_HEAD|origin/|[0-9a-f]{7,40}$")
     return git_command(simple) == "reset" and any(earlier.match(word) for word in simple.words)
 
@@ -358,6 +380,7 @@ def _command_texts(command: str) -> tuple[str, ...]:
     """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
     found: list[str] = []
     for simple in simple_commands(command):
+        # A viewer at the end of a pipe only shortens what the command prints.
         if simple.program != "cd" and not (found and simple.piped and simple.program in VIEWERS):
             found.append(" ".join(simple.words))
     return tuple(found)
@@ -382,6 +405,7 @@ def commits(command: str) -> bool:
 
 def failed(text: str, is_error: bool) -> bool:
     """Return whether the output of a command reports a failure."""
+    # Compilers and tests report at the end, shells at the beginning; the middle of a long output is text.
     return is_error or bool(_OUTPUT["failed"].search(text[:4_000]) or _OUTPUT["failed"].search(text[-4_000:]))
 
 
@@ -389,11 +413,13 @@ def ended_badly(command: str, text: str, is_error: bool) -> bool:
     """Return whether a command failed. One that only shows something may show failures, and may find nothing."""
     if not only_looks(command):
         return failed(text, is_error) and not (is_error and _found_nothing(command, text))
+    # A search without a match ends with 1 and has not failed.
     return is_error and not _found_nothing(command, text)
 
 
 def _found_nothing(command: str, text: str) -> bool:
     last = _command_texts(command)[-1:]
+    # The output apart from the lines that the client adds is empty.
     return not _OUTPUT["client_lines"].sub("", text[:2_000]).strip() and any(map(_COMMANDS["search"].search, last))
 
 

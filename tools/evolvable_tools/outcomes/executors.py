@@ -1,4 +1,4 @@
-"""Who did what in a session: the session itself and each of its subagents, with the versions that each of them used."""
+"""The executors of a session: the session itself and its subagents, with the versions that each of them used."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
 
 LOADING = frozenset(("skill", "read", "load_skill", "preloaded", "agent"))
-"""What brings a document before a model: the client's own tool, reading the file, our tool, the start of an agent that
+"""How a document gets before a model: the client's own tool, reading the file, our tool, the start of an agent that
 has the skill, and the start of an agent itself."""
 
 USING = frozenset(("skill", "attributed", "file", "script", "step", "delegated", "agent"))
-"""What shows that a skill was followed: called by its name, a step that the client puts down to it, another of its
-files opened, one of its scripts run, a command of its document run after it was loaded, or its agent started after it
-was loaded. An agent is used when it is started."""
+"""Signs that a skill was followed: it was called by its name, the client attributes a step to it, another of its files
+was opened, one of its scripts ran, a command of its document ran after it was loaded, or its agent was started after
+that. An agent is used when it is started."""
 
 UNKNOWN = "unknown"
-"""The name of a subagent whose type the transcript does not say."""
+"""The name of a subagent whose type the transcript does not tell."""
 
 MAX_SUBAGENTS = 100
-"""Types of subagents of one session that are told apart."""
+"""Types of subagents of one session that are distinguished; further ones count as UNKNOWN."""
 
 TURNS = 2
-"""Turns after the last use of a skill whose signals are still taken for its end."""
+"""Turns after the last use of a skill whose signals still count for its outcome: a person answers in the next ones."""
 
 
 @dataclass(slots=True)
 class VersionUse:
-    """One version while a session, or what one executor did in it, is read. turn: of the first sight of it.
+    """One version while a session is read, or the part of one executor. turn: of its first sign.
 
-    own: this session shows it. inherited: what the session copied from another one loaded it.
+    own: this session shows it. inherited: it was loaded in a part that this session copied from another one.
     """
 
     resource: int
@@ -79,12 +79,14 @@ class VersionUse:
         Where another session had the span first, the sign counts there.
         """
         if here.copied:
+            # The other session counts the sign; here it only tells that the document is before the model.
             self.inherited |= how in LOADING
             return
         self.own = True
         self.how[how] = None
         if how in USING:
             self.last_turn = here.turn
+            # The earliest use: signals of an end count after it.
             if self.first_use is None:
                 self.first_use = (here.index, place)
 
@@ -112,6 +114,7 @@ class SessionExecutors:
 
     def __init__(self, library: Library, session: "Session", moment: "Callable[[Span], str]") -> None:
         self._library, self._moment, self._model = library, moment, session.model
+        # Codex has agents of its own, which no folder of the library holds.
         self._agents = AgentLocator(library, session.project) if session.client != "codex" else None
         self._runs = {run.agent: run for run in session.subagents}
         self._by_call = {run.call_id: run for run in session.subagents if run.call_id}
@@ -157,6 +160,7 @@ class SessionExecutors:
         self._begun.add(agent)
         run = self._runs.get(agent)
         is_fork = run is not None and run.call_id is None and span.origin == "skill" and span.tool is None
+        # A skill in a fork runs as a subagent whose first span is the skill's text.
         return self.of(span) if is_fork else None
 
     def delegated(self, agent: int, seen: VersionUse) -> bool:
@@ -174,6 +178,7 @@ class SessionExecutors:
         for one in self._running.values():
             if not one.spans:
                 continue
+            # The main part ends as the session does; a subagent by the signals after its start.
             end = outcome if one.name == MAIN else outcome_of(ends.between((one.first, -1), one.last_turn + TURNS))
             uses = tuple(
                 ExecutionUse(*seen.observed, outcome_of(seen.signals(ends))) for seen in one.seen.values() if seen.own
@@ -183,6 +188,7 @@ class SessionExecutors:
 
     def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
         if (name, prompt) not in self._found:
+            # Bounds the memory for a hostile transcript; the further types share one executor.
             if len(self._found) >= MAX_SUBAGENTS:
                 return self._named(f"subagent:{UNKNOWN}", None, here)
             self._found[name, prompt] = self._agent(name, prompt, here)
@@ -193,6 +199,7 @@ class SessionExecutors:
         if self._agents is None:
             return None  # Codex has agents of its own, which no folder of the library holds
         if prompt:
+            # Agents of one name may differ; the prompt tells which one the client ran.
             return self._agents.by_prompt(name, prompt)
         head = self._agents.by_name(name)
         if head is None:

@@ -1,6 +1,6 @@
-"""Ingest finished sessions: which versions were loaded and used in them, and the outcomes of the uses.
+"""Ingest finished sessions: which versions were loaded and used in them, and with which outcomes.
 
-A use is recognised by the commands that the document of a skill shows.
+One sign of a use is a command that the document of a skill shows and that the session runs.
 """
 
 import re
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
 
 
+# A fenced block with its language; the fence that ends it is the one that began it.
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+# Code within a line: single backticks only.
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = frozenset(("", "sh", "bash", "shell", "zsh", "console", "shellsession"))
 _EVERYWHERE = frozenset(
@@ -55,18 +57,21 @@ def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
     return [
         (simple.program, simple.words[1])
         for simple in commands
+        # A word of letters, digits, `.` and `-`: paths, options with values and placeholders differ from run to run.
         if len(simple.words) > 1 and simple.program not in _EVERYWHERE and re.match(r"[\w.-]+$", simple.words[1])
     ]
 
 
+# Identifiers in the answers of our own tools, by which a session is joined to what the tools recorded.
 _USE = re.compile(r"\buse-[0-9a-f]{12}\b")
 _SEARCH = re.compile(r"\bsearch-[0-9a-f]{12}\b")
+# Clients put different names of the server before that of a tool.
 _OURS = re.compile(r"(?:^|__|\.|\b(?:mcp_)?evolvable[-_])(load_skill|find_skill)$")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSession:
-    """What a session showed. kept: False when it was known already, or the library cannot be written.
+    """The result of reading a session. kept: False if it was known already, or the library cannot be written.
 
     read: the session, with what it copied from others marked.
     """
@@ -81,12 +86,12 @@ class RecordedSession:
 def record_uses(
     library: Library, session: "Session", *, home: Path | None = None, learns: bool = False
 ) -> RecordedSession:
-    """Keep what a session shows of the library's skills, and returns it.
+    """Store what a session shows of the library's skills, and return it.
 
-    Taking a session in twice changes nothing; one that has grown replaces what was known of it. Each use is put down
-    to the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
-    others nothing is kept. Messages and calls that another session had first count there alone. learns: whether its
-    prompts teach the skills that it opened, also without a verified end.
+    To record a session twice changes nothing; one that has grown replaces what was stored of it. Each use belongs to
+    the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
+    others nothing is stored. Messages and calls that another session had first count there alone. learns: whether its
+    prompts teach the skills that it opened, also without a verified outcome.
     """
     session = own_part(library, session, claim=True)
     reading = _Reading(library, session, home)
@@ -99,11 +104,12 @@ def record_uses(
     kept = False
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
+        # What was shown in this process is stored before the observations that belong to it.
         library.shown.flush()
         executions = reading.executors.executions(identity, reading.ends, taken.outcome)
         uses, searches = list(reading.uses), list(reading.searches)
         kept = log.take(taken, sightings, uses=uses, searches=searches, executions=tuple(executions), teaches=True)
-        # Its tasks are learned from what is stored now; a process that failed in between left them to the next one.
+        # Its tasks are learned from what is stored now. A process that failed in between leaves them to the next one.
         if kept or log.is_unlearned(identity, session.digest):
             learn_from_session(library, session, identity, reading.loaded(), reading.scopes)
         if learns:
@@ -123,6 +129,7 @@ def taught_by_prompts(library: Library, session: "Session", *, home: Path | None
 
 def session_name(session: "Session") -> str:
     """Return the name under which the library knows a session."""
+    # A transcript of another client may have no id; its content names it then.
     return session.session_id or f"digest-{session.digest[:32]}"
 
 
@@ -138,6 +145,7 @@ def own_part(
     if not keys or session.reviewing:
         return session
     rows = library.store.backend.transcript_rows
+    # Claimed in one transaction: of two processes that read a fork and its origin, one owns each message.
     foreign = rows.claim(name, keys) if claim and not library.store.read_only else rows.foreign(name, keys)
     if earlier is not None:
         foreign |= {key for key in keys if earlier.setdefault(key, name) != name}
@@ -165,11 +173,12 @@ class _Reading:
             call = by_span.get(span.index)
             self.executors.count(span)
             self._opened.read(span, call)
+            # The client gave a subagent the text of a skill at its start.
             if span.agent is not None and span.skill is not None and span.origin == "skill" and span.tool is None:
                 self._note_name(span.skill, "preloaded", span)
             if (forked := self.executors.typed_fork(span)) is not None:
                 self._read_start(span, forked, self.executors.main(span))
-            # The call of the skill itself may fail; what it drove comes after it.
+            # The call of the skill itself may fail; the steps that the client attributes to the skill come after it.
             if span.skill is not None and span.role == "assistant" and span.tool != SKILL_TOOL:
                 self._note_name(span.skill, "attributed", span)
             if call is not None:
@@ -180,6 +189,7 @@ class _Reading:
         at = at or self._session.started
         if at is None:
             return self._now
+        # Times without a zone are UTC in every transcript that was seen.
         return format_time(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
 
     def sightings(self) -> Iterator[UsageObservation]:
@@ -203,6 +213,7 @@ class _Reading:
             if seen.is_agent:
                 continue
             known = found.get(seen.resource)
+            # A skill of several versions is one skill here; a later version must not hide that it was used.
             used = seen.used or (known is not None and known.used)
             found[seen.resource] = LoadedSkill(seen.resource, known.turn if known else seen.turn, used)
         return list(found.values())
@@ -253,6 +264,7 @@ class _Reading:
         here = call.span
         for path in run_files([simple]):
             self._note_file(path, here, ran=True, place=place)
+        # A read that failed showed nothing; a script that failed ran all the same.
         for path in [] if call.failed else read_files([simple])[:20]:
             self._note_file(path, here, place=place)
         taken = steps_of_commands([simple])
@@ -261,23 +273,26 @@ class _Reading:
                 self._note(seen.resource, seen.version, "step", here, place=place)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
-        """Our own tools have noted what they did; what they answered says whose session it was."""
+        """Note what our own tool answered: whose use or search it was. What the tool did is recorded already."""
         if call.failed or call.result is None:
             return
         if tool == "find_skill":
             found = _SEARCH.findall(call.result.text)[:1]
             self.searches.update(dict.fromkeys([] if call.span.copied else found))
             return
+        # The id of the use stands at the end of an answer; before it there may be text of a skill.
         ids = _USE.findall(call.result.text[-300:])
         try:
             use = self._library.evidence.use(ids[-1]) if ids else None
         except NoSuchUse:
             return
+        # The id belongs to another session: a transcript may quote it.
         if use is None or use.session not in (None, self._session.session_id):
             return
         if not call.span.copied:
             self.uses[use.id] = None
         path = _text((call.span.input or {}).get("path"))
+        # Only the main file loads the skill; another file is a use of it.
         how = "file" if path and path.casefold() != "skill.md" else "load_skill"
         self._note(use.resource, use.version, how, call.span)
 
@@ -310,6 +325,7 @@ class _Reading:
         place: int = 0,
     ) -> None:
         """Note that a version was loaded or used. executor: by whom, by default the one of the span."""
+        # Once for the session and once for the executor.
         for seen in (self._seen, (executor or self.executors.of(here)).seen):
             new = VersionUse(resource, version, self.moment(here.at), here.model or self._session.model, here.turn)
             seen.setdefault((resource, version), new).note(how, here, place)
@@ -326,7 +342,7 @@ class _Reading:
             return frozenset()
         try:
             file = self._library.store.file(head, main_file(head.kind, head.name), version)
-        except TryAgain:  # what the session shows is recorded once, so not by half of it
+        except TryAgain:  # a session is recorded once, so not with a part of its steps
             raise
         except EvolvableError:
             return frozenset()

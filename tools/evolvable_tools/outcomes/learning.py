@@ -44,7 +44,9 @@ FOUND_AMONG = 5
 _WEIGHTS = (TaskSource.PERSON, TaskSource.SESSION, TaskSource.TRANSCRIPT)
 """Sources of tasks; none overrules one before it."""
 
+# Also a block that the text cuts off.
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+# A command of a client and no path: `/name` with nothing behind it that goes on the path.
 _COMMAND = re.compile(r"\A\s*[/$](?P<name>[\w:-]{1,64})(?![\w/-])")
 
 
@@ -72,21 +74,23 @@ class ListedTask:
 
 def shorten_task(text: str) -> str:
     """Return a task on one line without code blocks and a leading command, cut at a word after MAX_TASK characters."""
+    # Far more than a task needs, so that a large paste costs bounded time.
     plain = _COMMAND.sub("", _CODE.sub(" ", text[: 20 * MAX_TASK]))
     said = " ".join("".join(char if char.isprintable() else " " for char in plain).split())
     if len(said) <= MAX_TASK:
         return said
+    # A text without a space is cut within the word.
     return said[: MAX_TASK + 1].rpartition(" ")[0] or said[:MAX_TASK]
 
 
 def learn_from_session(
     library: Library, session: "Session", identity: str, loaded: Sequence[LoadedSkill], scopes: Collection[str]
 ) -> int:
-    """Store what an ingested session teaches instead of what it taught before, and that this is done.
+    """Store what an ingested session teaches, in place of what it taught before, and that this is done.
 
-    Returns how many tasks that is.
-
-    loaded: what it showed. A skill that was loaded for the same message before the right one, and not followed, gets
+    Returns how many tasks that is. loaded: what the session showed. A skill that was loaded for the same message before
+    the right one, and not followed, gets the task against it. scopes: of the session's projects and of the user; no
+    other scope's skills learn.
     the task against it. scopes: of the session's projects and of the user; no other scope's skills learn.
     """
     heads = library.store.backend.heads_by_id(one.resource for one in loaded)
@@ -97,9 +101,11 @@ def learn_from_session(
         if one.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
             continue
         typed = _typed(session, one.turn)
+        # The secrets go before the text is cut: half a secret would not be found.
         text = shorten_task(library.redacted(typed))
         head = heads[one.resource]
         terms = content_terms(text)
+        # Near duplicates of held-out labels would let lookup learn what it is measured with.
         if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
             continue
         if not is_plausible(library, head, typed, text):
@@ -123,7 +129,7 @@ def _task(
 def own_skills(library: Library, heads: Iterable[Head], scopes: Collection[str]) -> set[int]:
     """Return which of these resources learn: those of these scopes that are the person's, or their agent's.
 
-    Not what a stranger wrote and no person said yes to, and not what an agent made and nobody looked at.
+    Left out: what a stranger wrote and no person approved, and what an agent made and nobody looked at.
     """
     here = [head.id for head in heads if head.scope in scopes and head.kind is Kind.SKILL]
     return {resource for resource, whose in authorships(library, here).items() if _is_own(whose)}
@@ -177,6 +183,7 @@ def is_known(library: Library, new: LearnedTask, session: str) -> bool:
     others = [one for one in every if one.session != session and not one.held_out]
     terms = content_terms(new.task)
     same = _near_duplicates(terms, (one for one in others if one.against is new.against))
+    # A label stays when its session is withdrawn, so it replaces that session's entry.
     if new.source is TaskSource.PERSON:
         for one in same:
             if one.source is TaskSource.SESSION:
@@ -233,6 +240,7 @@ def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -
     head = library.store.head(right, caller.scopes)
     if head.id == task.resource:
         raise InvalidArgument(f"Task {identity} is for {head.ref} already.", "Name another skill.")
+    # `refuse`: the session must not teach this resource the task again.
     learned.remove(identity, refuse=True)
     wrong = library.store.backend.heads_by_id([task.resource]).values()
     return _store_labels(library, caller, task.task, [head, *wrong])
@@ -245,6 +253,7 @@ def _label(library: Library, caller: Caller, head: Head, text: str, *, against: 
 
 def _store_labels(library: Library, caller: Caller, text: str, heads: Sequence[Head]) -> list[ListedTask]:
     """Store that a task is for the first of these resources and not for the others; return what is stored."""
+    # The first resource is right, the others are wrong for the task.
     tasks = [_label(library, caller, head, text, against=bool(place)) for place, head in enumerate(heads)]
     library.store.backend.learned.add([one for one in tasks if not is_known(library, one, "")])
     library.record(caller, "correct learned task", *(str(head.ref) for head in heads))
@@ -265,6 +274,7 @@ def _is_held_out(library: Library, text: str) -> bool:
     near = _near_duplicates(terms, (one for its in learned.tasks_of(learned.resources()).values() for one in its))
     if near:
         return any(one.held_out for one in near)
+    # The first byte of the hash: one of four labels, the same one on every machine.
     return hashlib.sha256(" ".join(sorted(terms)).encode()).digest()[0] % HELD_OUT == 0
 
 
@@ -286,8 +296,8 @@ def _hold_out(library: Library, new: LearnedTask) -> None:
 def list_learned(library: Library, caller: Caller, ref: Ref | None = None, *, shows: bool = False) -> list[ListedTask]:
     """Return the learned tasks of one resource, or of all that the caller sees. Raises NoSuchResource.
 
-    The text of a prompt that a transcript taught is there for the person of this account alone, and for an agent's
-    shell there is no text; it is '' then. shows: the caller's person reads the answer.
+    Only the person of this account gets the text of a prompt that a transcript taught; for others it is ''. For an
+    agent's shell the text of each task is ''. shows: the caller's person reads the answer.
     """
     learned = library.store.backend.learned
     if ref is not None:

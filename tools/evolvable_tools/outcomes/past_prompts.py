@@ -41,20 +41,24 @@ MAX_ANSWER = 8
 """Words other than function words; a longer prompt is a task of its own, however it begins."""
 
 _ANSWERS = re.compile(
+    # Words that answer alone, and words that only do so at the end of a clause: "right, go on", but not "right-align
+    # it".
     r"\W*(?:(?:yes|yeah|yep|yup|ok|okay|sure|thanks|thank you|go on|go ahead|carry on|ja|oui|sí)(?![\w-])"
     r"|(?:no|nope|nein|non|right|correct|exactly|good|great|nice|perfect|fine|again|wait|stop|continue|proceed"
     r"|please do|do it|do that|do so|try again|weiter|gut|danke|merci|vale|gracias)\s*(?:[,.;:!–]|$))\W*",
     re.IGNORECASE,
 )
-"""How a prompt begins that answers the agent."""
+"""The beginning of a prompt that answers the agent."""
 
 _NEXT = re.compile(r"(?:and\s+)?(?:now|next|then|also|another|jetzt|nun|maintenant|ahora)(?!\w)", re.IGNORECASE)
-"""What follows an answer where a new task begins."""
+"""Words after an answer with which a new task begins."""
 
+# Tools of several clients; the keys below name a file in their arguments.
 _READERS = frozenset(("Read", "NotebookRead", "read_file", "view_image", "view"))
 _EDITORS = frozenset(("Edit", "MultiEdit", "Write", "NotebookEdit", "create", "edit"))
 _OUR_EDITORS = ("update_resource", "rename_resource", "delete_resource")
 _PATHS = ("file_path", "path", "notebook_path")
+# The head of each file in a patch in the format of Codex.
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _LOAD = "load_skill"
 MAX_PATCH = 200_000
@@ -73,6 +77,7 @@ class OpenedSkill:
 
 def session_scopes(library: Library, session: "Session", home: Path | None) -> tuple[str, ...]:
     """Return the scopes whose skills a session teaches: those of the projects that it worked in, and the user's."""
+    # A relative path means nothing here, and no path has a zero byte.
     if not session.project or not os.path.isabs(session.project) or "\0" in session.project:
         return (USER_SCOPE,)
     return *Projects(library.store, home).scopes_at(Path(session.project)), USER_SCOPE
@@ -90,6 +95,7 @@ class OpenedSkills:
 
     def read(self, span: "Span", call: ToolCall | None) -> None:
         """Note what one span opens. call: the call that it is."""
+        # Copied messages teach in the session that had them first; before the first turn nobody typed.
         if span.copied or not span.turn:
             return
         if call is None:
@@ -101,6 +107,7 @@ class OpenedSkills:
             if found is not None:
                 self._changed.add((found[0].resource, span.turn))
         given, tool = span.input or {}, span.tool or ""
+        # Our tools that change a resource; the skill is work of this turn then, and not a tool for it.
         if tool.endswith(_OUR_EDITORS):
             self._changed.update((one, span.turn) for one in self._by_ref(given.get("ref")))
         if call.failed:
@@ -129,6 +136,7 @@ class OpenedSkills:
     def _note(self, resources: Iterable[int], span: "Span") -> None:
         for resource in resources:
             first = self._opened.get(resource)
+            # The first sign decides the prompt, the last one how far signals of an outcome count.
             self._opened[resource] = OpenedSkill(resource, first.span if first else span, span.turn)
 
     def _by_name(self, name: object) -> list[int]:
@@ -142,6 +150,7 @@ class OpenedSkills:
         if not isinstance(text, str):
             return []
         try:
+            # `at(None)`: the scope in a ref that an agent wrote is no reason to leave the session's scopes.
             ref = Ref.parse(text).at(None)
         except InvalidRef:
             return []
@@ -160,6 +169,7 @@ def _used_files(call: ToolCall) -> list[str]:
     found, base = [], _text((call.span.input or {}).get("workdir"))
     for simple in call.commands:
         if simple.program == "cd" and len(simple.words) > 1:
+            # Later paths of the line are relative to it.
             base = os.path.join(base, simple.words[1])
         elif simple.ran(succeeded=True):
             paths = [*read_files([simple])[:20], *run_files([simple])]
@@ -196,9 +206,11 @@ def tasks_of_prompts(
     typed, tasks = _typed_by_turn(session), list[LearnedTask]()
     for one in found if own else ():
         for prompt in _prompts_before(typed, one.span.turn) if one.resource in own else ():
+            # The secrets go before the text is cut: half a secret would not be found.
             text = shorten_task(library.redacted(prompt))
             terms = content_terms(text)
             if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
+                # It teaches nothing and neither does an earlier prompt, whose task would be another one.
                 break
             if is_plausible(library, heads[one.resource], prompt, text):
                 task = LearnedTask(one.resource, text, one.at, False, TaskSource.TRANSCRIPT, identity)
@@ -221,6 +233,7 @@ def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
     for span in session.spans:
         if span.agent is not None:
             continue
+        # A client writes a command that the person ran in its shell with "! " before it.
         if span.typed and not span.text.startswith("! "):
             asked = words.rstrip().endswith(("?", "？"))
             found.setdefault(span.turn, _Prompt(asked)).texts.append(span.text)

@@ -18,18 +18,20 @@ from evolvable_tools.outcomes.ingest import session_name, taught_by_prompts
 from evolvable_tools.redaction import Redactor
 from evolvable_tools.sessions import NoTranscript, TranscriptNotRead, read_session, stored_state, transcript_files
 
+# Bounds the memory: a transcript is read whole.
 MAX_BYTES = 256 * 1024 * 1024
 """Bytes of a transcript that is read; a larger one is left out."""
 
-_PART = 1 << 20
+_PART = 1 << 20  # bytes read at once while signs are looked for
 
+# A search for bytes costs far less than reading a session, and most sessions opened no skill.
 _SIGNS = (b'"Skill"', b"SKILL.md", b"load_skill", b"skills", b"attributionSkill")
 """One of these stands in every transcript that opens a skill, beside the names of the watched folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastSessions:
-    """What a run over transcripts came to.
+    """The result of a run over transcripts.
 
     found: transcripts that clients have written. read: those of them that were new or had grown. opened: of these,
     those whose prompts teach a skill. learned: tasks that are new. unreadable: files that are no transcript, are links,
@@ -76,6 +78,7 @@ def learn_from_past(
         if stop():
             break
         progress(number, len(files))
+        # A hash, since a path may hold the name of a person or a project.
         name = _hash(os.path.abspath(path))
         try:
             status = _status(path)
@@ -83,6 +86,7 @@ def learn_from_past(
                 unreadable += 1
                 continue
             status = f"{status} {watched}"
+            # Read before, with the same size, time and watched folders.
             if learned.is_read(name, status):
                 continue
             session = read_session(path, redactor=redactor) if _may_open(path, signs) else None
@@ -93,6 +97,7 @@ def learn_from_past(
         of_client = session if session is not None and session.client != "messages" else None
         tasks = taught_by_prompts(library, of_client, home=home) if of_client is not None else []
         identity = session_name(of_client) if of_client is not None else ""
+        # One transaction for each file: a killed run goes on behind the last one.
         new += learned.take_transcript(name, status, identity, tasks)
         read, opened = read + 1, opened + bool(tasks)
     progress(len(files), len(files))
@@ -110,6 +115,7 @@ def _status(path: Path) -> str | None:
     """
     if (stored := stored_state(path)) is not None:
         return f"{stored.size} {stored.changed}" if stored.size <= MAX_BYTES else None
+    # `lstat`: a link is no transcript, wherever it leads.
     main, *others = map(os.lstat, _files_of(path))
     size = main.st_size + sum(one.st_size for one in others)
     if not stat.S_ISREG(main.st_mode) or size > MAX_BYTES:
@@ -135,5 +141,6 @@ def _has_sign(path: Path, signs: Sequence[bytes]) -> bool:
             text = before + part
             if any(one in text for one in signs):
                 return True
+            # A sign may lie across two parts.
             before = text[-longest:]
     return False

@@ -34,6 +34,7 @@ COMMAND_TOOLS = frozenset(
 READERS = frozenset(("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg"))
 RUNNERS = frozenset(("bash", "sh", "zsh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php", "Rscript"))
 _SHELLS = frozenset(("bash", "sh", "zsh"))
+# Programs that start another: by how many words the command comes later.
 _BEFORE = {"sudo": 1, "time": 1, "nohup": 1, "exec": 1, "env": 1, "command": 1, "timeout": 2, "npx": 1, "bunx": 1}
 _RUN_BY = frozenset(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -76,7 +77,7 @@ class SimpleCommand:
         return (self.if_succeeded if succeeded else self.if_failed) is not None
 
 
-# Several questions are asked of one command in a row.
+# Several questions are asked about one command in a row.
 @lru_cache(64)
 def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
     """Return the simple commands of a line in order; none where it cannot be parsed."""
@@ -84,12 +85,13 @@ def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
     try:
         parsed = reader.read(line, 0)
         succeeded, failed = tell_statuses(parsed)
+    # The structure is unclear, but the commands can be named; nothing is known of their status.
     except UnclearLine:
         return tuple(reader.commands)
     except ValueError:
         return ()
     found: list[SimpleCommand] = []
-    end: Status | None = None  # of the last program of a pipe whose end only shows what came before
+    end: Status | None = None  # status of the last program of a pipe in which only viewers come after the command
     for number in reversed(range(len(reader.commands))):
         simple = reader.commands[number]
         known = succeeded.get(number)
@@ -113,6 +115,7 @@ class _LineReader:
         """Return the structure of a line. Raises ValueError where it is none, and UnclearLine."""
         if len(line) > MAX_COMMAND:
             raise ValueError
+        # A backslash at the end of a line joins it with the next.
         text = line.replace("\\\n", "")
         outer, outer_depth = self._items, self._depth
         self._items, self._depth = list(line_items(list(read_tokens(text)))), depth
@@ -121,6 +124,8 @@ class _LineReader:
             group = self._group(())
             if self._items:
                 raise UnclearLine
+        # The commands read so far may be parts of something else, so the line is listed once more without its
+        # structure.
         except UnclearLine:
             self._list_all(begun, text)
             raise
@@ -154,6 +159,7 @@ class _LineReader:
     def _group(self, ends: tuple[str, ...]) -> Group:
         """Read chains up to one of these keywords or signs, which is left."""
         self._depth += 1
+        # Bounds the recursion for a hostile line.
         if self._depth > MAX_DEPTH:
             raise UnclearLine
         chains = []
@@ -190,6 +196,7 @@ class _LineReader:
         return Pipeline(tuple(stages), negated)
 
     def _node(self, *, piped: bool) -> Node:
+        # Commands within a word run before the command that it belongs to.
         while isinstance(item := self._next(), Words) and item.hidden:
             self._items.pop(0)
             self._note(item, piped=False)
@@ -206,14 +213,17 @@ class _LineReader:
     def _command(self, item: Words, *, piped: bool) -> Node:
         started = _started(list(item.words))
         begins = item.words[: len(item.words) - len(started) + 1]
+        # `exec` replaces the shell, so what follows never runs; in `bundle exec` it is an argument.
         replaces = "exec" in begins and "bundle" not in begins
         if item.words[0] in ("case", "select") or replaces or self._next() == "(":
             raise UnclearLine
         if item.words[0] == "for":
             self._skip("\n", ";")
             names = item.words[3:]
+            # Over literal words the body runs at least once; an expansion may be empty.
             literal = any(not re.search(r"[$`*?\[{]", word) for word in names) and item.words[2:3] == ("in",)
             return self._loop((), at_least_once=literal)
+        # `bash -c 'line'`: the line is read as part of this one.
         inner = _inner(started) if started else None
         if inner is not None:
             group = self.read(inner, self._depth + 1)
@@ -224,6 +234,7 @@ class _LineReader:
         started = _started(list(item.words))
         if not started:
             return Group(())
+        # More commands than MAX_PARTS are listed only.
         if len(self.commands) == MAX_PARTS:
             raise UnclearLine
         self.commands.append(SimpleCommand(started, item.writes, piped))
@@ -247,6 +258,7 @@ def _options(words: tuple[str, ...]) -> frozenset[str]:
     """Return the options that a shell is started with, such as by `bash -eo pipefail -c`."""
     found = set()
     for place, word in enumerate(words):
+        # -c ends the options: what follows it is the line.
         if re.fullmatch(r"-[a-z]*c", word):
             break
         found |= {words[place + 1]} if re.fullmatch(r"-[a-z]*o", word) else set()
@@ -259,6 +271,7 @@ def _started(words: list[str]) -> tuple[str, ...]:
     while rest:
         if _ASSIGNMENT.match(rest[0]):
             rest = rest[1:]
+        # The program that is started needs at least one word behind the one that starts it.
         elif len(rest) > _BEFORE.get(rest[0], len(rest)):
             rest = rest[_BEFORE[rest[0]] :]
         elif (rest[0] in _RUN_BY and rest[1:2] == ["run"]) or rest[:2] == ["bundle", "exec"]:
@@ -309,7 +322,10 @@ _LINE_START = re.compile(
     r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+"
     r"|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
 )
+# Of a pipe only the first command is the step; a viewer at its end differs from run to run.
 _TAIL = re.compile(r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL)
+# What differs between two runs of one step: texts, here-documents, hashes, paths, numbers. In this order: a path may
+# hold a hash, and a text a path.
 _VARYING = (
     (re.compile(r"\"[^\"]*\"|'[^']*'"), "'…'"),
     (re.compile(r"<<-?\s*['\"]?(\w+).*", re.DOTALL), "<<…"),
@@ -336,6 +352,7 @@ def git_command(simple: SimpleCommand) -> str | None:
         return None
     words = iter(simple.words[1:])
     for word in words:
+        # Options of git with a value of their own.
         if word in ("-C", "-c"):
             next(words, None)
         elif not word.startswith("-"):
@@ -347,6 +364,7 @@ def named_files(text: str) -> set[str]:
     """Return the words of a text that look like files."""
     try:
         words = [word for word, is_sign, _ in read_tokens(text[:_MAX_NORMALIZED]) if not is_sign]
+    # An open quote, as in a line that was cut.
     except ValueError:
         words = text[:_MAX_NORMALIZED].split()
     return {word for word in words if "." in word.rpartition("/")[2] and not word.startswith("-")}

@@ -1,8 +1,8 @@
-"""What the exit status of a line of shell tells of its parts: which ran, and which succeeded or failed.
+"""What the exit status of a line of shell tells about its parts: which ran, and which succeeded or failed.
 
-The parts are evaluated for each way in which the line can end, and what holds in all of them is known. What the
-operators cannot tell, as of the branch of an `if`, is unknown; a line that changes the rules (`trap`, functions) tells
-nothing. Errors and pipes are those of bash, with `set -e` and `pipefail`.
+The parts are evaluated for each way in which the line can end; what holds in all of them is known. What the operators
+do not tell, such as the branch of an `if`, is unknown. A line that changes the rules (`trap`, functions) tells nothing.
+Errors and pipes are those of bash, with `set -e` and `pipefail`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MAX_DEPTH = 40
-"""Groups within groups that are read."""
+"""Groups within groups that are read; each level costs a few frames of Python's stack."""
 
 
 class Status(Enum):
@@ -22,7 +22,7 @@ class Status(Enum):
 
 
 class UnclearLine(Exception):
-    """Nothing can be told of the parts of a line."""
+    """A line of which nothing can be told about its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,15 @@ _Facts = Mapping[int, Status]
 _Ends = dict[tuple[bool, bool], _Facts]
 """What is known in each way to end: (whether it succeeded, whether the shell ended with it)."""
 
+# Commands that hardly ever fail: a line that failed is not attributed to them.
 _UNFAILING = frozenset(("cd", "export", "source", ".", "set", "pushd", "mkdir", "echo", "printf", "true", ":"))
+# Commands after which the order or the status of the others cannot be followed.
 _RULES = frozenset(("trap", "eval", "alias", "return", "break", "continue", "shopt", "enable", "function", "coproc"))
 
 
 def tell_statuses(line: Group) -> tuple[_Facts, _Facts]:
     """Return what is known of the parts of a line that succeeded, and of one that failed. Raises UnclearLine."""
+    # What a line begins with is tested by nobody, so `set -e` counts.
     ends = _close(_Shell().group(line, {}, tested=False))
     return ends.get((True, False), {}), ends.get((False, False), {})
 
@@ -87,7 +90,10 @@ def _meet(facts: Iterable[_Facts]) -> _Facts:
     known = dict(first)
     for other in others:
         known = {
-            part: status if status is other[part] else Status.RAN for part, status in known.items() if part in other
+            # Where the two disagree on success, it is still known that the part ran.
+            part: status if status is other[part] else Status.RAN
+            for part, status in known.items()
+            if part in other
         }
     return known
 
@@ -118,6 +124,7 @@ class _Shell:
         """Return how a group ends. tested: something looks at its status, so that `set -e` does not count."""
         if group.own:
             if group.options is not None:
+                # Another process has the options it was started with, and a caller's test does not reach into it.
                 return _close(_Shell(group.options)._chains(group, facts, tested=False))  # another process
             return _close(_Shell(frozenset(self.options))._chains(group, facts, tested=tested))
         return self._chains(group, facts, tested=tested)
@@ -130,6 +137,7 @@ class _Shell:
                 break
             before = _meet(alive)
             ends = {way: known for way, known in ends.items() if way[1]}
+            # A command in the background has no status that the line waits for, and it may not have ended.
             after = {(True, False): before} if chain.background else self._chain(chain, before, tested=tested)
             for way, known in after.items():
                 _add(ends, way, known)
@@ -139,6 +147,7 @@ class _Shell:
         ends: _Ends = {(True, False): facts}
         last = len(chain.links) - 1
         for place, (operator, pipeline) in enumerate(chain.links):
+            # After `||` a command runs if those before failed, else (`&&` or the first) if they succeeded.
             entered = operator != "||"
             before = ends.pop((entered, False), None)
             if before is not None:
@@ -155,6 +164,7 @@ class _Shell:
         if pipeline.negated:
             return {(succeeded if over else not succeeded, over): known for (succeeded, over), known in ends.items()}
         [*_, node] = pipeline.stages
+        # `set -e` looks at the status of simple commands, pipes and subshells, not at that of compound commands.
         simple = len(pipeline.stages) > 1 or isinstance(node, Part) or (isinstance(node, Group) and node.own)
         if "errexit" in self.options and not tested and simple and (False, False) in ends:
             _add(ends, (False, True), ends.pop((False, False)))
@@ -163,11 +173,13 @@ class _Shell:
     def _piped(self, stages: tuple[Node, ...], facts: _Facts, *, tested: bool) -> _Ends:
         ends: dict[bool, _Facts] = {True: facts}
         for node in stages:
+            # Each stage of a pipe runs in a subshell: its `set` and `exit` end there.
             inner = _Shell(frozenset(self.options))
             own = {way[0]: known for way, known in _close(inner._node(node, {}, tested, False)).items()}
             joined: _Ends = {}
             for before, earlier in ends.items():
                 for succeeded, known in own.items():
+                    # Without `pipefail` the status of a pipe is that of its last stage.
                     together = (before and succeeded) if "pipefail" in self.options else succeeded
                     _add(joined, (together, False), {**earlier, **known})
             ends = {way[0]: known for way, known in joined.items()}
@@ -187,25 +199,30 @@ class _Shell:
             ends = self.group(group, facts, tested=tested)
             for way, known in ends.items():
                 if way[1]:
+                    # A body may run several times, so of its parts it is only known that they ran.
                     _add(over, way, _ran(known))
             alive = [known for way, known in ends.items() if not way[1]]
             if place < len(node.certain) and alive:
                 facts = {**_ran(_meet(alive)), **facts}
+        # Options that a branch changed hold or not, depending on the branch.
         if options != self.options:
             raise UnclearLine
         return {(True, False): facts, (False, False): facts, **over}
 
     def _part(self, part: Part, facts: _Facts, *, plain: bool) -> _Ends:
         program = part.words[0]
+        # `set` within a pipe or a condition may change options or not.
         if program in _RULES or (program == "set" and not plain and len(part.words) > 1):
             raise UnclearLine
         if program == "set":
             self._set(part.words[1:])
         done, failed = {**facts, part.number: Status.SUCCEEDED}, {**facts, part.number: Status.FAILED}
         if program == "exit":
+            # `exit` without a number takes the status of the command before.
             code = part.words[1] if len(part.words) > 1 else "$?"
             if not code.isdigit():
                 return {(True, True): facts, (False, True): facts}
+            # The status of a process has eight bits.
             return {(int(code) % 256 == 0, True): facts}
         if program in _UNFAILING:
             return {(True, False): done}

@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+# In order: blanks and comments, operators with the longest first, and words of plain, escaped and quoted pieces.
 _TOKEN = re.compile(
     r"""[ \t\r]+|\#[^\n]*
     |(?P<sign>&&|\|\||;;|\|&|&>>?|<<<|<<-?|>>|[<>]&|<>|>\||[()<>|&;\n])
     |(?P<word>(?:[^ \t\r\n();<>|&'"\\]+|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)""",
     re.DOTALL | re.VERBOSE,
 )
+# The three kinds of quotes; only within double ones a backslash escapes just some characters.
 _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
 _KEYWORDS = frozenset(("{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"))
 
@@ -37,6 +39,7 @@ def line_items(tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False
     while place < len(tokens):
         token, is_sign, follows = tokens[place]
         place += 1
+        # `$(…)`, and `<(…)` after a redirection: the commands within run too.
         if not hidden and token == "(" and is_sign and follows and (skipping or (words and words[-1].endswith("$"))):
             inner, place = _closing(tokens, place)
             yield from (item for item in line_items(inner, hidden=True) if isinstance(item, Words))
@@ -52,7 +55,9 @@ def line_items(tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False
             words, writes, skipping = [], False, False
             yield token
         elif skipping:
+            # Output into /dev/null is thrown away and changes no file.
             writes, skipping = writes and token != "/dev/null", False
+        # A keyword counts only where a command may begin.
         elif not words and token in _KEYWORDS:
             yield token
         else:
@@ -88,6 +93,7 @@ def read_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
         if (sign := found["sign"]) is not None:
             yield sign, True, begun == last
             if sign == "\n":
+                # The texts of here-documents are data and no commands.
                 at = _after_documents(line, at, documents)
             opens = sign in ("<<", "<<-")
             last = at

@@ -38,6 +38,7 @@ MAX_LABEL, MAX_GROUPS, MAX_MEMBERS = 30, 60, 200
 """Characters of a label's part, parts of each sort, and words or file types of one part: what a vocabulary may have."""
 
 _WORD = re.compile(r"[^\W\d_]+")
+# Also at a colon: "In this repository: fix the build".
 _SENTENCE = re.compile(r"[.!?:;]\s+|\n+")
 _LEADING = """please can could would will you i i'd we let lets us me need want have like help now then also just and so
 next first ok okay to the should must kindly try go"""
@@ -45,8 +46,10 @@ _BEFORE = frozenset(_LEADING.split())
 """Words that may stand before the verb of an English sentence that asks for something."""
 _TYPED_TOOLS = ("load_skill", "find_skill", "report_outcome")
 """Tools of the library that are told the task type."""
+# Calls of these name files of skills and not of the task.
 _OWN_TOOLS = ("load_skill", "find_skill", "get_resource", "update_resource", "resource_history")
 _PATHS = ("file_path", "path", "notebook_path")
+# A name with an ending, and not the end of a sentence or a version such as `1.2`.
 _SUFFIX = re.compile(r"[\w)\]]\.([A-Za-z][A-Za-z0-9]{0,8})(?![\w.])")
 
 
@@ -70,11 +73,13 @@ class TaskTypes:
         names count as touched.
         """
         said = unquoted_text(task)
+        # The verb of a task may come after a greeting or some context, but not much later.
         asked = map(_first_verb, _SENTENCE.split(said.casefold())[:MAX_SENTENCES])
         verb = next((self.verbs[word] for word in asked if word in self.verbs), "")
         suffixes = [path.rpartition(".")[2].casefold() for path in paths if "." in path.rpartition("/")[2].lstrip(".")]
         named = [found.casefold() for found in _SUFFIX.findall(said)]
         counts = Counter(self.files[suffix] for suffix in (suffixes or named) if suffix in self.files)
+        # Of equal counts the first by name, so that a session has one label everywhere.
         file = min(counts, key=lambda name: (-counts[name], name)) if counts else ""
         return " ".join(part for part in (verb, file) if part) or OTHER
 
@@ -102,10 +107,12 @@ def _members(groups: Any) -> dict[str, str]:
         if not isinstance(words, list) or len(words) > MAX_MEMBERS or not all(isinstance(one, str) for one in words):
             raise ValueError(f"{name} is no list of at most {MAX_MEMBERS} words")
         for word in words:
+            # The first part that names a word keeps it, in the order of the document.
             members.setdefault(word.casefold().lstrip("."), name)
     return members
 
 
+# The text decides, so a changed vocabulary is parsed again and an unchanged one is not.
 @lru_cache(8)
 def _parsed(text: str) -> TaskTypes | None:
     try:
@@ -132,6 +139,7 @@ def task_types_of(library: "Library") -> TaskTypes:
         return built_in
     try:
         text = library.store.file(head, VOCABULARY_FILE).data.decode("utf-8", "replace")
+    # The library is busy: the built-in words would give this session a label for good that its own ones do not.
     except TryAgain:
         raise
     except EvolvableError:
@@ -155,6 +163,7 @@ def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCa
         if (call.span.tool or "").endswith(_OWN_TOOLS):
             continue
         paths += [path for name in _PATHS if isinstance(path := given.get(name), str)]
+        # Words of a command with a point may be files; very long ones are data.
         paths += [word for simple in call.commands for word in simple.words[1:] if "." in word and len(word) < 300]
     touched = [path for path in paths if not path.casefold().endswith("skill.md")]  # a skill is no file of the task
     return vocabulary.label(typed, touched)

@@ -29,10 +29,11 @@ from evolvable_tools.metrics import (
 OFTEN = 5
 """How often something must have been shown, without ever being opened, before it is called dead."""
 
-MAX_DAYS = 3650
+MAX_DAYS = 3650  # ten years, the longest report
 
 _Key = TypeVar("_Key", bound=Hashable)
 
+# Outcomes that count; an unknown one says nothing about the resource.
 _KNOWN = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 
@@ -89,12 +90,13 @@ class AgentUtility:
 
 @dataclass(frozen=True, slots=True)
 class ResourceStats:
-    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used, those whose end
-    counts; verified: of these, the verified ones, one of each connection; reported: the others. maturity: by verified.
-    not_counted: ends that are kept as history.
+    """One resource. shown: times; loaded, used: attempts; helped: the share of good ends among attempts that used it.
 
-    verdict: helps, harms, dead, or open while the evidence does not say; why: what it rests on, or what is missing.
-    Times are ISO 8601 in UTC, None for never.
+    verified: the share among verified ends, one of each connection; reported: the share among the others. maturity: by
+    `verified`. not_counted: ends that are stored as history and do not count.
+
+    verdict: helps, harms, dead, or open while the evidence does not tell; why: the numbers behind it, or what is
+    missing. Times are ISO 8601 in UTC, None for never.
     """
 
     ref: str
@@ -124,7 +126,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Opportunity:
-    """Where a review may look. reason: a code; numbers: what it rests on, in words."""
+    """A reason for a review to look at a resource. reason: a code; numbers: the numbers behind it, in words."""
 
     ref: str
     reason: str
@@ -133,10 +135,10 @@ class Opportunity:
 
 @dataclass(frozen=True)
 class Stats:
-    """What the evidence says of the asked resources, the most used first. days: how far back `dead` looks.
+    """The evidence on the resources that were asked for, the most used first. days: how far back `dead` looks.
 
-    agents: Q of the agents by task type. Where one skill is asked for, of their verified work by it; where one agent is
-    asked for, its own; of another kind none.
+    agents: Q of the agents by task type; for one skill, of their verified work with it; for one agent, its own; for one
+    resource of another kind none.
     """
 
     days: int
@@ -163,6 +165,7 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     """
     if not 1 <= days <= MAX_DAYS:
         raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
+    # What was shown in this process is stored first, so that it counts.
     library.shown.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
@@ -181,6 +184,7 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
         against = _base(nobody, total, _proof(mine))
         history = tallies.get(head.id, Tally()).not_counted
         line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
+        # A list leaves out resources of which nothing was ever seen.
         if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
@@ -236,10 +240,12 @@ def _proof(some: Iterable[Attempt]) -> SuccessCounts:
 
 def _base(nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None) -> Base | None:
     """Return what a resource with the proof `but` is compared with; None while too little is known of anything else."""
+    # Sessions without any resource are the better comparison, as soon as there are enough of them.
     if nobody.ends >= ENOUGH:
         return Base("sessions without any", share_of(nobody))
     if but is None:
         return None
+    # Without its own uses: a resource that is used most would be compared with itself.
     others = SuccessCounts(whole.ends - but.ends, whole.successes - but.successes)
     return Base("other resources", share_of(others)) if others.ends >= ENOUGH else None
 
@@ -258,6 +264,7 @@ def _line(
     loaded, used = sum(attempt.loaded for attempt in mine), sum(attempt.used for attempt in mine)
     last = max((attempt.at for attempt in mine if attempt.loaded or attempt.used), default=None)
     dead = ""
+    # `last < since`: opened before these days counts as dead in them.
     if seen and seen.since >= OFTEN and (last is None or last < since):
         dead = f"shown {seen.since} times in {days} days, never opened in them"
     verdict, why = _verdict(helped, base, used, dead)
@@ -283,6 +290,7 @@ def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[st
     if base is not None and helped.n >= ENOUGH:
         compared = base.share.successes / base.share.n
         against = f"{helped.successes / helped.n:.0%} of its ends are good, {compared:.0%} with {base.of}"
+        # Only a whole interval on one side of the comparison tells a difference.
         if helped.high < compared:
             return "harms", against
         if helped.low > compared:
@@ -338,6 +346,7 @@ def _compared(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
     shares = {version: share_of(proof) for version, proof in totals.items() if proof.ends >= ENOUGH}
     now = shares.get(head.latest)
     for version, share in sorted(shares.items()):
+        # Intervals that meet may differ by chance alone.
         if now is not None and version < head.latest and now.high < share.low:
             found.append(("newer-is-worse", f"@{head.latest} {now}; @{version} {share}"))
     parts = [part for part in line.versions if part.version == head.latest and part.model and part.share.n >= ENOUGH]

@@ -22,10 +22,11 @@ _PLACEHOLDERS = frozenset(_TABLE["placeholders"].split())
 
 
 def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
-    """Return whether a value is one to be hidden: no reference to one, no placeholder, no type, no word of a sentence.
+    """Return whether a value is one to be hidden: no reference, no placeholder, no type, no word of a sentence.
 
     strong: its place can hold nothing but a value, as in an environment or after an option.
     """
+    # A person's password may be short; what an issuer makes is not. A value with a mark was redacted before.
     if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
         return False
     if not _is_value(said) or _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
@@ -34,7 +35,9 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     digit = any(map(str.isdigit, said))
     letter = any(map(str.isalpha, said))
     if spaces:
+        # A password in quotes may be a phrase; a longer text is a sentence.
         return quoted and kind == "password" and digit and spaces <= 8 and len(said) <= 80
+    # Parts of a program, such as `config.secrets.key` or a call, lead to a secret and are none.
     if _PATTERNS["identifier_path"].fullmatch(said[:200]) or (not quoted and ("(" in said or "[" in said)):
         return False
     if kind == "password":
@@ -43,8 +46,10 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
         return (
             len(said) >= 6 and ((digit and letter) or not _PATTERNS["type_name"].fullmatch(said)) and not said.isdigit()
         )
+    # The less its place says, the longer a value has to be.
     if digit and letter:
         return len(said) >= (8 if strong else 10 if quoted else 12) and len(set(said)) >= 6
+    # Without a digit only a long run of different letters counts that is no name, path or hyphenated word.
     return (
         len(said) >= 20
         and len(set(said)) >= 10
@@ -92,8 +97,11 @@ def is_pair(said: str) -> bool:
         return False
 
 
+# A quotation mark; JSON within JSON puts up to three backslashes before it.
 OPEN = r"\\{0,3}[\"'`]"
 
+# Between a name and its value: the end of quotes or of an element, a sign, the mark of a block in YAML, bytes in
+# Python.
 _OPERATOR = re.compile(
     rf"(?P<close>{OPEN}\]?|\]|</?)?[ \t]{{0,8}}"
     rf"(?P<sign>:=|=>|==?|:(?!:)|,(?=[ \t]{{0,4}}\\{{0,3}}[\"'])|>)[ \t]{{0,8}}"
@@ -104,6 +112,7 @@ _OPERATOR = re.compile(
 _HARMLESS = frozenset(_TABLE["harmless"].split())
 """Words at the end of a name that make it the name of something beside the credential."""
 
+# A word comes before the words that it begins with: of one place `_positions` takes the first.
 _PASSWORDS = ("passw", "passphrase", "passcode", "pass", "pwd", "psw")
 _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "jwt", "pin")
 
@@ -116,16 +125,19 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
     seen = 0
     words = [word for word in _WORDS if word in lower]
     for at, word in sorted(_positions(lower, words)) if words else ():
+        # A name within the value that was just found names nothing.
         if at < seen:
             continue
         end = at + len(word)
         named = _PATTERNS["name"].match(text, end)
         name_end = named.end() if named else end
+        # Neither a sign of an assignment behind the name nor an option's hyphen before it: most places end here.
         if not (_PATTERNS["assigns"].search(text, name_end, name_end + 14) or "-" in text[max(0, at - 20) : at]):
             continue
         before = _PATTERNS["before"].search(text, max(0, at - 40), at)
         left = before[0] if before else ""
         kind = _kind(word, left, text[end:name_end])
+        # "bypass", "spin": the word is only the end of another one.
         if kind is None or (word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()):
             continue
         hit = _behind(text, kind, at - len(left), left, text[at:name_end], name_end)
@@ -138,10 +150,13 @@ def _kind(word: str, left: str, rest: str) -> str | None:
     """Return the type of what a name names, None where it is no credential's."""
     rest = rest.rstrip(".-")
     if word in _PASSWORDS:
+        # "passenger", "pinned": the word is only the beginning of another one.
         if word in ("pass", "psw", "pin") and rest and rest[:1] not in "_-0123456789":
             return None
         kind = "password"
     elif word == "key":
+        # A key is a credential behind words such as `api`, or as a parameter of an address; "keyboard" is another
+        # word.
         if not (_PATTERNS["key_before"].search(left) or left.endswith(("?", "&"))) or rest[:1].isalpha():
             return None
         kind = "api-key"
@@ -155,14 +170,17 @@ def _kind(word: str, left: str, rest: str) -> str | None:
         kind = "signature" if word == "sig" else "token" if word == "jwt" else "password"
     else:
         kind = word
+    # `tokens` mostly names a number of them.
     if word == "token" and re.match(r"s(?:$|[_-])", rest):
         return None
+    # `passw` is found in "password" too, whose other half is no word of its own.
     last = _PATTERNS["last_word"].search(rest.removeprefix("ord") if word == "passw" else rest)
     return None if last is not None and last[0].lower() in _HARMLESS else kind
 
 
 def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: int) -> Hit | None:
     sign = _OPERATOR.match(text, name_end)
+    # `--no-password` takes no value.
     option = (left.startswith("--") or (left.startswith("-") and kind == "password")) and not left.endswith("no-")
     if sign is None and option and text[name_end : name_end + 1] in (" ", "\t"):
         at = name_end + 1
@@ -170,6 +188,7 @@ def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: in
         return None
     else:
         at = sign.end()
+    # The place before the value decides where it ends: at the closing quote, at a bracket, or at a space.
     value = _PATTERNS["value"].match(text, at)
     if value is None or (sign is not None and sign["sign"] == "," and not _is_argument(text, start, sign["close"])):
         return None
@@ -180,6 +199,7 @@ def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: in
         end = _trimmed(text, begin, end, in_address)
     said = text[begin:end]
     environment = sign is not None and sign["sign"] == "=" and not sign["close"] and name.upper() == name
+    # The word `pass` alone is common in reports of tests, so its value has to look like a secret.
     if name[:5].lower().rstrip(":= ") == "pass" and not left and group == "u" and not is_opaque(said):
         return None
     strong = option or in_address or environment or (sign is not None and sign["sign"] == ">")
@@ -197,12 +217,14 @@ def _is_argument(text: str, start: int, close: str | None) -> bool:
 def _trimmed(text: str, begin: int, end: int, in_address: bool) -> int:
     """Return where a value without quotes ends: before what closes it, or before the next parameter."""
     said = text[begin:end]
+    # Escapes of JSON and programs end a value as the characters do that they mean.
     for sign in ("\\n", "\\r", "\\t", '\\"'):
         said = said.partition(sign)[0]
     if in_address:
         said = re.split(r"[&#]", said, maxsplit=1)[0]
     following = re.search(r"[;,&][A-Za-z][\w ]{1,30}=", said)
     said = said[: following.start()] if following else said
+    # Punctuation at the end belongs to the sentence or the program around it.
     return begin + len(said.rstrip(",;)]}\\."))
 
 
@@ -259,6 +281,7 @@ def find_placed(text: str, lower: str) -> Iterator[Hit]:
             if found is not None and place.fits(found["s"]):
                 yield *found.span("s"), place.kind
             at = lower.find(anchor, found.end() if found else at + len(anchor))
+    # A line of .pgpass has no name, so its usual ports are looked for.
     if ":5432:" in text or ":*:" in text or ":6432:" in text:
         for found in _PATTERNS["pgpass"].finditer(text):
             if is_password(found["s"]):

@@ -23,16 +23,18 @@ from evolvable_tools.redaction.token_detection import (
     occurrences,
 )
 
+# Sequences for colours and titles, also as JSON, Python, C or a shell writes their first byte.
 _CODE = re.compile(
     r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\x9b)\[[0-9;:?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"
 )
 
 
 class UncolouredText:
-    """A text without colour codes, which says where its characters stood."""
+    """A text without colour codes, with the places of its characters in the coloured text."""
 
     def __init__(self, text: str) -> None:
         parts: list[str] = []
+        # Places in the plain text behind each code, and how much longer the coloured text is up to there.
         self._starts: list[int] = [0]
         self._moved: list[int] = [0]
         at = length = 0
@@ -55,6 +57,7 @@ def has_codes(text: str) -> bool:
     return holds_any(text, _SIGNS) and _CODE.search(text) is not None
 
 
+# Each code begins with one of these; most texts have none, which `in` tells sooner than the pattern.
 _SIGNS: Sequence[str] = ("\x1b", "\\u001b", "\\u001B", "\\x1b", "\\x1B", "\\033", "\\e", "\x9b")
 
 MAX_DEPTH = 40
@@ -71,9 +74,11 @@ CUT_LEAST = 6
 
 _LONG = 9
 """Characters of a word that may be a secret by its form."""
+# The end of a line, also as an escape, with the indentation, or the line number of a client's tool, on the next one.
 _LINE_END = re.compile(r"[ \t]{0,4}\\?(?:\r?\n|\\r\\n|\\n)(?:[ \t]{0,40}|[ \t]*\d{1,6}(?:→|\t))")
 RUN = re.compile(r"[A-Za-z0-9+/=_.~%-]{4,4000}")
 _MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
+# What may follow the second half of a secret on the next line.
 _AFTER_REST = ("", "\n", "\r", "\\", '"', "'", "`", " ", ",", ";", "<", ")", "]", "}", "@")
 _OPTION = re.compile(r"--?[\w-]{0,40}\Z")
 
@@ -82,7 +87,7 @@ class Redactor:
     """Removes secrets from texts. Thread-safe."""
 
     def __init__(self, patterns: Mapping[str, str] | UserPatterns | None = None) -> None:
-        """patterns: a person's own, as regular expressions of RE2, by the names that replace their matches.
+        """Use a person's own patterns too: regular expressions of RE2, by the names that replace their matches.
 
         Raises PatternsNeedRe2 where it is not installed, InvalidArgument for a pattern that it does not take.
         """
@@ -124,7 +129,9 @@ class Redactor:
         text, found = self.redact(key)
         if found:
             counts.update(found)
+        # Bounded, because keys may come from a hostile transcript.
         elif len(key) <= MAX_KEY and len(self._keys) < MAX_KEYS:
+            # Its type is stored as well, so that a repeated key needs no second search.
             self._keys[key] = names_credential(key)
         return text
 
@@ -139,6 +146,7 @@ class Redactor:
     def _words(self, words: Iterable[Any], counts: Counter[str], depth: int) -> list[Any]:
         """Return a list with what follows an option that names a credential hidden."""
         done: list[Any] = []
+        # A list of arguments, such as ["--password", "value"].
         before: str | None = None
         for word in words:
             option = before is not None and _OPTION.match(before) is not None
@@ -156,8 +164,9 @@ class Redactor:
         return self._hits(text)
 
     def _hits(self, said: str) -> list[Hit]:
-        # The type in a mark may be a credential's name, and what follows it is none's value.
+        # The type in a mark may be a credential's name, but what follows the mark is not its value.
         text = _MARK.sub(_blank, said) if "[redacted:" in said else said
+        # The only letter with two characters in lower case, which would move all places behind it.
         lower = text.replace("İ", "I").lower()
         words = [word for word in text.split() if len(word) >= _LONG]
         hits: list[Hit] = [(start, end, "private-key") for start, end, _ in secret_patterns.blocks(text, words)]
@@ -170,6 +179,7 @@ class Redactor:
         hits += find_tokens(ground)
         hits += find_issued(ground)
         hits += self._own.hits(said)
+        # Short texts repeat in a session. The text is kept, and not a hash, since it holds no secret.
         if not hits and len(text) <= MAX_CLEAN:
             if len(self._clean) >= MOST_CLEAN:
                 self._clean.clear()
@@ -178,6 +188,7 @@ class Redactor:
 
 
 def _blank(mark: re.Match[str]) -> str:
+    # As long as the mark, so that places stay.
     return "[redacted:" + "." * (len(mark[0]) - 11) + "]"
 
 
@@ -201,6 +212,7 @@ def _formed(text: str) -> Iterator[Hit]:
         if rest is None or not _is_whole(text, form, rest):
             continue
         at = rest.end()
+        # A full stop or a hyphen at the end belongs to the sentence.
         while text[at - 1] in ".-" and at > beginning.end():
             at -= 1
         yield beginning.start(), at, form.name
@@ -209,6 +221,7 @@ def _formed(text: str) -> Iterator[Hit]:
 def _is_whole(text: str, form: SecretForm, rest: re.Match[str]) -> bool:
     length = rest.end() - rest.start()
     if length >= form.least:
+        # A repeated character is a placeholder.
         return len(set(rest[0])) > 3
     cut = rest.end() == len(text) or _LINE_END.match(text, rest.end()) is not None or text[rest.end()] == "…"
     # A few words of a sentence begin like a secret; they hold no digits.
@@ -225,6 +238,7 @@ def _continued(text: str, hit: Hit) -> Hit:
     if rest is None or not looks_random(rest[0]):
         return hit
     after, is_word = text[rest.end() : rest.end() + 1], rest[0].isalpha()
+    # A key, a call or more of a sentence follows, so this is no second half.
     if (is_word and after in (":", "(", " ")) or after not in _AFTER_REST or "=" in rest[0].rstrip("="):
         return hit
     return start, rest.end(), kind
@@ -234,9 +248,12 @@ def looks_random(run: str) -> bool:
     """Return whether a run of characters is no word of a language."""
     digits = sum(map(str.isdigit, run))
     letters = sum(map(str.isalpha, run))
+    # A capital at the beginning is also that of a sentence.
     mixed = any(map(str.islower, run)) and any(map(str.isupper, run[1:]))
+    # A path to a file.
     if "/" in run and "." in run:
         return False
+    # Words have no digits, names few; without two digits a run needs both cases, and a digit or some length.
     return letters >= 2 and (digits >= 2 or (mixed and (digits > 0 or len(run) >= 12)))
 
 
@@ -280,6 +297,7 @@ class StreamRedactor:
         self.counts: Counter[str] = Counter()
         self._redactor = redactor
         self._known: dict[str, str] = {}
+        # The type of the secret that the text before broke off, None without one.
         self._open: str | None = None
 
     def redact(self, text: str, follows: int | None = None) -> str:
@@ -292,6 +310,7 @@ class StreamRedactor:
         if follows is not None and self._open is not None:
             end = _rest(text, follows, self._open)
             if end > follows:
+                # The continuation has no name of its own, so no other rule would find it.
                 hits = without_overlap([(follows, end, self._open), *hits])
         if follows is not None:
             last = max(hits, key=lambda hit: hit[1], default=None)
@@ -340,14 +359,17 @@ class StreamRedactor:
         """Yield the end of a secret that a text begins with, and the beginning of one that it ends with."""
         first, last = RUN.match(text), _LAST_RUN.search(text, max(0, len(text) - 400))
         for secret, kind in self._known.items():
+            # Shorter ends occur in ordinary text.
             if first is not None and len(first[0]) >= CUT_LEAST and secret.endswith(first[0]):
                 yield 0, first.end(), kind
             if last is not None and secret.startswith(last[1]):
                 yield last.start(1), last.end(1), kind
 
     def _remember(self, secret: str, kind: str) -> None:
+        # A short run of letters can be an ordinary word elsewhere in the session.
         telling = not secret.isalpha() or len(secret) >= 16
         fits = 8 <= len(secret) <= 400 and len(set(secret)) >= 5 and "[redacted:" not in secret
+        # Bounds the memory, and the time of `again`, which looks for each of them in each text.
         if telling and fits and len(self._known) < MAX_REMEMBERED:
             self._known.setdefault(secret, kind)
 

@@ -18,17 +18,16 @@ from evolvable_tools.redaction.token_detection import occurrences
 _TABLE = tomllib.loads(Path(__file__).with_name("secret_patterns.toml").read_text(encoding="utf-8"))
 _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
 
-_END = r"(?![A-Za-z0-9_-])"
-_LONGEST = 4_000
+_END = r"(?![A-Za-z0-9_-])"  # a longer run is something else than a secret of this form
+_LONGEST = 4_000  # characters of a secret whose length is not fixed
 
 
 @dataclass(frozen=True)
 class SecretForm:
-    """One issuer's secrets, as they are looked for where one must not get away, and where none must be blamed wrongly.
+    """The form of one issuer's secrets, for two uses: to hide each possible one, and to report only certain ones.
 
-    chars: of which the rest consists, as in a regular expression; least: how many there are at least; whole: how many
-    there are, None where that differs. exact: the rest of one that is surely one, as a regular expression; None where
-    that is not known.
+    chars: a character class of the rest; least: how many there are at least; whole: how many there are, None if that
+    differs. exact: a regular expression of the rest of a certain secret; None if that is not known.
     """
 
     name: str
@@ -57,6 +56,7 @@ BEGINNINGS = {beginning: form for form in reversed(FORMS) for beginning in form.
 
 def _alternatives(words: list[str]) -> str:
     """Return a pattern for words that looks at each first character once."""
+    # A pattern with one branch for each first character fails at most places after one comparison.
     by_first: dict[str, list[str]] = {}
     for word in words:
         by_first.setdefault(word[0], []).append(re.escape(word[1:]))
@@ -84,15 +84,20 @@ def stands_free(text: str, at: int) -> bool:
 MAX_BLOCK = 40_000
 """Characters of a block that are looked at."""
 
+# A single such row may be a hash or an encoded picture; rows of the same text side by side are a block.
 ROWS = 2
 """Rows of nothing but base64 that are taken for the middle of a block of which neither end is there."""
 
 # A line end, or its escape in JSON, also in JSON in JSON.
 _BREAK = re.compile(r"\r?\n|(?:\\{1,4}[rn]){1,2}")
+# Signs of quotes, lists, comments and joined strings, which a block may have at the sides of its rows.
 _AROUND = " \t\"'`,;+\\>|#*"
+# A shorter row behind the middle of a block, and one before it.
 _AFTER = re.compile(rf"(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}[A-Za-z0-9+/]{{16,76}}={{0,2}}(?![A-Za-z0-9])")
 _AHEAD = re.compile(rf"(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{{16,76}})[\"']{{0,3}}(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}\Z")
+# Characters from which a row is full, and of the shortest row.
 _LONG, _SHORT = 40, 16
+# PEM has rows of 64 characters; some programs write 60.
 _ROW_LENGTH = 60
 
 
@@ -103,6 +108,7 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
     """
     at = 0
     if "PRIVATE KEY" in text or "PuTTY-User-Key" in text:
+        # The ends are found once; looking for one after each beginning would read a hostile text again and again.
         ends = list(_PATTERNS["block_end"].finditer(text))
         starts = [end.start() for end in ends]
         for begin in _PATTERNS["begin"].finditer(text):
@@ -110,6 +116,7 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
                 place = bisect_left(starts, begin.end())
                 at, unfinished = _end_of(text, begin.end(), ends[place] if place < len(ends) else None)
                 yield begin.start(), at, unfinished
+        # An end without its beginning: a tool cut the text above.
         before = 0
         for end in ends:
             yield _start_of(text, before, end.start()), end.end(), False
@@ -130,6 +137,7 @@ def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool
     end: the next last line of a block.
     """
     limit = min(len(text), start + MAX_BLOCK)
+    # An end that is too far away belongs to another block.
     end = end if end is not None and end.start() < limit else None
     stop = end.start() if end else limit
     at, full = start, False
@@ -142,6 +150,7 @@ def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool
             return (at, False)
         full = full or body >= _LONG
         at = broken.end() if broken else stop
+        # A short row behind a full one is the last of its block.
         if full and 0 < body < _LONG and end is None:
             return at, at == len(text)
     return (end.end(), False) if end else (at, at == len(text))
@@ -154,6 +163,7 @@ def _start_of(text: str, floor: int, end: int) -> int:
     edges = [first, *(found.end() for found in breaks)]
     ends = [*(found.start() for found in breaks), end]
     start = end
+    # Backwards from the end, up to the first line that is no row.
     for line_start, line_end in zip(reversed(edges), reversed(ends), strict=True):
         if _body(text[line_start:line_end]) is None:
             break
@@ -178,6 +188,7 @@ def _middles(text: str) -> Iterator[tuple[int, int, bool]]:
         if rows and not _PATTERNS["between"].fullmatch(text, rows[-1].end(), row.start()):
             yield from _middle(text, rows)
             rows = []
+        # Rows of base64 have all three; hashes in hex and long words lack one.
         if any(map(str.islower, row[0])) and any(map(str.isupper, row[0])) and any(map(str.isdigit, row[0])):
             rows.append(row)
     yield from _middle(text, rows)
@@ -194,9 +205,10 @@ def _middle(text: str, rows: list[re.Match[str]]) -> Iterator[tuple[int, int, bo
     yield (before.start(1) if before is not None else start), end, end >= len(text) - 1
 
 
-MAX_PATTERN = 1_000
-MAX_LINES = 1_000
+MAX_PATTERN = 1_000  # characters of a pattern or a literal text
+MAX_LINES = 1_000  # of the person's file: each pattern is searched for in each text
 
+# A shorter text would hide parts of ordinary words.
 MIN_LITERAL = 4
 """Characters of a literal text."""
 
@@ -235,9 +247,9 @@ class UserPatterns:
             self._literals.append((name, text))
 
     def hits(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield (start, end, name) of what is found; of a pattern with a group `secret` that is what is hidden.
+        """Yield (start, end, name) of each match; of a pattern with a group `secret` only that group.
 
-        The replacement of a secret stays as it is.
+        Marks of secrets that were redacted before stay as they are.
         """
         if not self._compiled and not self._literals:
             return
@@ -291,12 +303,14 @@ def _compiled(name: str, pattern: str) -> Any:
         import re2  # an optional extra
     except ImportError:
         raise PatternsNeedRe2(
-            f"The pattern {name} cannot be used: RE2 is not installed, and other engines can be made to run for ever.",
-            "Install it: pip install '.[re2]' in your clone. Without it, texts as they stand (NAME = TEXT) work, and "
-            "what is built in.",
+            f"The pattern {name} cannot be used: RE2 is not installed, and other engines may take exponential time.",
+            "Install it: pip install '.[re2]' in your clone. Without it, literal texts (NAME = TEXT) and the built-in "
+            "rules work.",
         ) from None
     options = re2.Options()
+    # It would write errors to stderr, past our messages.
     options.log_errors = False
+    # Bytes for the automaton of a pattern; beyond them RE2 reports an error.
     options.max_mem = 8 << 20
     try:
         compiled = re2.compile(pattern, options)
@@ -305,6 +319,7 @@ def _compiled(name: str, pattern: str) -> Any:
         said = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(error)
         hint = "RE2 has no lookaround and no backreferences."
         raise InvalidArgument(f"RE2 does not take the pattern {name}: {said[:200]}.", hint) from None
+    # A pattern that matches an empty text would match everywhere.
     if compiled.search("") is not None:
         hint = "Make it match at least one character."
         raise InvalidArgument(f"The pattern {name} matches nothing at all as well.", hint)

@@ -19,11 +19,12 @@ _NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset
 NEAR = 240
 """Characters around a name or an id in which its secret is looked for."""
 
+# base64 of "-----BEGIN " at each of its three offsets, and of "---- BEGIN ", with which keys of ssh2 begin.
 _PEM_STARTS = ("LS0tLS1CRUdJTi", "0tLS0tQkVHSU4g", "tLS0tLUJFR0lOI", "LS0tLSBCRUdJTi")
 
 _CELL_ENDS = ",;\t"
 _COLUMN_WORDS = ("pass", "secret", "token", "key", "credential", "pwd", "auth")
-MAX_ROWS = 1_000
+MAX_ROWS = 1_000  # of a table or of an encoded key
 
 
 def find_structured(ground: CandidateText) -> Iterator[Hit]:
@@ -35,6 +36,7 @@ def find_structured(ground: CandidateText) -> Iterator[Hit]:
             for at in occurrences(lower, start):
                 if (found := _SET.match(text, at)) is not None:
                     yield from _named_value(found)
+    # Without a word for a credential only those structures can have a secret that name it themselves.
     for structure in _STRUCTURES if named else _KNOWN:
         if holds_any(lower, structure.holds):
             for found in structure.pattern.finditer(text):
@@ -94,6 +96,7 @@ def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str)
     for mark in marks.finditer(text):
         start, end = max(done, mark.start() - NEAR), mark.end() + NEAR
         for value in values.finditer(text, start, min(end, len(text))):
+            # A value that reaches the end of the window may go on behind it; another mark near by finds it whole.
             if value.end() < end or end >= len(text):
                 done = value.end()
                 if is_random(value[0]):
@@ -118,7 +121,9 @@ def _encoded_keys(text: str) -> Iterator[Hit]:
 
 
 def _holds_key(said: str) -> bool:
+    # The first line of a key is in its first characters.
     said = said.rstrip("=")[:400]
+    # The run may begin within a group of four characters.
     for cut in range(4):
         part = said[cut:]
         try:
@@ -149,11 +154,13 @@ def _columns(text: str, lower: str) -> Iterator[Hit]:
 
 def _header(line: str) -> tuple[str, list[str | None]]:
     """Return the separator and the type of each column, ('', []) for a line that is no header with a credential."""
+    # A header is short; a long line of many cells costs time.
     if len(line) > 2_000 or _PATTERNS["no_header"].search(line) is not None:
         return "", []
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
     cells = line.split(separator)
     names = [names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None for cell in cells]
+    # Every column of a header has a name.
     return (separator, names) if any(names) and all(map(str.strip, cells)) else ("", [])
 
 

@@ -82,11 +82,13 @@ class CandidateText:
         """
         self.text, self.lower = text, lower
         self.windows: list[tuple[int, int]] = []
+        # Most texts end here, without a search for runs.
         if words is not None and not any(map(_may_be_one, words)):
             return
         lead, tail = (NEAR, NEAR) if certain else (LEAD, TAIL)
         # A byte for each character: what is not ASCII belongs to no run.
         for start, end in certain_runs(text.encode("ascii", "replace")) if certain else _runs(text):
+            # Windows that meet are joined, so that none is searched twice.
             start, end = max(0, start - lead), end + tail
             if self.windows and start <= self.windows[-1][1]:
                 self.windows[-1] = (self.windows[-1][0], end)
@@ -120,6 +122,7 @@ class CandidateText:
 def _runs(text: str) -> Iterator[tuple[int, int]]:
     for run in _RUN.finditer(text):
         start, end = run.span()
+        # A long run is looked at without a digit too: some issuers use letters alone.
         if end - start >= 2 * LEAST or _DIGIT.search(text, start, end):
             yield start, end
 
@@ -161,6 +164,7 @@ class GitleaksRule:
         found = self.pattern.match(text, at)
         if found is None:
             return None
+        # Without a group of its own a rule's first group is the secret, as in gitleaks.
         group = self.group if self.group is not None else min(1, self.pattern.groups)
         secret = found[group]
         if secret is None or len(secret) < LEAST or entropy(secret) < max(self.entropy, LEAST_ENTROPY):
@@ -222,6 +226,7 @@ def find_issued(ground: CandidateText) -> Iterator[Hit]:
 def _hits(rule: GitleaksRule, anchor: str, ground: CandidateText) -> Iterator[Hit]:
     seen = 0
     for at in ground.places(anchor):
+        # A place within the secret that was just found.
         if at >= seen and (hit := rule.hit(ground.text, at)) is not None:
             seen = hit[1]
             yield hit
@@ -233,6 +238,7 @@ def entropy(text: str) -> float:
 
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# At the beginning of a word. In JSON within JSON a line ends with a backslash and a letter.
 _FREE = r"(?:(?<![A-Za-z0-9_.-])|(?<=\\[nrt]))"
 
 
@@ -273,6 +279,7 @@ def is_random(said: str) -> bool:
     """Return whether a text has digits, and letters of both cases or many of one."""
     digits = sum(map(str.isdigit, said))
     mixed = any(map(str.islower, said)) and any(map(str.isupper, said))
+    # Two digits and different characters exclude words; 24 of one case are needed where no mix of cases tells.
     return digits >= 2 and (mixed or len(said) >= 24) and len(set(said)) >= 9 and any(map(str.isalpha, said))
 
 
@@ -296,6 +303,7 @@ def find_certain(text: str) -> Iterator[Hit]:
         if kind not in _NOT_CERTAIN and not is_placeholder(text[start:end]):
             yield start, end, kind
     for start, end, kind in find_issued(ground):
+        # Rules whose anchor is a provider's name before the secret are left out: only the secret itself is certain.
         if ground.lower.startswith(anchors[kind], start) and not is_placeholder(text[start:end]):
             yield start, end, kind
 

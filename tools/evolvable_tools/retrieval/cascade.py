@@ -56,6 +56,7 @@ MOST_LISTED = 200
 MOST_DESCRIPTION = 150
 """Characters of each description in the prompt: with MOST_LISTED about 50,000 in all."""
 
+# Entries of one read, so that a walk over a library of any size holds one page in memory.
 _PAGE = 1_000
 
 Choose = Callable[[str, Sequence[IndexEntry]], tuple[IndexEntry | None, str]]
@@ -73,6 +74,7 @@ def search_evoagent(
     """
     task = query.task[:MAX_QUERY]
     answers = {"keyword": _keyword(index, query, task.lower())}
+    # As in the paper, a stage runs only when the stage before found nothing.
     if not answers["keyword"].candidates:
         answers["embedding"] = _embedding(index, query, task, neighbours)
         if not answers["embedding"].candidates:
@@ -85,6 +87,7 @@ def _all(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
     after = None
     while page := index.entries(kind=query.kind, scopes=query.scopes, limit=_PAGE, after=after):
         yield from page
+        # A key and not an offset: entries that come or go meanwhile shift no page.
         after = (page[-1].name, page[-1].kind.value, page[-1].scope)
 
 
@@ -117,6 +120,7 @@ def _embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbou
 def _llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> StageResult:
     if choose is None:
         return StageResult((), "skipped: no model is configured")
+    # One more than the prompt holds tells whether the list was cut.
     listed = list(islice(_all(index, query), MOST_LISTED + 1))
     whole = "" if len(listed) <= MOST_LISTED else f" (asked about the first {MOST_LISTED:,} of the library)"
     listed = listed[:MOST_LISTED]
@@ -138,6 +142,7 @@ def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
     return StageResult((Match(entry, confidence=confidence, why=why, sure=True),), f"{entry.ref}: {why}")
 
 
+# Bounds the work of a call: each match in an answer is explained and gets a confidence.
 MAX_LIMIT = 100
 
 CORRECTED = 0.5
@@ -187,13 +192,13 @@ def search_cascade(
     means = means or SearchDependencies()
     _check(task, limit, mode)
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
-    sure_from = SURE if means.fits is None else max(SURE, means.fits)
+    sure_from = SURE if means.fits is None else max(SURE, means.fits)  # a threshold that is given can only raise it
     if mode == "paper":
         return _search_paper(index, query, means)
     # The embedder works on the task while the index is searched.
     pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
     results: dict[str, StageResult] = {}
-    threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)
+    threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)  # 0: size unknown
     nearest: Sequence[int] = ()
     words = TaskWords.of(task) if mode in ("auto", "keyword") else None
     signals = index.candidates(
@@ -211,12 +216,12 @@ def search_cascade(
         results["keyword"] = match_exact(words, signals.phrases, query.limit)
     if ranking is not None:
         fused = order_by_words(ranking, query)
-        if pending is not None and not is_clear(fused):
+        if pending is not None and not is_clear(fused):  # vectors change nothing where the words are clear
             fused = fuse_with_vectors(index, query, ranking, pending)
         nearest = fused.similar.nearest if fused.similar else ()
         threshold = fits_from(ranking.documents) if means.fits is None else means.fits
         rule = VerdictRule(ranking.documents, sure_from)
-        alone = "keyword" not in results or not results["keyword"].candidates
+        alone = "keyword" not in results or not results["keyword"].candidates  # then nothing is merged
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
     merged = _by_past_tasks(index, task, _merged(results, threshold), threshold)
     rule = _comparable(rule, merged, ranking, task)
@@ -226,7 +231,7 @@ def search_cascade(
     ids = _further_ids(signals, merged, nearest, means)
     entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
     found = replace(found, further=_further(signals, merged, list(entries.values())))
-    thinker = means.thinker if mode == "auto" else None
+    thinker = means.thinker if mode == "auto" else None  # the other modes are fixed stages, to compare with
     return found if thinker is None else _judged(found, task, merged, thinker, index.answers)
 
 
@@ -252,6 +257,7 @@ def _further(signals: Candidates, merged: Sequence[Match], entries: Sequence[Ind
 
 def _comparable(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
     """Return the rule for a task whose words may be of another language than the library's."""
+    # A task without a searchable word (`asked` is empty) stays `none` in every language.
     if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.asked and is_foreign(task):
         return replace(rule, comparable=False)
     return rule
@@ -262,12 +268,14 @@ def _search_paper(index: Index, query: SearchQuery, means: SearchDependencies) -
     threshold = FITS if means.fits is None else means.fits
     matches = tuple(_merged(answers, threshold))
     verdict = Verdict.SURE if matches else Verdict.NONE
+    # The paper has no threshold after its stages: what one of them returns is the answer.
     return CascadeResult(matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0))
 
 
 def _check(task: str, limit: int, mode: str) -> None:
     if not isinstance(task, str) or not task.strip():
         raise InvalidArgument("The task is empty.", "Say in a sentence what is to be done.")
+    # `type` and not isinstance: JSON's true is an int in Python.
     if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
         raise InvalidArgument(f"limit is {str(limit)[:40]!r}.", f"It may be a whole number from 1 to {MAX_LIMIT}.")
     if mode not in MODES:
@@ -285,12 +293,14 @@ def _merged(results: Mapping[str, StageResult], fits: float) -> list[Match]:
     other stage found them. One that a stage is sure of fits at any threshold.
     """
     merged: dict[int, Match] = {}
+    # From the last stage to the first, so that in `_join` the earlier stage is `one`, and its reason comes first.
     for stage in reversed(list(results)):
         for match in results[stage].candidates:
             match.stage, known = stage, merged.get(match.entry.id)
             merged[match.entry.id] = _join(match, known) if known else match
     ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
     for match in ordered:
+        # Rounded here, so that everything below compares the numbers that the answer shows.
         match.confidence = round(match.confidence, 3)
         if match.sure:
             match.confidence, match.enough = max(match.confidence, fits), True
@@ -361,6 +371,7 @@ def _judged(
     chosen.confidence = max(chosen.confidence, judged.confidence, found.rule.sure_from)
     chosen.why = "; ".join(filter(None, (judged.why, chosen.why)))
     rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
+    # The chosen one may be of `further`; the answer still has no more matches than were asked for.
     matches = (chosen, *rest)[: max(1, len(found.matches))]
     return replace(found, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
 
@@ -407,6 +418,7 @@ def break_ties(
         if first.confidence < fits:
             return (*ordered, *rest)
         tied = [match for match in rest if match.confidence >= max(fits, first.confidence - TIE)]
+        # What the task or a judge named is not outvoted by evidence.
         if first.stage in ("judge", "keyword"):
             tied = tied[:1]
         near = {scope: place for place, scope in enumerate(scopes)}

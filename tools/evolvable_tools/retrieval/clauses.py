@@ -9,6 +9,7 @@ ALIKE = 0.6
 """Share of the words of the shorter of two descriptions from which they are near-equal."""
 
 _MOST = 1_024  # characters of a description that are compared
+# A clause with the marks that end it, of Latin and of CJK scripts. Brackets and line breaks end one as well.
 _CLAUSE = re.compile(r"[^.;:!?,()。；：！？，、\n]+[.;:!?,()。；：！？，、\n]*\s*")
 
 
@@ -49,8 +50,10 @@ def _words(text: str) -> set[str]:
 
 
 def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tuple[int, int]:
-    """Return where the clause with most of the words that no near-equal description has begins and ends; (0, 0)
-    without any."""
+    """Return where the clause with most of the words that no near-equal description has begins and ends.
+
+    (0, 0) where there is none.
+    """
     own = words[at]
     others = [its for other, its in enumerate(words) if other != at and _are_alike(own, its)]
     rest = own.difference(*others) if others else set()
@@ -63,4 +66,5 @@ def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tup
 
 
 def _are_alike(one: set[str], other: set[str]) -> bool:
+    # `max`: a text without words is like no other.
     return len(one & other) >= ALIKE * max(1, min(len(one), len(other)))

@@ -25,12 +25,14 @@ BY_ITSELF = 6
 MOST = 3 * LISTED
 """Choices of a larger library, matches included."""
 
+# The last letter of Latin Extended-B: letters with marks of European languages count as Latin.
 _LATIN_ENDS = "\u024f"
 
 
 def order_few(every: Sequence[IndexEntry], likely: Iterable[int]) -> list[IndexEntry]:
     """Return all resources of a small library, the likely ones first. likely: their ids, the most likely first."""
     places = {id_: at for at, id_ in enumerate(likely)}
+    # The sort is stable: those that nothing ranks keep the order of the index at the end.
     return sorted(every, key=lambda entry: places.get(entry.id, LIST_ALL))
 
 
@@ -41,7 +43,9 @@ def likely_ids(found: Candidates, merged: Sequence[Match], near: Sequence[int], 
     """
     matched = {match.entry.id for match in merged}
     by_itself = [id_ for id_ in found.own if id_ not in matched][:BY_ITSELF]
+    # What the score of the whole text hides comes first; the rest of that ranking fills up.
     ids = dict.fromkeys([*by_itself, *near[:LISTED], *proven, *found.ranking.weighed])
+    # The matches are removed afterwards, so as many more ids are read.
     return list(ids)[: len(merged) + MOST]
 
 

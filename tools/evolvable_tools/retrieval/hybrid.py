@@ -72,7 +72,7 @@ class FusedRanking:
 
 
 def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResources | None = None) -> FusedRanking:
-    """Return the first few by words alone, siblings distinguished. similar: why the embedder has no answer."""
+    """Return the first few by words alone, siblings distinguished. similar: says why the embedder has no answer."""
     best = ranking.scored[0].score if ranking.scored else 0.0
     hits = ranking.scored[: query.limit]
     for hit in hits:
@@ -89,9 +89,11 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
         return order_by_words(ranking, query, similar)
     others = set(similar.nearest).difference(weighed)
     weighed |= index.weigh(ranking, others)
+    # The best score is 0 where the library has no word of the task; then the cosines alone decide.
     top = max((its.score for its in weighed.values()), default=0.0) or 1.0
     cosines = _with_usual(similar.cosines, weighed)
     both = {id_: its.score / top + MEANING * cosines[id_] for id_, its in weighed.items()}
+    # The id breaks ties, so that equal sums have one order in every process.
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
     matches = index.matches(ranking, {id_: weighed[id_] for id_ in best})
     hits = tuple(matches[id_] for id_ in best if id_ in matches)
@@ -115,6 +117,7 @@ In units of the best score. Chosen on nine families of tasks: each of the nine g
 """
 
 _SHORT = 160  # characters: so short a task has fewer words than a query has room for
+# Fields that are not a resource's own words. Pairs repeat words of name and description.
 _OTHER_FIELDS = frozenset(("body", "files", "pairs", "learned"))
 
 
@@ -124,6 +127,7 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[f
     task: what the ranking was made for.
     """
     known = ranking.mass - ranking.unknown
+    # Without a rival there is nothing to distinguish, and without a known word no unit to measure in.
     if len(first) < 2 or known <= 0:
         return [0.0] * len(first)
     ranking.explain(first)
@@ -133,6 +137,7 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[f
     own = [own_words(hit) for hit in first]
     having = Counter(chain.from_iterable(own))
     weight = ranking.query.weights
+    # A word that all of them have weighs nothing, one that few have nearly its whole weight.
     rare = {word: weight[word] * (1 - count / len(first)) for word, count in having.items() if word in weight}
     return [
         NAMED * _named(hit, said) + DISTINCT / known * sum(rare.get(word, 0.0) for word in words)
@@ -151,6 +156,7 @@ def _named(hit: Match, said: Set[str]) -> float:
     return len(name & said) / max(1, len(name))
 
 
+# Names repeat from search to search; the bound keeps a large library from filling the memory.
 @lru_cache(maxsize=4096)
 def _name_terms(name: str) -> frozenset[str]:
     return frozenset(terms(tokenize(name)))
@@ -175,6 +181,7 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
         return fused
     cosines = _with_usual(fused.similar.cosines, [hit.entry.id for hit in fused.hits])
     found = _reordered(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
+    # Only the first few were compared token by token, so only these have a sum and exchange places.
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
     return _with_learned(found, sums, CLOSEST_FIRST)
@@ -187,6 +194,7 @@ def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) ->
     """
     without = _reordered(fused, sums, first)
     learned = fused.similar.learned if fused.similar is not None else {}
+    # Only the part above FAR counts below, so that the sum does not jump there.
     near = {id_: learned[id_] for id_ in sums if learned.get(id_, 0.0) > FAR}
     if not near:
         return without
@@ -215,8 +223,11 @@ def _reordered(fused: FusedRanking, sums: Mapping[int, float], first: int) -> Fu
     return replace(fused, hits=tuple(hits), before=fused.before or fused)
 
 
+# Rivals of the features `lead` and `ahead`. With `ahead`, `pairs` and `rarity` the calibration error of words alone
+# fell from .050 to .043 (benchmarks/README.md).
 _OTHERS = 4
 _MORE_OTHERS = 9
+# The logarithm of about 400 resources. It centres `lead_in_size`, so that this does not repeat `lead`.
 _MIDDLE = 6.0
 
 
@@ -254,11 +265,13 @@ def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
     """Return the features of one hit."""
     hit, ranking, content = fused.hits[at], fused.ranking, fused.content
     said = own_words(hit) & content
+    # A missing rival counts as 0: the only match leads by its whole score.
     others = [other.fused for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
     lead, size = hit.fused - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
     rivals = nlargest(_MORE_OTHERS, (other.score for place, other in enumerate(fused.hits) if place != at))
     highest = max(hit.score, *rivals[:1], 1e-9)
     return ConfidenceFeatures(
+        # The small addends here and in `weight` keep the logarithms finite.
         strength=math.log(hit.score / (ranking.mass or 1.0) + 0.05),
         covered=hit.coverage * known_share(ranking),
         weight=math.log(ranking.mass + 1e-3),
@@ -279,6 +292,7 @@ def known_share(ranking: Ranking) -> float:
     return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
 
 
+# Both models are fitted on real tasks by benchmarks/lookup_confidence.py; a change of a feature needs a new fit.
 WORDS: Mapping[str, float] = {
     "constant": -6.07,
     "strength": 1.16,
@@ -315,6 +329,7 @@ MEANINGS: Mapping[str, float] = {
 
 def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
+    # Clamped: `exp` overflows for a far logit, and beyond 50 the confidence is 0 or 1 in any case.
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit(signals, model)))))
 
 
@@ -345,9 +360,12 @@ ENOUGH = 5.0
 Of the 76 real tasks whose best match has less and a confidence of .5, it is right for 60 %.
 """
 
+# One word may occur by chance; of two, both have to be the resource's own.
 _FEW_WORDS = 2
+# Bounds of a reason, which agents pay for in tokens and people read as a line.
 _SHOWN_WORDS = 4
 _MOST_PASSAGE = 120
+# Splits after the closing mark, so that it stays with its sentence. A line break ends a heading or an item of a list.
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 SURE, CLEAR = 0.5, 0.95
@@ -427,12 +445,14 @@ def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
     """Return the words that contributed most to a score, each with the field where it weighs most."""
     sums: dict[str, float] = defaultdict(float)
     fields: dict[str, TermScore] = {}
+    # The words of a pair have parts of their own.
     for part in parts:
         if part.field == "pairs":
             continue
         sums[part.word] += part.score
         if part.word not in fields or part.score > fields[part.word].score:
             fields[part.word] = part
+    # A match by function words alone has nothing better to show.
     telling = [word for word in sums if word not in FUNCTION_WORDS] or list(sums)
     best = sorted(telling, key=lambda word: -sums[word])[:_SHOWN_WORDS]
     return [(word, fields[word].field) for word in best]
@@ -442,6 +462,7 @@ def _passage(description: str, matched: Sequence[str]) -> str:
     """Return the sentence of the description with most of the words, shortened; empty without any."""
     wanted = set(terms(matched))
     best, most = "", 0
+    # Bounded, because each sentence is analyzed and a description may be long.
     for sentence in _SENTENCE.split(description[:2_000]):
         count = len(wanted.intersection(terms(tokenize(sentence))))
         if count > most:

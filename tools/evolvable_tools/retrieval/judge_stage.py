@@ -17,6 +17,8 @@ from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, WrongAnswe
 JUDGED = 0.7
 """Confidence in the judge's choice: the constant of EvoAgent's third stage, not fitted to data."""
 
+# The usual shortlist has five. A longer one costs tokens in every request, and few words are then left to one text
+# alone.
 MAX_CHOICES = 12
 """Choices in one request; of a longer shortlist the first."""
 
@@ -39,15 +41,17 @@ for such a task, the answer is "none"; sharing words or a broad topic is not eno
 choice: the label of the entry, or "none". why: one short sentence that names what decided it, by the entry's name and
 not by its label."""
 
+# Characters: the reason goes into an answer for an agent, and a model may write pages.
 _MOST_WHY = 200
 _OWN_WORDS = 6
 _NONE = "none"
+# English endings after three letters. So rough a stem is enough to compare the words of a dozen texts.
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s)$")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeChoice:
-    """One of the shortlist. `tells_apart`: words that only its text has; '' in a long list."""
+    """One of the shortlist. `tells_apart`: a line with words that only its text has; '' in a long list."""
 
     ref: str
     version: int
@@ -102,6 +106,7 @@ def ask_judge(
     read = [replace(choice, description=_cut(choice.description, most_description)) for choice in shortlist[:most]]
     labelled = _labelled(task, read)
     key = _key(task, thinker.name, labelled.values())
+    # The cache is in the index, which may be busy or damaged; the model can be asked all the same.
     kept = None
     with contextlib.suppress(EvolvableError):
         kept = memory.get(key)
@@ -173,6 +178,7 @@ def _verdict(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> 
     label = answer["choice"]
     if label != _NONE and label not in labelled:
         return None, "the answer was outside the list"
+    # A model wrote this after it read strangers' texts: no control characters, one line, bounded.
     why = "".join(char if char.isprintable() else " " for char in str(answer.get("why", ""))[:1000])
     return labelled.get(label), _cut(" ".join(why.split()), _MOST_WHY)
 
@@ -194,15 +200,18 @@ def _recalled(kept: str | None, labelled: Mapping[str, JudgeChoice]) -> tuple[Ju
     try:
         value = json.loads(kept or "")
         ref, why = value["ref"], str(value["why"])
+    # RecursionError: JSON that is nested too deeply.
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     if ref is None:
         return None, why
+    # The key covers the shortlist, so only a damaged cache names a ref outside of it.
     chosen = next((choice for choice in labelled.values() if choice.ref == ref), None)
     return (chosen, why) if chosen else None
 
 
 def _digest(value: Any) -> bytes:
+    # JSON and not joined text: no value can imitate the boundary between two others.
     return hashlib.sha256(json.dumps(value).encode("ascii")).digest()
 
 

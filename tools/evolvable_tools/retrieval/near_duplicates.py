@@ -33,8 +33,10 @@ Of 10,000 real skills 231 pairs are reported when each is searched for; all 231 
 
 _UNITS = 31  # of the heaviest word's weight, in which shared words are added up
 _RARE = 32  # holders of a word up to which they are kept as a list, which takes less room than a bitmap
+# A weight of exactly n units must not become n + 1 by a rounding error.
 _ROUNDING = 1e-9
 
+# Matches of each search that are looked at. Each of them has to be explained, which costs as much as the search.
 _NEIGHBOURS = 20
 _CHECKED = 2  # neighbours of each whose own words are asked as well
 _LIKELY = 0.5  # likeness one way from which the other way is looked at
@@ -42,6 +44,7 @@ _NAMED = 0.3  # share of its name that the other must say of itself: without, th
 _SIBLINGS = 0.85  # likeness from which two of one family are reported, each of which has a word of its own in its name
 _SHOWN = 4
 _OF_ITSELF = frozenset({"name", "description", "triggers"})
+# Shorter quotes are symbols, longer ones sentences.
 _QUOTED = re.compile(r'"([^"\n]{3,80})"|“([^”“\n]{3,80})”|`([^`\n]{3,80})`')
 
 
@@ -102,6 +105,7 @@ def find_near_duplicates(
     around = cache(seen)
     likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
     for entry in _counted(likely[:MOST_SEARCHED], progress):
+        # A pair is found from both of its sides, and reported once.
         for pair in _pairs(index, entry, around(entry.scope), asked):
             found.setdefault(frozenset((pair.one, pair.other)), pair)
     pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.one, pair.other))[:limit]
@@ -170,11 +174,16 @@ class _SharedWords:
         mass, text = self._masses[place], self._words[place]
         if not text:
             return False
+        # An entry lighter or heavier than by the factor _OVERLAP cannot share enough: the share is of the heavier
+        # text.
         lightest = bisect.bisect_left(self._masses, _OVERLAP * mass)
         heaviest = bisect.bisect_right(self._masses, mass / _OVERLAP)
         beside = self._of_kind[entry.kind] & reduce(or_, (self._of_scope.get(scope, 0) for scope in scopes), 0)
+        # Entries are in order of their mass, so those in between are one run of bits.
         beside &= (1 << heaviest) - (1 << lightest)
         beside &= ~(1 << place)
+        # The bitmap holds a few that share a little less, because units are rounded up. So each is weighed exactly.
+        # where both bits are set.
         return any(self._weigh(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside))
 
     def _sharing(self, text: Set[str], least: float) -> int:
@@ -201,6 +210,7 @@ class _SharedWords:
 def _bitmap(places: Sequence[int]) -> int:
     if not places:
         return 0
+    # Setting bits of an int one by one would copy it each time.
     data = bytearray(max(places) // 8 + 1)
     for place in places:
         data[place // 8] |= 1 << place % 8
@@ -209,6 +219,7 @@ def _bitmap(places: Sequence[int]) -> int:
 
 def _places(bitmap: int) -> Iterator[int]:
     while bitmap:
+        # Of a number and its negative only the lowest bit that is set is the same.
         lowest = bitmap & -bitmap
         yield lowest.bit_length() - 1
         bitmap ^= lowest
@@ -216,6 +227,7 @@ def _places(bitmap: int) -> Iterator[int]:
 
 def _at_least(planes: Sequence[int], number: int) -> int:
     """Return which sums are not less than a number. planes: of the sums, the lowest bit first."""
+    # From the highest bit down: `more` are sums already above the number, `same` those still equal to it.
     more, same = 0, -1
     for at in reversed(range(max(len(planes), number.bit_length()))):
         plane = planes[at] if at < len(planes) else 0
@@ -241,6 +253,7 @@ def _pairs(
     index: Index, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, Match]]
 ) -> Iterator[NearDuplicate]:
     """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
+    # A search is the cost here, so each resource is searched for once in a call.
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
     own = found.get(entry.id)
     claimed = _claimed(index, entry, scopes)
@@ -248,11 +261,14 @@ def _pairs(
     checked = [s for s in likely if own and _named(entry, own, s) >= _NAMED][:_CHECKED]
     for other in checked:
         back = asked.get(other.entry.id) or asked.setdefault(other.entry.id, _search(index, other.entry, scopes))
+        # Both ways, because a long text answers the questions of a short one that does not answer its own.
         likeness = (_share(other, own) + _share(back.get(entry.id), back.get(other.entry.id))) / 2
+        # Removed from `claimed`, so that the loop below does not yield it again.
         triggers = claimed.pop(other.entry.id, (other.entry, set[str]()))[1]
         siblings = _siblings(entry, other, back.get(entry.id))
         if likeness >= (_SIBLINGS if siblings else ALIKE) or triggers:
             yield _confusable(entry, other.entry, triggers, other, likeness)
+    # A shared trigger alone is confusable, however different the texts are.
     for one, triggers in list(claimed.values())[:_CHECKED]:
         yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
 
@@ -290,6 +306,7 @@ def _siblings(entry: IndexEntry, other: Match, back: Match | None) -> bool:
 
 
 def _name(entry: IndexEntry) -> set[str]:
+    # The number of a copy, as in `slides-2`, says nothing of its own.
     return {word for word in tokenize(entry.name) if not word.isdigit()} - FUNCTION_WORDS
 
 

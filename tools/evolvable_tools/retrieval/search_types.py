@@ -87,6 +87,7 @@ It decides what is noted as shown to an agent and among which matches evidence b
 of its own.
 """
 
+# Sizes up to which and from which the thresholds were chosen; in between the logarithm of the size decides.
 FEW, MANY = 1_000, 3_000
 
 
@@ -156,6 +157,7 @@ def none_below(resources: int) -> float:
         if size <= many:
             share = math.log(size / few) / math.log(many / few)
             return round(at_few + share * (at_many - at_few), 4)
+    # For the type checker: `size` is at most that of the last pair.
     return NONE_BELOW[-1][1]
 
 
@@ -183,6 +185,8 @@ class VerdictRule:
         first, *others = matches
         if first.confidence < self.sure_from or not first.enough:
             return Verdict.CHOOSE
+        # Beside a match that the task names, only others that it names are rivals.
         rivals = [other.confidence for other in others if other.sure or not first.sure]
+        # Rounded as the confidences are: in binary .6 - .5 is less than .1.
         ahead = round(first.confidence - max(rivals, default=0.0), 3)
         return Verdict.SURE if ahead >= LEAD or first.stage == "judge" else Verdict.CHOOSE

@@ -26,10 +26,12 @@ from evolvable_tools.scan.text_loops import PartFinder
 NETWORK, ENVIRONMENT, CREDENTIALS, WRITES = "network", "environment", "credentials", "writes"
 RUNS, TOOL, HOOK, MCP, PERMISSION, PROGRAM = "runs", "tool", "hook", "mcp", "permission", "program"
 
+# A bounded name, and what may follow a host: a port, a path, or the end of what quotes it.
 _HOST = re.compile(r"https?://([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])(?=[:/?#\"'\s)>\]`,]|$)")
 _NAMESPACE = re.compile(r"xmlns(?::[\w-]{1,20})?\s?=\s?[\"']$")
 """Before the name of a vocabulary in XML, which nobody reaches."""
 _NEAR = frozenset(("localhost", "127.0.0.1", "0.0.0.0"))
+# Addresses of documentation and placeholders.
 _NO_HOST = re.compile(r"(?:^|\.)(?:example\.(?:com|org|net)|example|localhost)$|^(?:your|my)|^x{2,}")
 
 _TABLE = PatternTable("capabilities.toml")
@@ -43,6 +45,7 @@ _RUNS = [
     (one["what"], frozenset(one["anchors"]), re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]
 ]
 _GRANTS = {what: what.lower() for what in _TABLE.data["grants"]}
+# Here and in `_ANCHORS`: a pattern runs only over a text with one of its anchors, which are all found in one pass.
 _ENVIRONMENT_ANCHORS = frozenset(("$", "os.environ", "os.getenv", "process.env", "env["))
 _ANCHORS = PartFinder(
     tuple({"://", *_GRANTS.values()}.union(_ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(one[1] for one in _RUNS)))
@@ -65,6 +68,8 @@ def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) ->
     """
     found: set[Capability] = set()
     for path, view in views.items():
+        # Views are known by identity: to hash a text takes a pass over it. The caller holds them, so no id is used
+        # again.
         if id(view) not in known:
             known[id(view)] = frozenset(_of_text(view))
         found.update(known[id(view)])
@@ -85,6 +90,7 @@ def _of_text(view: TextView) -> Iterator[Capability]:
     if "://" in anchors:
         yield from (Capability(NETWORK, host) for host in _hosts(view))
     if not _ENVIRONMENT_ANCHORS.isdisjoint(anchors):
+        # The text as written, because names of variables are mostly in capitals.
         names = {match[1].upper() for match in _ENVIRONMENT.finditer(view.text)}
         yield from (Capability(ENVIRONMENT, name) for name in names)
     if not _PLACES.isdisjoint(anchors):
@@ -104,12 +110,14 @@ def _hosts(view: TextView) -> set[str]:
     low = view.plain
     for match in _HOST.finditer(low):
         host = match[1]
+        # The name of an XML namespace looks like an address and is never asked. The name of the attribute is short.
         if low[match.start() - 1 : match.start()] in "\"'" and _NAMESPACE.search(
             low, max(0, match.start() - 40), match.start()
         ):
             continue
         if host in hosts or host in _NEAR or _NO_HOST.search(host) or "." not in host:
             continue
+        # A minified file is one line, so the search goes back a bounded way.
         first = max(0, match.start() - 300)
         start = max(low.rfind("\n", first, match.start()) + 1, first)
         if view.is_code or _REACHES.search(low, start, match.start()):
@@ -121,6 +129,7 @@ def _of_frontmatter(view: TextView) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
     fields = {plain_key(key): value for key, value in _fields(view).items()}
+    # `allowed-tools` of a skill and `tools` of an agent.
     for key in ("allowedtools", "tools"):
         yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
     if hooks := fields.get("hooks"):
@@ -134,6 +143,7 @@ def _of_frontmatter(view: TextView) -> Iterator[Capability]:
 
 def _tools(value: object) -> list[str]:
     if isinstance(value, list):
+        # Bounds here and below, because the head may be hostile.
         return [str(one)[:200] for one in value][:MAX_NAMED]
     return _TOOLS.findall(value)[:MAX_NAMED] if isinstance(value, str) else []
 
@@ -165,6 +175,7 @@ def _of_settings(view: TextView) -> Iterator[Capability]:
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
 
 ANY_TOOL = frozenset(("*", "Bash(*)", "Bash(:*)", "Bash(**)", "mcp__*"))
+# The shell tools of several clients.
 SHELL = frozenset(("Bash", "Shell", "Execute", "PowerShell"))
 
 _HINT = "Approve it if the resource needs that; otherwise leave it out."
@@ -174,6 +185,7 @@ def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterato
     """Yield a finding for each means that was added. is_new: there was nothing before, so all of them are."""
     added = tuple(added)
     kinds = {one.kind for one in added}
+    # Secrets without a network stay here, and a network without secrets takes nothing along.
     way_out = not is_new and NETWORK in kinds and bool(kinds & {ENVIRONMENT, CREDENTIALS})
     for one in added:
         severity = _always(one) if is_new else _in_a_change(one, way_out)
@@ -197,6 +209,7 @@ def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:
         return _M if way_out else _L
     if one.kind == TOOL:
         return _M if one.what in ANY_TOOL or one.what in SHELL else _L
+    # Everything else is a gain that a person decides on.
     return _M
 
 
@@ -210,9 +223,10 @@ _KEYS = {plain_key(key): what for key, what in _POWERS.items()}
 def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -> Iterator[Finding]:
     """Yield a finding for each thing that the head of a main file gives the resource and did not before.
 
-    before: None for a new resource. Of a new agent everything is told that its head names; of another new resource only
-    a delegate, the rest is told as its capabilities.
+    before: None for a new resource. For a new agent everything that its head grants is reported, for another new
+    resource only a delegate: the rest is reported as its capabilities.
     """
+    # A head that stays as it is grants nothing new.
     if before is not None and head_text(before.text) == head_text(after.text):
         return
     was = _document(before) if before is not None else Document({}, "", ())

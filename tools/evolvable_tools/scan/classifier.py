@@ -41,7 +41,7 @@ DATA = "classifier.bin"
 HEAD = struct.Struct("<ffffff")
 """Of the data file: one step of a weight, the score without features, and four limits (see `Limits`)."""
 
-_STEM = 5
+_STEM = 5  # characters: the beginning of a longer word is a feature of its own, whatever the ending
 _PAIR, _GAP, _JOINED = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 """Odd factors by which the place of two features that stand together follows from the hashes of both."""
 
@@ -49,6 +49,7 @@ _PAIR, _GAP, _JOINED = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
 def is_foreign(text: str) -> bool:
     """Return whether a sentence is in a language of which there are few examples to learn its words."""
     foreign = not text.isascii() and _FOREIGN.search(text) is not None
+    # A sentence with a foreign name or two in it is still English if it has English function words.
     return foreign and len(_COMMON.findall(text)) < 2
 
 
@@ -70,16 +71,18 @@ _MOST_WORDS = 32768
 
 
 class _Words(dict[str, _Word]):
-    """The words that were asked for: faster than a function that remembers."""
+    """The words met so far with their features; a dict with `__missing__` is faster than a function with a cache."""
 
     def __missing__(self, word: str) -> _Word:
         if len(self) >= _MOST_WORDS:
+            # Emptied as a whole: an order of use would cost time at every word.
             self.clear()
         found = self[word] = _new_word(word)
         return found
 
 
 def _new_word(word: str) -> _Word:
+    # All numbers are one word: which number it is says nothing.
     form = "0" if word.isdigit() else word
     number = crc32(form.encode())
     own = (number & _MASK, *((_place_of_stem(form),) if len(form) > _STEM else ()))
@@ -87,6 +90,8 @@ def _new_word(word: str) -> _Word:
     weight = sum(map(of.__getitem__, own))
     if named:  # most words name nothing
         hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
+        # Whether the sentence is foreign is not known yet. The greater weight keeps the sum in `_reached` from being
+        # too low.
         weight += max(sum(of[one & _MASK] for one in some) for some in hashes)
     return _Word(number, own, named, weight, word)
 
@@ -129,6 +134,7 @@ def _of_concepts(foreign: bool, named: frozenset[str]) -> tuple[int, ...]:
 
 def _hashes_of_concepts(foreign: bool, named: frozenset[str]) -> list[int]:
     mark = "~" if foreign else "="
+    # Sorted, so that a pair of concepts has one place, whichever comes first.
     return [crc32(f"{mark}{name}".encode()) for name in sorted(named)]
 
 
@@ -201,10 +207,11 @@ def _score(text: str, known: list[_Word]) -> float:
 
 
 def _reached(text: str) -> float:
-    """Return the score of a sentence, below every limit where its words weigh nothing by themselves, as in most work.
+    """Return the score of a sentence; _LOWEST if its words by themselves weigh less than 0, as in most work.
 
-    The words of languages without blanks are single signs here, so that their sentences are always looked at.
+    In languages without spaces between words each sign is a word, so their sentences always get their score.
     """
+    # Each word once, because a place counts once in the score.
     known = _read(text)
     if (text.isascii() or WIDE.search(text) is None) and sum({one[4]: one[3] for one in known}.values()) < 0:
         return _LOWEST
@@ -219,6 +226,7 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
     model = weights()
     for sentence in itertools.chain.from_iterable(map(windows, sentences)):
         text = sentence.text
+        # Code has rules of its own, and the words of a very short sentence say little.
         if sentence.part is TextPart.CODE or (len(text) < MIN_CHARACTERS and text.isascii()):
             continue
         reached = _reached(text)
@@ -232,13 +240,16 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
             yield report(path, sentence, family, FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
 
 
+# Characters. In a script that writes a word in one or two signs a shorter sentence can instruct, so only ASCII
+# counts.
 MIN_CHARACTERS = 9
 _LOWEST = 0.0
 """Below every limit."""
 _READ_IT = "Read the sentence, and approve it if an agent should do that."
-_NAMED = 3
+_NAMED = 3  # concepts or words that a finding names
 
 
+# What is taken, how it leaves, and what keeps the user from learning of it.
 _VALUED = frozenset(("secret", "hoard", "private"))
 _OUTWARD = frozenset(("send", "away", "expose"))
 _SILENCE = frozenset(("never", "omit"))
@@ -259,7 +270,7 @@ def _family(text: str) -> str:
 
 
 def _why(text: str, model: Weights) -> str:
-    """Return what is said of a sentence: the words and concepts that the classifier weighs most."""
+    """Return the reason of a finding: the words and concepts that the classifier weighs most."""
     weighed = {name: model.of[place] for name, place in features(text) if name}
     # A single word says less to a person than the concepts and the words that stand together.
     most = sorted((one for one in weighed if weighed[one] > 0), key=lambda one: (" " not in one, -weighed[one], one))
@@ -267,7 +278,7 @@ def _why(text: str, model: Weights) -> str:
     return "the classifier takes it for an order that harms" + (f", most of all because of: {named}" if named else "")
 
 
-_MIN_WORDS = 4
+_MIN_WORDS = 4  # of a hidden text: most shorter ones are marks of tools
 _LOWEST_HIDDEN = -3.0
 """Score of a hidden text that may be an order: there is less reason to hide one than to write it."""
 
@@ -283,6 +294,7 @@ def find_unseen(path: str, sentences: Iterable[Sentence]) -> Iterator[Finding]:
             continue
         named = concepts(one.text)
         addressed = "assistant" in named and len(named) > 1
+        # Text in scripts without spaces cannot be counted in words.
         long = one.text.count(" ") + 1 >= _MIN_WORDS or not one.text.isascii()
         if not long or (_MARK.match(one.text) and not addressed):
             continue

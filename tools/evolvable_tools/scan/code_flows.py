@@ -14,6 +14,7 @@ from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, esc
 from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("code_flows.toml")
+# Patterns that are iterated over or fully matched, which `Alternatives` does not offer.
 _WHOLE = {
     name: _TABLE.compile(name) for name in ("url_host", "remote", "ip", "registry", "bare", "linked", "namespace")
 }
@@ -44,6 +45,7 @@ def _means(text: str) -> str:
     return next((how for how, (name, _) in _MEANS.items() if _has(text, name)), "")
 
 
+# `host.name:path` as scp and rsync write it, or numbers with points.
 _ADDRESS = re.compile(r"\.(?:[a-z0-9-]+::?[\w/~]|\d{1,3}\.\d)")
 _SHORT = re.compile(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b")
 """Commands that name a host without a scheme."""
@@ -52,7 +54,7 @@ _SIGNS = PartFinder((*_CLEAR, "dig", "nslookup", "drill", "nc", "ping", "telnet"
 
 
 def _may_name_a_host(text: str) -> bool:
-    """Return whether a line has what every host that `_hosts` finds stands in: it is asked of every line."""
+    """Return whether `_hosts` can find a host in a line. Every line is asked, so this is cheap."""
     if "." not in text:
         return False
     signs = _SIGNS.find(text)
@@ -64,6 +66,7 @@ def _may_name_a_host(text: str) -> bool:
 def _hosts(text: str, how: str) -> set[str]:
     hosts = {match[1] for match in _WHOLE["url_host"].finditer(text)}
     hosts |= {match[1] or match[2] for match in _WHOLE["remote"].finditer(text)}
+    # Numbers with points are versions in most texts, so they need another sign that the line reaches a machine.
     if how in ("upload", "push") or hosts:
         hosts |= {match[1] for match in _WHOLE["ip"].finditer(text) if _is_machine(text, match)}
     hosts |= {match[1] for match in _WHOLE["registry"].finditer(text)}
@@ -74,6 +77,7 @@ def _hosts(text: str, how: str) -> set[str]:
 
 def _is_machine(text: str, match: re.Match[str]) -> bool:
     """Return whether four numbers are the address of a machine, and no version of something."""
+    # "v1.2.3.4" and the like stand right behind a word for versions.
     return all(int(one) < 256 for one in match[1].split(".")) and not _PATTERNS["versioned"].search(
         text, max(0, match.start() - 20), match.start()
     )
@@ -91,6 +95,7 @@ def new_hosts(path: str, sentences: Iterable[Sentence], known: Container[str], *
             if host in told or host in known or _needs_no_question(host, how, one, is_new):
                 continue
             told.add(host)
+            # In a new resource no host is more than shown, but for the source of packages and the target of a copy.
             severity = _M if not is_new or how in ("index", "push") else _L
             yield report(path, one, f"host.{how}", severity, _MEANS[how][1].format(host), _KNOWN_ADDRESS)
 
@@ -101,6 +106,7 @@ def _needs_no_question(host: str, how: str, one: Sentence, is_new: bool) -> bool
         return True
     if _PATTERNS["placeholder"].search(host) and (is_new or how != "index"):
         return True
+    # "Never call https://..." is a prohibition.
     return one.part is TextPart.PROSE and how == "tool" and forbids(one.text)
 
 
@@ -109,9 +115,11 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: Container[str
     for one in sentences:
         if one.part is TextPart.CODE or "://" not in one.text:
             continue
+        # The name of an XML namespace looks like an address and is never asked.
         text = _WHOLE["namespace"].sub("", one.text)
         named = {host for host in _WHOLE["url_host"].findall(text) if "." in host and host not in known}
         hosts = {host for host in named - WELL_KNOWN if not _has(host, "local")}
+        # A list of links asks for nothing.
         if not hosts or _WHOLE["linked"].fullmatch(one.text.strip()):
             continue
         if concepts(one.text) & {"send", "follow"} and not forbids(one.text):
@@ -130,6 +138,7 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
         listed = one.part is TextPart.CODE or one.program or one.text.startswith("|")
         shown = not asked or listed or "dangerously" in match[0]
         unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(one.text)
+        # Without the option: its own name must not count as the caution.
         warned = one.part is TextPart.PROSE and not one.program and _has(one.text.replace(match[0], ""), "cautions")
         severity = _L if ((is_new and shown) or warned) and not unchecked else _M
         yield report(path, one, "option.weak", severity, why, "Leave the check on.")
@@ -166,6 +175,7 @@ def find_flows(
 def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends, sends_now = _has(text, "sends"), _has(new, "sends")
     yield from _of_any(text, new, sends, sends_now)
+    # Of the two halves of a flow one has to be new; the other may have been there.
     if _has(new, "credentials") or (_has(text, "credentials") and sends_now):
         yield "program.credentials", "it touches credentials"
     if _has(text, "opaque") and _has(text, "runs") and (_has(new, "opaque") or _has(new, "runs")):
@@ -187,6 +197,7 @@ def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple
 def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends = _has(new, "sends")
     whole = _PATTERNS["whole_environment"].search(new)
+    # A code block may show unrelated commands, so both have to stand near each other.
     if whole and _PATTERNS["sends"].search(new, max(0, whole.start() - 200), whole.end() + 200):
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not is_change:
@@ -195,6 +206,7 @@ def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
         yield "program.remote-code", "it runs what an address serves"
     if sends and _has(new, "credentials"):
         yield "program.credentials", "it touches credentials"
+    # On one line, because in a document the key and the request often belong to different examples.
     if any(_has(line, "sends") and _PATTERNS["key"].search(line) for line in new.split("\n")):
         yield "program.keys", "it sends a key"
 

@@ -31,6 +31,7 @@ _GARBLED = frozenset("âÂÃãäåæçèéðïÅÎÐ")
 """What the first byte of a character becomes where UTF-8 was taken for Latin-1; the next ones become controls."""
 
 
+# Cyrillic letters with the shape of Latin ones.
 _LIKE_LATIN = frozenset("асеорхуіјѕһԁӏАВЕКМНОРСТУХІЈЅ")
 
 _CLEAR = "Write the text without these characters."
@@ -53,6 +54,7 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
     yield from _lookalikes(view)
 
 
+# Without these bytes little is left of most files for the pattern to search.
 _HARMLESS = bytes(range(32, 127)) + b"\n\t"
 
 
@@ -72,6 +74,7 @@ def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverit
         yield "hidden.override", _H, "a direction override shows the text in another order than it has"
     elif _PATTERNS["embeddings"].search(special):
         yield "hidden.direction", _M, "an embedded direction can show the text in another order"
+    # In garbled text control characters follow these letters, and steer nothing.
     if _PATTERNS["controls"].search(special) and text[run.start() - 1 : run.start()] in _GARBLED:
         yield "hidden.garbled", _L, "the text was once read in a wrong encoding"
     elif _PATTERNS["escapes"].search(special):
@@ -101,6 +104,7 @@ def _joins(text: str, run: re.Match[str]) -> bool:
     before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
     if not (before.isalnum() and after.isalnum()):
         return True
+    # Scripts from Hebrew on (U+0590) shape their letters with joiners.
     return len(run[0]) <= 2 and any(char >= "\u0590" for char in before + after)
 
 
@@ -110,14 +114,16 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
         return
     for match in _PATTERNS["mixed"].finditer(view.text):
         strange = [char for char in match[0] if char >= "\u0400"]
+        # Fewer than half: a Latin word with some Cyrillic letters is a disguise, the reverse mostly a typing error.
         if len(strange) < len(match[0]) / 2 and _LIKE_LATIN.issuperset(strange):
             why = "a word mixes letters of two alphabets that look the same"
             shown = escape_unprintable(ascii(match[0])[1:-1])
             yield Finding("hidden.lookalike", _M, view.path, view.line(match.start()), shown, why, _CLEAR)
+            # One word is enough for a person to look at the file.
             return
 
 
-_FOLD = 60
+_FOLD = 60  # blank lines, more than a screen shows
 
 
 def _blank(view: TextView) -> Iterator[Finding]:
@@ -128,14 +134,17 @@ def _blank(view: TextView) -> Iterator[Finding]:
         why = f"more than {_FOLD} blank lines push what follows out of sight"
         severity, shown = _M if rest else _L, escape_unprintable(rest[:80])
         yield Finding("hidden.blank-lines", severity, view.path, view.line(match.end()), shown, why, "Close the gap.")
+    # A substring is found much sooner than the pattern, and stands in each of its matches.
     if " " * 100 in view.text and (match := _PATTERNS["blank_line"].search(view.text)):
         why = "a row of more than 200 spaces pushes what follows out of sight"
         excerpt = escape_unprintable(view.text[match.end() : match.end() + 80].split("\n")[0])
+        # So short a rest holds no order.
         if len(excerpt) < 10:
             return
         yield Finding("hidden.spaces", _M, view.path, view.line(match.start()), excerpt, why, "Close the gap.")
 
 
+# Signs in a decoded text of commands, of code that runs text, and of injections.
 _ORDERS = re.compile(
     rb"curl |wget |/bin/(?:ba)?sh|powershell|invoke-|import os|subprocess|socket\.|eval\(|exec\("
     rb"|ignore (?:all )?previous|https?://\S{4,100}[\"' ]?\s?\|",
@@ -151,6 +160,7 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
     if is_program(path, data):
         return  # told as a capability
     if data.startswith(_BEGINNINGS["archives"]):
+        # The newer formats of office documents are archives too.
         if not name.endswith(_ENDINGS["documents"]):
             why = "it is an archive, and nobody looked into it"
             yield Finding("shape.archive", _M, path, 0, "", why, "Keep its files in the resource instead.")
@@ -164,6 +174,7 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
 
 def is_program(path: str, data: bytes) -> bool:
     """Return whether a file is a compiled program, by its beginning or its name."""
+    # Programs for Windows begin with MZ and have zero bytes right after it; a text may begin with MZ.
     if data.startswith(b"MZ") and b"\0" not in data[:64]:
         return False
     named = path.lower().endswith(_ENDINGS["programs"])
@@ -187,6 +198,7 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
             yield Finding("shape.encoded", severity, view.path, view.line(match.start()), shown, why, _READABLE)
 
 
+# Maps each character of base64 to "a" and every other to zero, so that `in` finds a run of 64.
 _AS_BLOB = bytes(ord("a") if chr(code) in f"{string.ascii_letters}{string.digits}+/" else 0 for code in range(256))
 _LEAST_BLOB = b"a" * 64
 
@@ -194,10 +206,12 @@ _LEAST_BLOB = b"a" * 64
 def _decoded(text: str) -> bytes:
     """Return the bytes that a text stands for when they are readable, else b''."""
     try:
+        # A group has four characters; an incomplete last one is cut.
         data = base64.b64decode(text[: len(text) // 4 * 4].encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
         return b""
     start = data[:64]
+    # Compressed and random bytes stay far below 95 % of printable ones.
     return data if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start) > 0.95 * len(start) else b""
 
 
@@ -220,7 +234,7 @@ class SecretRule:
         return re.compile(self.source)
 
 
-_OFTEN_HARMLESS = frozenset({"jwt"})
+_OFTEN_HARMLESS = frozenset({"jwt"})  # many in documents are examples or have expired
 
 
 def _issued(form: SecretForm) -> SecretRule:
@@ -247,6 +261,7 @@ RULES = (
 )
 
 _ANCHORS = PartFinder(tuple({anchor for one in RULES for anchor in one.anchors}))
+# Rules whose form is so certain that a placeholder is reported too.
 _SHAPED = frozenset({"private-key"})
 _WHY = "a secret would be kept in every version of it"
 _HINT = "Take it out, name an environment variable instead, and replace the secret where it was issued."
@@ -254,6 +269,7 @@ _HINT = "Take it out, name an environment variable instead, and replace the secr
 
 def find_secret_forms(view: TextView) -> Iterator[Finding]:
     """Yield the secrets in a file, each whole in its excerpt; placeholders are none."""
+    # Not `plain`, which has other letters: the forms are searched in the text as written.
     anchors = _ANCHORS.find(view.plain if view.is_ascii else view.text.lower())
     told: list[tuple[int, int]] = []
     for one in RULES:
@@ -266,6 +282,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
             rule = f"secret.{one.name}"
             yield Finding(rule, one.severity, view.path, view.line(match.start()), match[0], _WHY, _HINT)
     for start, end, name in find_certain(view.text):
+        # A secret that a rule above found is not reported twice.
         if not any(start < after and before < end for before, after in told):
             told.append((start, end))
             yield Finding(f"secret.{name}", _H, view.path, view.line(start), view.text[start:end], _WHY, _HINT)
@@ -273,6 +290,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings with every secret cut to its beginning, and none in the excerpts beside it."""
+    # The excerpt of another finding on that line could show the secret.
     held = {(finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")}
     safe = []
     for one in findings:
@@ -285,4 +303,5 @@ def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_placeholder(secret: str) -> bool:
+    # Made-up values repeat a few characters.
     return len(set(secret)) < 10 or _PATTERNS["placeholder"].search(secret) is not None

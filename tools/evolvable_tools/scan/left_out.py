@@ -14,7 +14,7 @@ _AT_ONCE = 200
 
 
 def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterator[Finding]:
-    """Yield a finding for each text that names a file that is left out: nobody scanned it, and it lies where it is run.
+    """Yield a finding for each text that names a file that is left out: no scan read it, and an agent can run it.
 
     left_out: paths; a folder ends with a slash, and counts where a text names something in it.
     """

@@ -18,7 +18,7 @@ _TOKEN, _MAIL, _ADDRESS, _NAMED_HOST = (_TABLE.compile(name) for name in ("token
 WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """A sign of a script that is written without blanks, or whose words have endings."""
 _CLITICS = frozenset(LEXICON["clitics"].split())
-_MIN_STEM = 3
+_MIN_STEM = 3  # characters of an entry that ends with `*`, at least
 
 _NAMED = frozenset[str]
 _SHARED: dict[_NAMED, _NAMED] = {}
@@ -35,6 +35,7 @@ def _entries() -> tuple[dict[str, _NAMED], dict[str, _NAMED], dict[str, list[tup
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     for concept, entries in LEXICON["spaced"].items():
         for entry in entries.split():
+            # The name of a tool, which is one word.
             if "_" in entry and entry != "report_outcome":
                 parts = tuple(entry.split("_"))
                 phrases.setdefault(parts[0], []).append((parts[1:], concept))
@@ -91,6 +92,7 @@ def without_addresses(text: str) -> str:
 def concepts_of_word(word: str) -> frozenset[str]:
     """Return the concepts of one word: by itself, by how it begins, and without what is joined to it."""
     found = _of_form(word)
+    # The part after an apostrophe counts if it is long enough for a word.
     if "'" in word and len(bare := word.partition("'")[2]) > 3:
         found |= _of_form(bare)  # l'utente, d'ambiente
     if "-" in word and word.rpartition("-")[2] in _CLITICS:
@@ -100,6 +102,7 @@ def concepts_of_word(word: str) -> frozenset[str]:
 
 def _of_form(word: str) -> frozenset[str]:
     found = _WORDS.get(word, _NONE)
+    # Most words begin like no entry, and need no search by length.
     if word[:_MIN_STEM] not in _BEGIN_STEMS:
         return found
     for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
@@ -123,6 +126,8 @@ def concepts_of_words(text: str, words: list[str], named: set[frozenset[str]]) -
             if word in _BEGIN_PHRASES:
                 following = words[number + 1]
                 for rest, concept in _PHRASES[word]:
+                    # Three characters exclude most phrases before any words are compared; they are as many as the
+                    # shortest entry has.
                     if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
                         found.add(concept)
     if not text.isascii() and WIDE.search(text):

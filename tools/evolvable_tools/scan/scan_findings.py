@@ -1,7 +1,4 @@
-"""What a resource may not contain, what a person shall see first, and what it gains the means to do.
-
-What a scan says: findings, and which means a change adds or takes away.
-"""
+"""The findings of a scan, the capabilities that a change adds and takes away, and the pattern tables of the rules."""
 
 import itertools
 import re
@@ -134,7 +131,7 @@ class PatternTable:
         ]
 
     def core(self, row: Mapping[str, Any]) -> "Alternatives | None":
-        """Return what stands in each match of a row's pattern, None where the row does not say."""
+        """Return the part that stands in each match of a row's pattern, None if the row names none."""
         return Alternatives([self.join([one]) for one in row["core"]]) if "core" in row else None
 
     def compile(self, name: str) -> re.Pattern[str]:
@@ -142,7 +139,7 @@ class PatternTable:
         return re.compile(self.join(self.data["patterns"][name]))
 
 
-_LEAST_LITERAL = 2
+_LEAST_LITERAL = 2  # characters: a single letter stands in nearly every text
 
 
 class Alternatives:
@@ -168,13 +165,16 @@ class Alternatives:
                 continue
             pattern = self._compiled.get(source)
             if pattern is None:
+                # Compiled when first needed: most alternatives have no text that needs them.
                 pattern = self._compiled[source] = re.compile(literal_first(source) if literal else source)
             match = pattern.search(text, start, end)
+            # The earliest match, as one pattern of all alternatives would find it.
             if match is not None and (found is None or match.start() < found.start()):
                 found = match
         return found
 
 
+# A border, `\b` or a negative look-behind of one character, and the letters after it that nothing repeats.
 _BORDER = re.compile(r"(\\b|\(\?<!(?:\[[^\]]+\]|\\w)\))((?:[a-z0-9_/-]|\\[.(/-]){2,}+)(?![?*+{|])")
 
 
@@ -192,6 +192,8 @@ def literal_first(source: str) -> str:
     return f"{letters}{before}{source[match.end() :]}"
 
 
+# In this order: each removes a construct whose letters do not have to stand in every match. Escaped brackets go
+# first, so that the brackets that are left are those of groups and classes.
 _BRACKET = re.compile(r"\\[()|\[\]]")
 _GROUP = re.compile(r"\((?:[^()\\\[\]]|\\.|\[(?:[^\]\\]|\\.)*\])*\)(?:[?*+]|\{[\d,]*\})?\??")
 _CLASS = re.compile(r"\[(?:[^\]\\]|\\.)*\](?:[?*+]|\{[\d,]*\})?\??")
@@ -202,8 +204,10 @@ _OTHER = re.compile(r"\\[a-zA-Z0-9]\+?|[\^$.|+]")
 def literal_of(source: str) -> str:
     """Return letters that stand in all that a pattern matches: its longest plain run, '' where it has none."""
     rest = _CLASS.sub("\0", _BRACKET.sub("\0", source))
+    # Groups nest, so the innermost go first.
     while (shorter := _GROUP.sub("\0", rest)) != rest:
         rest = shorter
+    # An alternative is left outside of a group: no letters stand in every match.
     if "|" in rest or "(" in rest:
         return ""
     rest = _OTHER.sub("\0", _OPTIONAL.sub("\0", rest)).replace("\\", "")

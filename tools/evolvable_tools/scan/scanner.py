@@ -31,8 +31,9 @@ from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, par
 def judge_difference(
     before: Mapping[str, TextView], after: Mapping[str, TextView], kind: Kind, *, is_new: bool
 ) -> Iterator[Finding]:
-    """Yield what a change of the text files brings that a person should see first. is_new: the resource is."""
+    """Yield a finding for each thing in a change of the text files that a person should see first."""
     known = _KnownText(before)
+    # File systems without case open `skill.md` as the main file too.
     main = main_file(kind, "").casefold()
     for path, view in after.items():
         old = before.get(path)
@@ -55,7 +56,7 @@ def _is_document(path: str) -> bool:
 
 
 class _KnownText:
-    """What stood in the text files before, in lower case. It is read when a rule asks: of most changes none does."""
+    """The text of the files before a change, in lower case; read when a rule asks for it, which few changes need."""
 
     def __init__(self, views: Mapping[str, TextView]) -> None:
         self._views = views
@@ -91,10 +92,10 @@ def _judge(
 _RULES = (find_hidden, find_secret_forms, find_phrases, shape_of_text)
 
 MAX_FINDINGS = 200
-"""Findings of one scan, worst first."""
+"""Findings of one scan, worst first. More would only make an answer long: one is enough to hold the change."""
 
 MAX_TOLD = 3
-"""Findings of one rule in one file that are told."""
+"""Findings of one rule in one file that are reported."""
 
 
 def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: Kind) -> Scan:
@@ -125,7 +126,7 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
 
 
-_MOST_PASSED = 4096
+_MOST_PASSED = 4096  # files; at the bound the set starts again
 _PASSED: set[tuple[Kind, str, bytes]] = set()
 """Files of new resources in which nothing was found, by the resource's kind, path and digest.
 
@@ -136,7 +137,7 @@ Skills of one author share schemas and licences. What was found in a file is not
 
 
 def _of_new(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
-    """Yield what is found in a text file of a new resource; one that passed before is not read again."""
+    """Yield what is found in a text file of a new resource; a file that passed before is not read again."""
     key = kind, view.path, hashlib.sha256(data).digest()
     if key not in _PASSED:
         files = {view.path: view}
@@ -144,6 +145,7 @@ def _of_new(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
         yield from found
         if not found and view.path.casefold() != main_file(kind, "").casefold():
             if len(_PASSED) >= _MOST_PASSED:
+                # Emptied as a whole: no order of use has to be kept.
                 _PASSED.clear()
             _PASSED.add(key)
 
@@ -154,8 +156,10 @@ def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator
     part: the lines that are new. Only a rule that finds something there reads both texts whole.
     """
     for rule in _RULES:
+        # `find_hidden` needs the whole file: the emptied lines of the part would be a gap of blank lines.
         if known is not None and next(iter(rule(part if rule is not find_hidden else view)), None) is None:
             continue
+        # A finding that the old text had as often is not new.
         was = Counter((finding.rule, finding.excerpt) for finding in rule(known)) if known is not None else Counter()
         told: Counter[str] = Counter()
         for finding in rule(view):
@@ -183,7 +187,7 @@ class _Change:
 
 
 def _difference(change: _Change) -> CapabilityDiff:
-    """Return the capabilities that a change adds and takes away; both texts are read only where a line has one."""
+    """Return the capabilities that a change adds and takes away; both texts are read only if they may differ."""
     if change.before and not _may_differ(change):
         return CapabilityDiff()
     texts: means.KnownTexts = {}
@@ -193,9 +197,10 @@ def _difference(change: _Change) -> CapabilityDiff:
 
 
 def _may_differ(change: _Change) -> bool:
-    """Return whether the capabilities may be other ones: a line that comes or goes has one, or what no line tells.
+    """Return whether the capabilities may differ: a line that comes or goes has one, or no line alone can tell.
 
-    That is a head, a file of settings, or a file that is no text. A file that stays as it is has the same ones in both.
+    No line can tell for a head, a file of settings, and a file that is no text. A file that did not change has the same
+    capabilities on both sides.
     """
     before, after, known, views = change.before, change.after, change.known, change.views
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
@@ -203,6 +208,7 @@ def _may_differ(change: _Change) -> bool:
     if not known.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
         return True
     main = main_file(change.kind, "").casefold()
+    # Settings count as a whole, and the name of a main file decides what its head grants.
     if any(path.endswith(".json") or path.casefold() == main for path in gone | new):
         return True
     if any(path.endswith(".json") or head_text(known[path].text) != head_text(views[path].text) for path in both):

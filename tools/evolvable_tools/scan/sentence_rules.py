@@ -32,6 +32,8 @@ _SMALL = 3
 """Sentences that a change takes away at most, so that every rule among them counts and not only sensitive ones."""
 _NUMBER = re.compile(r"\d[\d.,]*")
 _WIDE_LETTERS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+# Characters of a stem; shares of a rule's words that another sentence has, from which that is its new wording
+# (_ALIKE) or the same rule at another place (_MOVED).
 _STEM = 5
 _ALIKE = 0.5
 _MOVED = 0.6
@@ -67,6 +69,7 @@ def find_weakened(
     if not any(map(_is_rule, removed)):
         return
     lost = _taken_out(before, removed)
+    # Of a larger change only sensitive rules count, because rules go along with what they are about.
     if sum(one.part is not TextPart.CODE for one in removed) > _SMALL:
         lost = [one for one in lost if one.part is TextPart.HEADING or _SENSITIVE.search(one.text)]
     if not lost:
@@ -77,6 +80,7 @@ def find_weakened(
     every = [_Rule(one, sentence_content(one.text)) for one in whole if one.part is not TextPart.CODE and _is_rule(one)]
     for one in lost:
         words = sentence_content(one.text)
+        # A single word is found again in too many sentences.
         if len(words) < 2 and one.part is not TextPart.HEADING:
             continue
         fate = _fate(one, words, new, every, headings)
@@ -148,6 +152,7 @@ def _weaker(old: Sentence, new: Sentence) -> bool:
         return True
     if _SOFTER.search(new.text) and not _SOFTER.search(old.text):
         return True
+    # A number can turn a rule around: "ask after 3 attempts", "ask after 300".
     return _numbers(old.text) != _numbers(new.text) and _ASKS.search(old.text) is not None
 
 
@@ -177,6 +182,7 @@ def _likeness(words: frozenset[str], others: frozenset[str]) -> float:
     return len(words & others) / len(words) if words else 0.0
 
 
+# A phrase may run over line breaks and the signs of quotes, comments and lists.
 _GAP = r"[\s>#/-]"
 _ASK = "Say what to do in the open, or let a person approve it."
 
@@ -209,6 +215,8 @@ _PHRASE_TABLE = PatternTable("phrase_rules.toml")
 
 
 def _phrase(row: Mapping[str, Any]) -> PhraseRule:
+    # A blank of a pattern is such a gap, and " ?" one that may be missing. The bound keeps a search linear in the
+    # text.
     source = _PHRASE_TABLE.join(row["pattern"]).replace(" ?", _GAP + "{0,8}").replace(" ", _GAP + "{1,8}")
     severity = FindingSeverity(row.get("severity", "medium"))
     return PhraseRule(
@@ -244,6 +252,7 @@ def find_phrases(view: TextView) -> Iterator[Finding]:
     """
     anchors = _ANCHORS.find(view.plain)
     for finding in _match_phrases(COMMANDS, view, anchors):
+        # In a document a command may be an example, in a program it runs.
         refused = finding.severity is FindingSeverity.HIGH
         yield replace(finding, severity=FindingSeverity.MEDIUM) if refused and not view.is_code else finding
     yield from _match_phrases(QUOTES, view, anchors)

@@ -19,6 +19,8 @@ from evolvable_tools.scan.text_loops import PartFinder
 _TABLE = PatternTable("text_analysis.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 
+# Code points without a shape: soft hyphen, joiners, fillers and marks of direction; then variation selectors, the
+# byte order mark and tags.
 INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
@@ -34,7 +36,7 @@ _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
 
 _HIDDEN_PARTS = PartFinder(tuple(_characters(f"{INVISIBLE}{_MORE_INVISIBLE}")))
 _TAGS = re.compile("[\U000e0000-\U000e0fff]")
-_MOST_PARTS = 8
+_MOST_PARTS = 8  # different characters, from which on one pass of the pattern is faster than a pass for each
 
 
 def _without_hidden(text: str) -> str:
@@ -55,6 +57,8 @@ def _latin(line: str) -> str:
     if line.isascii() or _PATTERNS["alphabets"].search(line) is None:
         return line
     words = _PATTERNS["foreign_word"].findall(line)
+    # A word that stays foreign after the replacement shows a text in that alphabet; only mixed words are disguised
+    # then.
     if any(
         _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2
     ):
@@ -86,6 +90,7 @@ class TextView:
     is_ascii: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
+        # The class is frozen, and this is known once.
         object.__setattr__(self, "is_ascii", self.text.isascii())
 
     @property
@@ -103,6 +108,7 @@ class TextView:
         """The text in lower case, without invisible characters, with Latin letters for those that look like them."""
         if self.is_ascii:
             return self.text.lower()
+        # NFKC makes plain letters of full-width and styled ones.
         seen = unicodedata.normalize("NFKC", _without_hidden(self.text))
         if _PATTERNS["alphabets"].search(seen):
             seen = "\n".join(map(_latin, seen.split("\n")))
@@ -126,6 +132,7 @@ class TextView:
 
 def view_of(path: str, data: bytes) -> TextView | None:
     """Return the file as text, None when it is none."""
+    # Text in UTF-8 has no zero byte; text in UTF-16 mostly has.
     if b"\0" in data:
         return None
     try:
@@ -147,6 +154,7 @@ def sparse(before: TextView | None, after: TextView) -> TextView:
         if known[line] < 0:
             for near in range(max(0, number - _AROUND), min(len(lines), number + _AROUND + 1)):
                 keep[near] = True
+    # The first line may tell that the file is a program.
     if lines[0].startswith("#!"):
         keep[0] = True
     text = "\n".join(line if kept else "" for line, kept in zip(lines, keep, strict=True))
@@ -213,6 +221,7 @@ def _changed_parts(before: TextView, after: TextView) -> tuple[list[Sentence], l
     alike = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], zip(old, new, strict=False)))
     most = min(len(old), len(new)) - alike
     tail = zip(reversed(old), reversed(new), strict=False)
+    # Lines of the common beginning must not count again at the end.
     alike_last = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], itertools.islice(tail, most)))
     if before.is_code:
         divides_old, divides_new = [not line.strip() for line in old], [not line.strip() for line in new]
@@ -232,7 +241,7 @@ def _parts_of_lines(view: TextView, lines: list[str], start: int, rest: int) -> 
 
 
 def _divides(lines: list[str]) -> list[bool]:
-    """Return for each line of a document whether it is blank and stands in no code and not in the front matter."""
+    """Return for each line of a document whether it is blank and outside of code and front matter."""
     fence, front, found = "", lines[0] == "---" and len(lines) > 1, []
     for number, line in enumerate(lines):
         bare = line.strip()
@@ -296,6 +305,7 @@ def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
 
 
 def _fence(line: str) -> re.Match[str] | None:
+    # Both forms of a fence are looked for before the pattern is tried, since every line comes here.
     return _PATTERNS["fence"].match(line) if "```" in line or "~~~" in line else None
 
 
@@ -392,12 +402,14 @@ def _pieces(text: str) -> tuple[str, ...]:
     """Return the sentences of a block of text."""
     found: list[str] = []
     rest = ""
+    # Marks of bold text would hide the end of a sentence within them.
     text = text.replace("**", "")
     if not _PATTERNS["end_inside"].search(text):
         return (text.strip(),) if text.strip() else ()
     for piece in _PATTERNS["sentence_end"].split(text):
         rest = f"{rest}{piece}"
         # A point inside of a code span ends no sentence: `rsync -a . HOST:/in` is one command.
+        # Bounded, because a single backtick would make one sentence of all that follows.
         if (_is_abbreviated(piece) or rest.count("`") % 2) and len(rest) < 400:
             rest += " "
             continue
@@ -410,6 +422,7 @@ def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
     """Yield what stands in the source of a document and not in what a person sees of it."""
     if not any(mark in text for mark in ("<", "]:", "{/*", "%%")):
         return
+    # What a code block shows is seen. Its line breaks stay, so that line numbers are right.
     if "`" in text or "~~~" in text:
         text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
     for pattern, part, may_match in _SOURCE_ONLY:

@@ -25,7 +25,7 @@ class PartFinderInPython:
         self._parts = parts
 
     def find(self, text: str) -> list[str]:
-        """Return the parts that stand in a text, in any order. The text has no halves of surrogate pairs."""
+        """Return the parts that occur in a text, in any order. The text has no halves of surrogate pairs."""
         return [part for part in self._parts if part in text]
 
 
@@ -62,11 +62,11 @@ else:
         from evolvable_store.search._scoring import PartFinder, WordReader, sum_places
     except ImportError:  # no compiler, or it was compiled for an earlier version
         PartFinder, sum_places, WordReader = PartFinderInPython, sum_places_in_python, None
-"""`WordReader(know, most)` reads a sentence in lower case as the words that were met before, without making them anew.
+"""`WordReader(know, most)` reads a sentence in lower case as words with their features, and caches words.
 
-None without a compiler. know(word) says what a word is known as, and is asked once while no more than `most` words are
-remembered. `read(text)` returns what the words of the lexicon's pattern `token` are known as, in order, and None for a
-text with a sign that may be a digit of another script, which only that pattern knows.
+None without a compiler. know(word) returns the features of a word; it is called once for each word while at most
+`most` words are cached. `read(text)` returns the features of the words that the lexicon's pattern `token` finds, in
+order. It returns None for a text with a sign that may be a digit of another script, which only that pattern knows.
 """
 
 __all__ = ["PartFinder", "PartFinderInPython", "WordReader", "places_of", "sum_places", "sum_places_in_python"]
