@@ -46,9 +46,11 @@ _CALLER: ContextVar[Caller | None] = ContextVar("evolvable_page_caller", default
 END_PATH = "/end"
 """Where a browser signs out, also one that only reads."""
 
+# The largest form is a list of resources with a box for each; more fields would only cost time to parse.
 MAX_FIELDS = 1_000
 """Fields of a form."""
 
+# The count stands on every page, so it is bounded; beyond it the frame shows `100+`.
 MOST_WAITING = 100
 """Proposals that the inbox lists, and counts, at once."""
 
@@ -59,6 +61,7 @@ _FILES = {
     "icon.svg": "image/svg+xml",
 }
 
+# Some keys hold the name of a person; without a bound each one who signs in would leave values behind.
 MAX_VALUES = 64
 """Computations whose last value is kept."""
 
@@ -229,6 +232,8 @@ class Site:
 
     def decider(self, request: PageRequest) -> Caller:
         """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        # The lock was read when the page began. A newer one may list other keys, and a decision under the old one
+        # would not count.
         if lock_of(read_library_config(self.library.store.home)) != self.library.lock:
             raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
         if self.locked and not request.get("passphrase"):
@@ -262,11 +267,13 @@ class Site:
         """
         minute = time.monotonic() // 60
         if self._commits[0] != minute:
+            # Asked once a minute: each question is a read of the database, and this runs with every page.
             self._commits = minute, self.commits()
         return self.library.store.sequence(), self.version(), self._commits[1], time.time() // 3600
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
+        # Several threads come here without a lock: `pop` with a default and `setdefault` do not fail if another was faster.
         while len(self.values) >= MAX_VALUES and name not in self.values:
             self.values.pop(next(iter(self.values)), None)
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
@@ -336,6 +343,7 @@ class Site:
 
     def _viewing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            # page.js sends this header when it reads a live part again.
             by_itself = "evolvable-live" in request.headers
             session = request.scope["page_session"]
             asked = PageRequest(request.path_params, _fields(request.url.query), session, by_itself)
@@ -373,8 +381,10 @@ class Site:
             except BodyTooLong:
                 return PlainTextResponse("This form is too long.\n", 413)
             asked = PageRequest(request.path_params, fields, session)
+            # Before the permission and the action: a form of another site must learn nothing and do nothing.
             if not _same(asked.get("csrf"), session.csrf):
                 return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+            # A session that reads may end itself, so that a browser can be signed out anywhere.
             if not session.decides and request.url.path != END_PATH:
                 return await to_thread.run_sync(self._refused, _failure(Refused(MAY_READ, HOW_TO_DECIDE)), session)
             return await to_thread.run_sync(answer, asked)
@@ -400,6 +410,7 @@ class Site:
             except Exception:
                 log.exception("an action failed")
                 return self._refused(BROKEN_ACTION, asked.session)
+            # Only after an action that succeeded: it wakes the open pages and what follows the library.
             self.services.changed()
             return RedirectResponse(address, 303)
 
@@ -444,9 +455,11 @@ def _form_hash(asked: PageRequest) -> str:
 
 
 def _same(one: str, other: str) -> bool:
+    # Compared by hash, so that the time of the comparison says nothing of the token.
     return sha256(one.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
 
 
+# The first match counts, so a subclass stands before its base.
 _STATUS: Sequence[tuple[type[EvolvableError], int]] = (
     (NotFound, 404),
     (Conflict, 409),
