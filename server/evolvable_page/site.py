@@ -273,7 +273,7 @@ class Site:
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
-        # Several threads come here without a lock: `pop` with a default and `setdefault` do not fail if another was faster.
+        # Several threads come here without a lock: `pop` with a default does not fail if another was faster.
         while len(self.values) >= MAX_VALUES and name not in self.values:
             self.values.pop(next(iter(self.values)), None)
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))

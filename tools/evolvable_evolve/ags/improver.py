@@ -42,9 +42,11 @@ from evolvable_evolve.evolution import (
 from evolvable_store.errors import EvolvableError, NotFound, Refused, TryAgain
 from evolvable_store.resource import Ref
 
+# Each is run twice, before and after: at most 12 trials for one change.
 MAX_RETRIED = 3
 """Failed items that are run again for one change, and as many that passed."""
 
+# The other half is left for the task, however long the improver tries.
 SHARE = 0.5
 """Share of each limit of a run that improving its program may spend."""
 
@@ -90,6 +92,7 @@ class ProgramImprover(AgsParts):
 
         Raises RunStopped.
         """
+        # An improvement that was interrupted goes on before a new one begins.
         work = self._open() or self._begin()
         if work is None:
             return False
@@ -103,6 +106,7 @@ class ProgramImprover(AgsParts):
                 history=[_past(one) for one in self._state.improvements if one.decided is not None],
                 known=[one.decided["candidate"] for one in self._state.improvements if one.decided is not None],
             )
+        # Improving is no part of the task: what stops it is noted, and the run goes on without the change.
         except (NoAnswer, BudgetSpent, Refused, NotFound) as error:
             ended = ProgramImprovement(self.folder.program(work.base), False, error.text)
         self._decide(work, ended)
@@ -138,6 +142,7 @@ class ProgramImprover(AgsParts):
         failed = Counter(_agent(one) for one in state.in_round if one.passed is False)
         if not failed:
             return None
+        # One agent a round, so that a difference has one cause.
         [(agent, _)] = failed.most_common(1)
         try:
             found = self.workers.open_program(agent)
@@ -145,6 +150,7 @@ class ProgramImprover(AgsParts):
             raise
         except EvolvableError:  # it may not run any more: the planner hears of that
             return None
+        # Kept before the message that names its digest.
         self.folder.keep_program(found.program)
         number = len(state.improvements) + 1
         body = {

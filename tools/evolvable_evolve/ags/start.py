@@ -39,6 +39,7 @@ MAX_TASK = 20_000
 MAX_AGENTS = 40
 """Agents of one run."""
 
+# Each item is a client with a sandbox of its own: memory and the provider's rate limit bound them.
 MAX_CONCURRENT = 4
 """Items of one run that are worked on at a time."""
 
@@ -111,6 +112,7 @@ def start_ags(
     if asked.judge:
         warnings += _judge_warnings(asked, open_judge(asked.judge, named, host, library.store.home))
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
+    # Held from the sum of the day to the record of the run: two starts at once would each spend the rest.
     with budget_turn(library.store.home, AGS_DIR):
         limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
         folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
@@ -208,6 +210,7 @@ def _day_spent(home: Path) -> dict[str, float]:
             continue
         budget = RunBudget()
         budget.replay(spending_records(records))
+        # A run that is not ended may still spend all of its limit.
         reserved = {} if state.ended else state.settings["limit"]
         add_spending(day, budget.bill + budget.interrupted, budget.elapsed, reserved)
     return day

@@ -54,6 +54,7 @@ from evolvable_tools import (
 from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.verbs import update_resource
 
+# Every later question to the planner repeats the summaries.
 MAX_SUMMARY = 2_000
 """Bytes of what a worker says of an item; the whole answer is a file of the run."""
 
@@ -75,6 +76,7 @@ OWN_REFUSAL = "refused by the agent"
 CHECK_FAILED = "the check failed"
 """Why an item failed whose worker took it for done."""
 
+# Executors are made for a task set; here each item is a task of its own.
 _NO_TASKS = TaskSet("ags", (), {}, "", "")
 
 

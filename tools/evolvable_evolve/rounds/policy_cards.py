@@ -88,7 +88,10 @@ def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) 
     proofs = library.evidence.count_successes([head.id for head in heads])
     won, own = set(promoted), set(seeds)
     good = {
-        resource for resource, one in proofs.items() if wilson_lower_bound(one.verified_successes, one.verified) >= 0.5
+        # The lower bound: a skill with one good end of one is no example yet.
+        resource
+        for resource, one in proofs.items()
+        if wilson_lower_bound(one.verified_successes, one.verified) >= 0.5
     }
     return [head for head in heads if head.id not in untrusted and (head.id in won | good or head.name in own)]
 

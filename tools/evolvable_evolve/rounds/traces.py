@@ -12,6 +12,7 @@ from enum import StrEnum
 from evolvable_tools.review import SessionSignal, session_steps
 from evolvable_tools.sessions import Session
 
+# Of more traces with one cause the model learns little, and each costs a question.
 PER_CLUSTER = 5
 """Traces that are retained of one cluster, the newest."""
 
@@ -21,6 +22,7 @@ REPEATED = 2
 MIN_STEPS = 3
 """Steps of a session from which its procedure may be worth keeping."""
 
+# The score of a partial success.
 NEAR = 0.5
 """Score from which a failure is a near miss."""
 
