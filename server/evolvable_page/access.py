@@ -74,8 +74,8 @@ class PageSession:
     """One browser that is signed in.
 
     csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
-    for who opened the page by a link. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last. looked: by proposal the hash of what was shown of it, all of it.
+    for a browser that a link opened. ends: when the session ends in any case. checked: when the provider was asked.
+    address: from where the browser asked last. looked: by proposal the hash of its content, where all of it was shown.
     decides: it came by a link of this start, under the name of this start; without that it reads only, under the name
     that the home keeps. renewed: when the browser was told how long its cookie holds.
     """
@@ -105,11 +105,11 @@ class PageSession:
                 del self.looked[next(iter(self.looked))]
 
     def remark(self, operation: int | None, lines: Sequence[str]) -> None:
-        """Note what the person is told of an operation; that of the one before is forgotten."""
+        """Store the remarks on an operation, in place of those on the operation before."""
         self._remarks = operation or 0, lines
 
     def remarks(self, operation: int) -> Sequence[str]:
-        """Return what the person is told of an operation."""
+        """Return the stored remarks on an operation, () without any."""
         return self._remarks[1] if self._remarks[0] == operation else ()
 
     def answer_once(self, form: str, act: Callable[[], str]) -> str:
@@ -142,7 +142,7 @@ class PageAccess:
     ) -> None:
         """start: the address that a link leads to. flow: the provider's login; then no link opens the page.
 
-        kept: the name and the readers of the home; without it nobody reads after this process.
+        kept: the name and the readers of the home; without it no cookie outlives this process.
         """
         self.start, self.flow, self._kept = start, flow, kept
         self.origin = flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
@@ -204,7 +204,7 @@ class PageAccess:
     def _new_session(
         self, limit: int, signed: "SignedIn | None" = None, ends: float = math.inf, *, decides: bool = True
     ) -> str:
-        # Each name has its own: who has many cookies of reading signs nobody out who decides.
+        # Each name has its own bound: many browsers that read never sign out one that decides.
         others = [key for key, one in self._sessions.items() if one.decides == decides]
         if len(others) >= limit:
             del self._sessions[min(others, key=lambda one: self._sessions[one].seen)]
@@ -257,7 +257,8 @@ class PageAccess:
     def _reading(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
         """Return the session that a cookie of an earlier start opens, and the secret that replaces it.
 
-        Who sends a secret long after it was replaced does not know the new one, so two have it: both are ended.
+        A browser that sends a replaced secret after EXCHANGE_SECONDS does not know the new one, so two browsers had the
+        secret: the session is ended.
         """
         if self._kept is None:
             return None

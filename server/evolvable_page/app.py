@@ -57,7 +57,7 @@ MODULES = (
 )
 
 OWN = {"sessions": session_pages, "health": health_pages}
-"""Sections about the machine of the person who serves the page. Who signs in through a provider has neither."""
+"""Sections about the machine of the person who serves the page. People who sign in through a provider have neither."""
 
 # Open tabs hold a stream each; beyond that uvicorn answers 503 in place of filling memory.
 CONNECTIONS = 100

@@ -29,12 +29,12 @@ def link_or_name(library: Library, ref: object) -> Node:
 
 
 def moved_resources(library: Library, operation: int) -> Node:
-    """Return what an operation changed, as links; an import may have changed thousands."""
+    """Return links to the resources that an operation changed; an import may have changed thousands."""
     return moved_by_each(library, [operation])[operation]
 
 
 def moved_by_each(library: Library, operations: Sequence[int]) -> Mapping[int, Node]:
-    """Return what each of these operations changed, as `moved_resources` does, with one query for all of them."""
+    """Return the links of `moved_resources` for each of these operations, with one query for all of them."""
     moved: dict[int, list[Change]] = {number: [] for number in operations}
     for one in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
         moved[one.operation].append(one)
@@ -50,7 +50,7 @@ def _name_changes(changes: Sequence[Change]) -> Node:
 
 
 def operation_note(site: Site, asked: PageRequest) -> Node:
-    """Return what an undo or another form did, named by the number of its operation; nothing without one."""
+    """Return the result of an undo or another form, by the number of its operation; nothing without one."""
     number = asked.number("operation")
     if number is None:
         text = "Nothing had to be changed."
@@ -70,7 +70,7 @@ def operation_note(site: Site, asked: PageRequest) -> Node:
 
 
 def decision_note(site: Site, asked: PageRequest) -> Node:
-    """Return what was decided or taken back last, with what takes that back. Only numbers come from the address."""
+    """Return the last decisions with the forms that take them back. Only numbers come from the address."""
     numbers = [int(text) for text in asked.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
     if not numbers:
         return operation_note(site, asked)
@@ -81,7 +81,7 @@ def decision_note(site: Site, asked: PageRequest) -> Node:
 
 
 def proposal_line(library: Library, proposal: Proposal) -> Node:
-    """Return what became of a proposal, as it is now."""
+    """Return the present state of a proposal."""
     link, text = link_or_name(library, proposal.ref), f"Proposal {proposal.id} is {proposal.state}: "
     if proposal.state == OPEN:
         return [f"Proposal {proposal.id} waits again: ", link, "."]

@@ -152,7 +152,7 @@ def _words(old: str, new: str) -> tuple[str, str]:
 
 
 def _alike(some: Sequence[str], others: Sequence[str]) -> int:
-    """Return with how many equal words both begin."""
+    """Return the number of equal words at the beginning of both."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
 

@@ -1,4 +1,4 @@
-"""Let into the local page who has a session, exchange links and logins for one, and check every request."""
+"""Admit browsers with a session to the local page, exchange links and logins for one, and check every request."""
 
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -208,9 +208,9 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _guarded(send: Send, kept: Response | None = None) -> Send:
-    """Return what sends an answer with the headers of every answer; answers are not stored, but for `static` ones.
+    """Return a `send` that adds the headers of every answer. Browsers store no answer but those of `/static`.
 
-    kept: whose cookie goes with the answer.
+    kept: a response whose cookie is sent with the answer.
     """
 
     async def sent(message: Message) -> None:

@@ -86,7 +86,7 @@ def first_steps(site: Site) -> Node:
 
 
 def waiting_parts(site: Site) -> list[Node]:
-    """Return what waits for the person in other parts of the program."""
+    """Return the waiting items of other parts of the program."""
     return [part.waiting(site) for part in page_parts() if part.waiting is not None]
 
 

@@ -108,7 +108,7 @@ class KeptPage:
         return there
 
     def _read(self) -> dict[str, Any]:
-        """Return what the file holds, nothing where it is missing or nobody wrote it so."""
+        """Return the fields of the file, {} where it is missing or malformed."""
         try:
             found = json.loads(self._path.read_bytes())
             host, port, readers = str(found["host"]), int(found["port"]), dict(found["readers"])

@@ -278,7 +278,7 @@ _AUTHOR_TAGS = {"you": "good", "agent": "", "member": ""}
 
 
 def author_tag(kind: str, by: str) -> Node:
-    """Return whose something is."""
+    """Return the label of an author."""
     return tag(author_words(kind, by), _AUTHOR_TAGS.get(kind, "doubtful"))
 
 

@@ -120,7 +120,7 @@ def _listing(site: Site, asked: PageRequest) -> Node:
 
 
 def _chips(site: Site, asked: PageRequest) -> Node:
-    """Return what narrows the list; a chip that is chosen leads back to the list without it."""
+    """Return the filters of the list as chips; a chosen chip leads back to the list without it."""
     scopes = list(dict.fromkeys(site.caller.scopes))
     groups = [
         ("kind", "Kind", {kind.value: kind.value for kind in Kind}),

@@ -64,7 +64,7 @@ class ChangeFeed:
             self._open.close()
 
     def commits(self) -> int:
-        """Return what differs after each commit to the library, also one by this process. Called from any thread."""
+        """Return a number that changes with each commit to the library, also by this process. Thread-safe."""
         with self._asking:
             return self._data_version()
 

@@ -30,7 +30,7 @@ def asks(shown: WaitingProposal) -> bool:
 
 
 def shown_hash(shown: WaitingProposal) -> str:
-    """Return what differs when anything of a proposal that a person looks at differs, '' where it was cut."""
+    """Return the hash of everything that a proposal shows to a person, '' where its difference was cut."""
     diff = shown.diff or ""
     if diff.endswith(CUT):
         return ""
@@ -83,7 +83,7 @@ def _step(name: str, key: str, number: int) -> Node:
 
 
 def draw_change(site: Site, shown: WaitingProposal) -> Node:
-    """Return what a proposal is about and its difference; of a conflict both sides first."""
+    """Return the subject and the difference of a proposal; of a conflict both sides first."""
     if shown.removes:
         what = f"Proposes to remove version {shown.base}"
     elif shown.base:
@@ -108,7 +108,7 @@ def draw_change(site: Site, shown: WaitingProposal) -> Node:
 
 
 def _stale(shown: WaitingProposal) -> Node:
-    """Return what is to be known of a proposal whose resource changed since, and when it expires."""
+    """Return the note on a proposal whose resource changed since, and the time when it expires."""
     found: list[Node] = []
     if shown.blocked:
         found.append(h.p(".warning")[with_code(make_visible(shown.blocked))])
@@ -122,7 +122,7 @@ def _stale(shown: WaitingProposal) -> Node:
 
 
 def draw_findings(shown: WaitingProposal) -> Node:
-    """Return what the scan found in a proposal."""
+    """Return the findings of the scan in a proposal."""
     if not shown.findings:
         return h.p(".none", id=f"findings-{shown.proposal_id}")["The scan found nothing."]
     rows = [
@@ -264,7 +264,7 @@ def _capabilities(what: str, names: Sequence[str]) -> Node:
 
 
 def _use(site: Site, shown: WaitingProposal) -> Node:
-    """Return who uses the version that the proposal changes, and how that fares."""
+    """Return the uses of the version that the proposal changes, with their outcomes."""
     head = site.library.store.head_or_none(Ref.parse(shown.ref))
     if head is None or head.version is None:
         return None

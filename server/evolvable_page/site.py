@@ -253,14 +253,14 @@ class Site:
         return replace(self.caller, signer=self.keys.open(signed.identity.via, key, passphrase))
 
     def revision(self) -> Hashable:
-        """Return what differs after every change that an open page is told of, and after a minute.
+        """Return a key that changes with every change that an open page is told of, and each minute.
 
         It is for what is read outside of the library too.
         """
         return self.library.store.sequence(), self.version(), time.monotonic() // 60
 
     def library_revision(self) -> Hashable:
-        """Return what differs after every change that an open page is told of, and after an hour.
+        """Return a key that changes with every change that an open page is told of, and each hour.
 
         A commit that no open page is told of counts within a minute. It is for what follows from the library and the
         time alone: a library that nobody changes is not read again and again.
@@ -280,7 +280,7 @@ class Site:
         return found.get(key)
 
     def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
-        """Return what follows from the library, the folders that are trusted, who asks and, to the minute, when.
+        """Return a value that depends on the library, the trusted folders, the caller and, to the minute, the time.
 
         It is computed again once one of them differs; a commit counts, by whatever process. name: one for each use.
         is_dated: whether it goes by the time at all.
@@ -324,7 +324,7 @@ class Site:
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
             Route(END_PATH, self._posting(self._end), methods=["POST"]),
-            # Who reloads the page of a form that was refused.
+            # For a reload of the page that a refused form led to.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
             *(self.form_route(one.path, one.run, one.verb) for one in actions),
@@ -424,7 +424,7 @@ class Site:
 
 
 def _check_permission(session: PageSession, verb: str) -> None:
-    """Raise Refused where a person who signed in may not do this. Who opened the page by a link may do everything."""
+    """Raise Refused where a signed-in person lacks the permission. A browser that a link opened may do everything."""
     if session.signed is None:
         return
     authority = VERBS[verb].authority

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from evolvable_server.page_kit import SignInFlow
 
 PAGE = Identity(Principal.PERSON, "page")
-"""On whose behalf the page acts: the person who opened it with a link from their terminal."""
+"""The identity of the page: the person who opened it with a link from their terminal."""
 
 
 @command("ui")
@@ -121,7 +121,7 @@ def _login_flow(config: Config, port: int) -> "SignInFlow":
 
 
 def services_of(config: Config, library: Library, caller: Caller) -> PageServices:
-    """Return what the page works with. caller: the person at this terminal."""
+    """Return the services of the page. caller: the person at this terminal."""
     return PageServices(
         config,
         library,
@@ -147,7 +147,7 @@ def _print_links(state: CommandContext, server: PageServer) -> None:
 
 
 def _signer(library: Library, passphrase: str) -> Signer | None:
-    """Return what signs one decision with the passphrase that its form carried."""
+    """Return the signer of one decision, opened with the passphrase of its form."""
     return PassphraseSigner(library.lock.key, lambda: passphrase) if library.lock is not None else None
 
 

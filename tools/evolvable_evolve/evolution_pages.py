@@ -121,7 +121,7 @@ class EvolutionPages:
         return self._page.PageBody(f"Run {status.run}", main, "evolution")
 
     def _rest(self, facts: "RunFacts") -> list[Node]:
-        """Return what a run that searched or measured has: the sealed test, validation, and candidates."""
+        """Return the results of a search or a measurement: the sealed test, validation, and candidates."""
         return [
             self._sealed(facts),
             h.h2["Fitness in validation"],
@@ -336,7 +336,7 @@ class EvolutionPages:
         return f"/evolution/{run}/adopt"
 
     def _doubt(self, shown: "AdoptionPreview") -> Node:
-        """Return what the person preferred, with a box to tick where that speaks against the adoption."""
+        """Return the preferences of the person, with a box to tick where they speak against the adoption."""
         if shown.preferences is None:
             return None
         if not shown.preferences.doubtful:

@@ -274,7 +274,7 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
 def _prepared(
     library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
 ) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
-    """Return what runs: the approved version, its command, the folder of its files, and its input."""
+    """Return the approved version of a tool, its command, the folder of its files, and its input."""
     found = runnable_tool(library, caller, ref)
     data = encode_input(f"{found.ref}@{found.version}", found.spec, given)
     word = found.spec.argv[0]

@@ -71,7 +71,7 @@ def ray_cluster(person: PersonConfig, environment: Mapping[str, str]) -> RayClus
 
 
 def choose_sandbox(config: Config) -> SandboxChoice:
-    """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
+    """Return how the sandbox is chosen: among this machine's mechanisms, or a container that the person names."""
 
     named = config.person.sandbox.get("container", ())
     container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()

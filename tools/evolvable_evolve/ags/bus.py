@@ -137,7 +137,7 @@ class AgsState:
 
     @property
     def in_round(self) -> list[ItemOutcome]:
-        """What ended in this round, in the order of the plan and not of time."""
+        """The outcomes of this round, in the order of the plan and not of time."""
         found = (self.outcomes[name] for name in self.items if name in self.outcomes)
         return [one for one in found if one.round == self.round]
 
@@ -162,7 +162,7 @@ class AgsState:
 
     @property
     def round_lines(self) -> list[str]:
-        """What this round came to, as the history of the plan has it."""
+        """The lines of this round in the history of the plan."""
         return [*(one.line for one in self.in_round), *(one.line for one in self.improved_in_round)]
 
     @property
@@ -172,7 +172,7 @@ class AgsState:
 
     @property
     def must_end(self) -> EndReason | None:
-        """Why no more questions go to the planner, None while they may. Only to be asked between two rounds."""
+        """Why the planner is asked no more, None while it may be. Valid only between two rounds."""
         if self.result:
             return EndReason.DONE
         # `idle` counts the rounds before; this one is counted by the next plan.

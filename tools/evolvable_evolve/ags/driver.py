@@ -221,7 +221,7 @@ def add_judge(run: AgsRun, model: ProposerModel) -> None:
 
 
 def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
-    """Return what improves the program of a run. records: of the run so far, which say what improving has spent."""
+    """Return the improver of a run's program. records: of the run so far, from which its spending is read."""
     share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
     # From the ledger, so that a run that is resumed does not get its share again.
     share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))

@@ -54,7 +54,7 @@ _NOTHING = ModelUsage()
 
 
 def improvement_limit(limit: SpendLimit) -> SpendLimit:
-    """Return what improving the program of a run may spend, of what the run may. Time is the run's."""
+    """Return the limit for improving a run's program, a share of the run's own limit. Time is not shared out."""
     halves = {name: getattr(limit, name) for name in ("cost", "tokens", "calls")}
     return SpendLimit(**{name: None if most is None else type(most)(most * SHARE) for name, most in halves.items()})
 
@@ -300,7 +300,7 @@ class ProgramImprover(AgsParts):
         self.bus.post(MessageKind.NOTE, f"improved/{work.number}", RUN, RUN, body)
 
     def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> tuple[Reservation, Reservation]:
-        """Return what is reserved of both budgets. Raises BudgetSpent."""
+        """Return the reservations in both budgets. Raise BudgetSpent."""
         whole = self.budget.reserve(upper, wall)
         if whole is None:
             raise self.budget.spent(upper, wall)
@@ -340,7 +340,7 @@ def _chosen(state: AgsState, agent: str) -> list[str]:
 
 
 def _times(usage: ModelUsage, n: int) -> ModelUsage:
-    """Return what n pieces of work take that take so much each."""
+    """Return the usage of n pieces of work with this usage each."""
     cost = None if usage.cost is None else n * usage.cost
     return ModelUsage(n * usage.input_tokens, n * usage.output_tokens, n * usage.calls, cost)
 

@@ -63,7 +63,7 @@ class ItemJudge(AgsParts):
     model: ProposerModel
 
     async def check(self, item: PlanItem, ended: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is different in the end of an item after the judge saw it. ended: the body of its message.
+        """Return the fields that the judge changes in the end of an item. ended: the body of its message.
 
         `calibrated` says that the judge told the known answers apart, `passed` stands there where it also saw a result.
         Raises RunStopped.

@@ -33,7 +33,7 @@ class JudgeCheck:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be judged by it, '' where something can."""
+        """Why it cannot be used, '' where it can."""
         if not self.criterion.strip() or len(self.criterion) > MAX_CRITERION:
             return f"its criterion has {len(self.criterion):,} characters, not 1 to {MAX_CRITERION:,}"
         for side, known in (("good", self.good), ("bad", self.bad)):

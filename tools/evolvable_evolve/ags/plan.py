@@ -63,7 +63,7 @@ class PlanItem:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether its state is final."""
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
 
     def to_json(self) -> dict[str, Any]:

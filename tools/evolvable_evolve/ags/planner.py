@@ -51,7 +51,7 @@ def _shown(item: PlanItem) -> Mapping[str, Any]:
 
 
 def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
-    """Return what came over the bus since the last answer, in the order of the plan."""
+    """Return the messages for the planner since its last answer, in the order of the plan."""
     found: list[Mapping[str, Any]] = [
         {
             "kind": "result" if one.ok else "error",

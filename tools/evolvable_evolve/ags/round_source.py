@@ -113,7 +113,7 @@ class WholeSource:
         return self._of(identity).session(identity)
 
     def shows_answers(self, identity: str) -> bool:
-        """Return what the source of this one says."""
+        """Return whether the source of this id shows what an agent said."""
         return self._of(identity).shows_answers(identity)
 
     def leak(self, before: str, after: str) -> str:

@@ -149,7 +149,7 @@ def _check_improver(asked: AgsRequest) -> None:
 
 
 def _judge_warnings(asked: AgsRequest, judge: ProposerModel) -> list[str]:
-    """Return what is to be said of a judge. Raises InvalidArgument where nobody writes criteria."""
+    """Return the warnings about a judge. Raise InvalidArgument where nobody writes criteria."""
     if asked.planner == NO_PLANNER:
         hint = "A planner writes the criteria. Name a check by --check instead."
         raise InvalidArgument("A run without a planner has nothing to judge by.", hint)
@@ -184,7 +184,7 @@ def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[
 
 
 def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> SpendLimit:
-    """Return what a run of a caller that is no person may spend. Raises Refused."""
+    """Return the spend limit of a run that no person starts. Raise Refused."""
     if allowance is None:
         hint = "A person writes executors and a budget into budgets.ags of their configuration; see docs/ags.md."
         raise Refused("Only a person starts agents here: no budget is set for other callers.", hint)
@@ -201,7 +201,7 @@ def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> Spen
 
 
 def _day_spent(home: Path) -> dict[str, float]:
-    """Return what runs of callers that are no person spent in the last day, or may still spend."""
+    """Return the spending of the last day, also reserved, by runs that no person started."""
     day = no_spending()
     for folder in iter_runs(home, AGS_DIR):
         records = read_ledger(folder.ledger)

@@ -405,7 +405,7 @@ def worker_author(caller: Caller) -> Caller:
 
 
 def _other_author(library: Library, head: Head) -> FileAuthor | None:
-    """Return who changed an agent or a memory, None where a person stands for it: then it is in force in a plan."""
+    """Return the author of an agent or a memory where no person answers for it, else None: then a plan may use it."""
     whose = version_authorship(library, head, head.latest)
     return None if whose.stands or whose.kind is AuthorKind.YOU else FileAuthor(whose.kind, whose.by)
 

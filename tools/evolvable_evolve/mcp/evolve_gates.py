@@ -141,7 +141,7 @@ class RunStartGate(ConfirmationGate):
         return "\n".join([*lines, _spends(old | given_values(arguments))])
 
     def _named(self, role: str, who: Any) -> str:
-        """Return whom a text names, with the command that it stands for."""
+        """Return the description of a name, with the command that it stands for."""
         if not isinstance(who, str):
             raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
         text = _short_line(who)
@@ -205,7 +205,7 @@ class TryGate(RunStartGate):
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """As `ConfirmationGate.call`; where no person can be asked the trial is made and waits for one."""
+        """Call as `ConfirmationGate.call`; where no person can be asked, prepare the trial and let it wait."""
         unasked = not has_answer(context) and not may_ask(context) and not self.locked
         if not unasked or name_of(context.request_context.request) is not None:
             return await super().call(tool, arguments, context, call)

@@ -336,7 +336,7 @@ class EvolveTools:
         start_driver(self._config.home, find_run(self._config.home, run))
 
     def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
-        """Return what runs have here, and the executors by these names. Raises Refused for a name that nobody gave."""
+        """Return the host of runs, and the executors by these names. Raise Refused for an unknown name."""
         means = evolve_context(self._config)
         named = means.commands["executors"] if means.commands else None
         return means, [parse_executor_spec(name, named, means.models) for name in names]

@@ -57,7 +57,7 @@ LOOK_SECONDS = 0.5
 
 
 def run_host(config: Config) -> rspl.RunHost:
-    """Return what resources run with in this process."""
+    """Return the host that runs resources in this process."""
     scorers = commands_of_role(config, "scorers", person=False)
     return rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers, AgentHost(config))
 

@@ -140,7 +140,7 @@ def decide_change(given: ExecutorEvidence, thresholds: StructureThresholds = DEF
 
 
 def _structure_input(given: ExecutorEvidence) -> StructureInput:
-    """Return what the gate of a run is made from.
+    """Return the input of the gate, which is the one of an evolution run.
 
     A session before a repair that was kept says nothing of the skills that there are now: it is left out.
     """

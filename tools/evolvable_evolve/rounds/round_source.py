@@ -44,13 +44,13 @@ class RoundSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, as the ledger names it."""
+        """Its name in the ledger."""
 
     def shows_answers(self, identity: str) -> bool:
         """Return whether a model is shown what the agent said in it: that of a trial is masked, of a session not."""
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
-        """Return what is new since the rounds that saw these."""
+        """Return the ids that no round has seen. seen: ids of earlier rounds."""
 
     def trace(self, identity: str) -> RoundTrace | None:
         """Return one trace, None where nothing of it is left."""
@@ -59,7 +59,7 @@ class RoundSource(Protocol):
         """Return what a model may be shown of it, None where it cannot be read any more."""
 
     def leak(self, before: str, after: str) -> str:
-        """Return what a change repeats that it may not, '' when it repeats nothing."""
+        """Return which text a change repeats and must not, '' for none."""
 
 
 @dataclass
@@ -256,7 +256,7 @@ class TrialSource:
         return found is not None and found.reward == 0
 
     def leak(self, before: str, after: str) -> str:
-        """Return what a change repeats of the run's tasks, '' when it repeats nothing."""
+        """Return which text of the run's tasks a change repeats, '' for none."""
         found = self.corpus.leaks(after, before)
         return str(found[0].source) if found else ""
 

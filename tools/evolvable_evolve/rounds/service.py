@@ -131,7 +131,7 @@ class _RoundWork:
 
     @property
     def caller(self) -> Caller:
-        """Whom a round acts as: an agent, in a session of its own."""
+        """The caller of a round: an agent, in a session of its own."""
         return Caller(Actor.AGENT, f"round-{self.state.number}", self._scopes, Principal.AGENT, "round")
 
     def note(self, type: str, **fields: Any) -> None:
@@ -325,7 +325,7 @@ class _RoundWork:
                 self.note("evolved", **asdict(self.evolved(cluster, by_cluster[cluster])))
 
     def evolved(self, cluster: str, asked: Sequence[Mapping[str, Any]]) -> RoundChange:
-        """Return what is done about one cluster: the first candidate of its traces that keeps every rule."""
+        """Change one cluster by the first candidate of its traces that keeps every rule; return what was done."""
         number, why = self.state.number, "no change was proposed"
         # A process that died between the change and its record has made it already.
         if (made := change_made(self._library, number, cluster)) is not None:
@@ -361,7 +361,7 @@ class _RoundWork:
         return kept["candidate"], kept["cost"]
 
     def pruning(self) -> tuple[Library, Caller, list[str], dict[str, int]]:
-        """Return what the step of prunes works on."""
+        """Return the arguments of `propose_prunes`."""
         changed = [one["ref"] for one in self.state.evolved.values() if one["ref"]]
         return self._library, self.caller, changed, dict(self.state.prunes)
 
@@ -380,7 +380,7 @@ class _RoundWork:
     # Report
 
     def report(self) -> RoundReport:
-        """Return what the round did so far."""
+        """Return the report of the round so far."""
         state, learned = self.state, next(r for r in reversed(self._ledger.records) if r["type"] == "learned")
         looked = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
         names = ("cluster", "action", "why", "ref", "proposal_id", "trial")

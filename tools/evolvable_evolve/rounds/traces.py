@@ -63,7 +63,7 @@ class RoundTrace:
 
     @property
     def cluster(self) -> str:
-        """What a change that follows from it is of: the skill that it used, else its task type and procedure."""
+        """The key of the changes that follow from it: the skill that it used, else its task type and procedure."""
         skill = min(self.used, default="") or min(self.selected, default="")
         return skill or f"{self.task_type}|{min(self.procedures, default='')}"
 
@@ -104,7 +104,7 @@ def retain(
 
 
 def failure_key(trace: RoundTrace) -> str:
-    """Return by what a failure is counted: its task type and its cause; '' for what is none, or has no cause."""
+    """Return the key of a failure: its task type and its cause; '' for a success, or without a cause."""
     return f"{trace.task_type}|{trace.cause}" if trace.reward == 0 and trace.cause else ""
 
 
@@ -119,7 +119,7 @@ def _reason(one: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set
 
 
 def hashed(text: str) -> str:
-    """Return by what a text is known again without being kept."""
+    """Return the first 16 hexadecimal digits of a text's SHA-256, by which it is recognised without being stored."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -107,7 +107,7 @@ def _seeds(what: Confinement) -> dict[Path, str]:
 
 
 def _given(what: Confinement, back: Path) -> Iterator[tuple[Path, str, bool]]:
-    """Yield what the first process inside is given: the path here, the path there, and whether it is read-only."""
+    """Yield the files of the first process inside: the path here, the path there, and whether it is read-only."""
     yield INSIDE, f"{ROOT}/inside.py", True
     if what.returns:
         yield back, f"{ROOT}/back", False
@@ -145,7 +145,7 @@ def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") 
 
 
 def shown_folders(what: Confinement) -> list[Path]:
-    """Return what is bound read-only in addition to the system: runtimes, the program, and what the command is given.
+    """Return the paths that are bound read-only beside the system: runtimes, the program, and the command's own.
 
     A folder below another that is shown is left out.
     """
@@ -307,7 +307,7 @@ def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list
 
 
 def _system() -> list[str]:
-    """Return what every command sees of the machine: its programs and libraries, and little of its configuration."""
+    """Return the options that show every command the machine's programs and libraries, and little configuration."""
     words: list[str] = []
     for path in SYSTEM_FOLDERS:
         if os.path.islink(path):
