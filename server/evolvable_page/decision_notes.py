@@ -12,6 +12,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage import APPROVED, OPEN, REJECTED, Proposal
 from evolvable_tools import Library
 
+# The note stands above the next proposal, which must stay on the first screen.
 MAX_NAMED = 5
 """Proposals of one decision that a note names; the others are counted."""
 
@@ -36,6 +37,7 @@ def moved_resources(library: Library, operation: int) -> Node:
 def moved_by_each(library: Library, operations: Sequence[int]) -> Mapping[int, Node]:
     """Return the links of `moved_resources` for each of these operations, with one query for all of them."""
     moved: dict[int, list[Change]] = {number: [] for number in operations}
+    # One more than is named, to know whether there are more.
     for one in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
         moved[one.operation].append(one)
     return {number: _name_changes(changes) for number, changes in moved.items()}
@@ -88,6 +90,7 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
     if proposal.state == REJECTED:
         why = f" Reason: {one_line(proposal.decision)}" if proposal.decision else ""
         return [text, link, f" stays as it is.{why}"]
+    # It expired, or its approval changed nothing.
     if proposal.state != APPROVED or proposal.operation is None:
         return [text, link, "."]
     later = _changed_since(library, proposal)

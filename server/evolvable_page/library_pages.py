@@ -29,6 +29,7 @@ from evolvable_tools import AuthorKind, format_success
 from evolvable_tools.outcomes import ResourceStats, Stats, stats, verdict_words
 from evolvable_tools.verbs import list_collections, list_resources
 
+# A list of fifty is read as a whole, and keeps a page below its limit of processor time.
 PAGE = 50
 """Resources on a page."""
 

@@ -17,6 +17,7 @@ from evolvable_tools.outcomes import stats
 from evolvable_tools.scan import Finding
 from evolvable_tools.verbs import CUT, Grounds, WaitingProposal
 
+# About three lines at the width of the page, so that the difference begins on the first screen.
 MAX_REASON = 240
 """Characters of a reason that stand above the difference; a longer one stands whole below it."""
 
@@ -32,6 +33,7 @@ def asks(shown: WaitingProposal) -> bool:
 def shown_hash(shown: WaitingProposal) -> str:
     """Return the hash of everything that a proposal shows to a person, '' where its difference was cut."""
     diff = shown.diff or ""
+    # A person who saw a part has not seen the proposal, so it is never approved together with others.
     if diff.endswith(CUT):
         return ""
     return sha256(repr((shown.head, shown.base, shown.removes, diff)).encode("utf-8", "replace")).hexdigest()
@@ -39,6 +41,7 @@ def shown_hash(shown: WaitingProposal) -> str:
 
 def look_at(asked: PageRequest, shown: WaitingProposal) -> None:
     """Note that the person of a request is shown all of a proposal about which nothing is asked."""
+    # A tab in the background reads its live parts by itself, and nobody looks at it.
     if not asked.by_itself and shown.state == OPEN and not asks(shown) and (found := shown_hash(shown)):
         asked.session.look_at(shown.proposal_id, found)
 
@@ -222,6 +225,7 @@ def seen_fields(shown: Sequence[WaitingProposal]) -> Node:
     return [
         [
             h.input(type="hidden", name="number", value=str(one.proposal_id)),
+            # The approval fails where the resource has another version by then.
             h.input(type="hidden", name="seen", value=str(one.head or 0)),
         ]
         for one in shown

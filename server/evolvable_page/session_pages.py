@@ -16,6 +16,7 @@ from evolvable_tools.verbs import list_waiting
 LISTED = 50
 """Sessions that are listed, the newest first."""
 
+# A session may have tens of thousands of pieces, which no browser shows well.
 MAX_SPANS = 400
 """Pieces of a timeline."""
 

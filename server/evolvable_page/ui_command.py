@@ -74,6 +74,7 @@ def ui_command(
             _serve_with_sign_in(services, port, start, flow, trusted_proxy)
             return
         server = PageServer(services, port, start)
+        # A daemon: it waits in a read of the terminal, which nothing else can end.
         threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
         with contextlib.ExitStack() as files, paused_progress(), contextlib.suppress(KeyboardInterrupt):
             server.serve(lambda: _ready(state, server, files if opening else None))
@@ -93,6 +94,7 @@ def _ready(state: CommandContext, server: PageServer, files: contextlib.ExitStac
     if files is not None:
         page = forwarding_page(server.services.library.store.home, server.access.new_link())
         files.callback(page.unlink, missing_ok=True)
+        # By a file: the command line of a browser is visible to other accounts, and the link opens the page.
         if not webbrowser.open(page.as_uri()):
             remark("No browser could be started here. Open the link.")
 
@@ -105,6 +107,7 @@ def _serve_with_sign_in(
         raise InvalidArgument("The configuration has no sign-in any more.", "Restore the table sign_in.")
     host, listening = listen_address(settings.listen)
     proxies = (*settings.proxies, *trusted_proxy)
+    # The origin is registered at the provider, so its port is the last resort and not a random one.
     port = port or listening or urlsplit(flow.origin).port or 0
     server = PageServer(services, port, start, flow, proxies, host)
     # On a thread of its own: the handler interrupts the main one, which may hold a lock that stopping needs.

@@ -246,6 +246,7 @@ class EvolutionPages:
         """Show all of what an adoption makes live, before it is asked for."""
         run = str(asked.path["run"])
         shown = evolution.preview_adoption(site.library.store.home, run)
+        # Before the preview is drawn: its difference would tell which answer is whose.
         if pairs := evolution.draw_blind_pairs(site.library, site.caller, run):
             return self._comparison(asked, shown.run, pairs)
         lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
@@ -288,6 +289,7 @@ class EvolutionPages:
         run = find_run(site.library.store.home, asked.get("run")).id
         if asked.get("pairs"):
             return self._compare(site, asked, run)
+        # The run may have gone on since the page was drawn.
         if evolution.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
         known = asked.get("base_preferred") == "1"

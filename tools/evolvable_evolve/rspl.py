@@ -234,6 +234,7 @@ async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str,
         raise InvalidArgument(
             f"{ref} has no task {ascii(identity[:80])}.", "`evolvable evolve taskset list` shows its tasks."
         )
+    # Scores of validation and test tasks would let an agent search for their answers.
     if task.split is not Split.TRAIN:
         raise Refused(
             f"Task {task.id} is not in train; only train tasks are scored here.", "A run measures the others."
@@ -266,6 +267,7 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
+    # After the run, and of the version that ran: it is evidence for that version.
     use = await asyncio.to_thread(load_skill, library, caller, Ref.parse(found.ref).at(found.version))
     seconds = round(time.monotonic() - began, 3)
     return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)

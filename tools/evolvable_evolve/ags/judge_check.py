@@ -10,6 +10,7 @@ from typing import Any
 JUDGE = "judge"
 """The name of the model that judges, as sender and receiver, and the check that items of it name in what is shown."""
 
+# Each known answer is a question of its own to the judge, so there are few of them.
 MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
 """Characters of a criterion, known answers of each side, and characters of one of them."""
 

@@ -99,6 +99,7 @@ class SingleItemPlan:
             item = {"id": "task", "subtask": data["task"], "agent": self._agent, "needs": [], "check": self._check}
             answer = {"items": [item]}
         else:
+            # Without a model: the one item's last message is the result of the run.
             said = [one for one in data["messages"] if one["kind"] in ("result", "error")]
             answer = {"result": said[-1]["summary"] if said else "There is no result."}
         return ModelAnswer({"note": "one agent", **answer}, ModelUsage(), self.name)

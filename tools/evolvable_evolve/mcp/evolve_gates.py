@@ -258,11 +258,13 @@ class PilotGate(RunStartGate):
 
 def proposer_of(config: Config, brain: object, settings: Mapping[str, Any]) -> str:
     """Return who proposes in a run: as the call says, else as the person said of the role, else the caller."""
+    # `settings` first: they are what the run is started with.
     return str(settings.get("brain") or brain or ",".join(config.person.model_roles.get("proposer", ())) or "handoff")
 
 
 def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
     """Return who judges in a run by the same order, else the first proposer; `handoff` where no task needs a judge."""
+    # Without such a task no judge is asked, and the question must not name one that costs money.
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return "handoff"
     roles = config.person.models_of_role("judge")

@@ -74,6 +74,7 @@ Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
 MAX_TRY_SESSIONS = 100
 """Sessions that are read for tasks of a trial, the newest first."""
 
+# Executors other than the commands that a person registered.
 _MODELS = ("claude", "codex", "anthropic")
 
 

@@ -175,7 +175,9 @@ class ApprovedTools:
         """Run an approved tool; whatever goes wrong is an error text for the model."""
         caller = caller_of(self._caller, context, self._sessions) if context is not None else self._caller
         try:
+            # Bounds the sandboxes that run at a time for one client.
             async with self._running:
+                # Looked up at each call: an approval may have been withdrawn since the client listed the tools.
                 found = (await anyio.to_thread.run_sync(self._found)).get(name)
                 if found is None:
                     return error_result(f"There is no tool {name} any more. List the tools again, or go on without it.")
@@ -191,6 +193,7 @@ class ApprovedTools:
     async def watch(self, notifier: Notifier) -> None:
         """Notify clients whenever a person approves or withdraws a tool, for as long as the server runs."""
         place: Path = self._library.store.home / APPROVALS_FILE
+        # The file is polled: `evolvable rspl withdraw` runs in another process.
         known = file_status(place)
         while True:
             await asyncio.sleep(LOOK_SECONDS)

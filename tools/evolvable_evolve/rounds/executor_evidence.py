@@ -105,6 +105,7 @@ def executor_sessions(
         parts.setdefault(one.session, []).append(one)
     found: dict[str, ExecutorSession | None] = {}
     for end in sorted(ends, key=lambda end: (end.at, end.session)):
+        # Sorted by time, so the last session of a connection replaces the earlier ones: they are not independent.
         if end.outcome in REWARDS and not end.session.startswith(ITEM_SESSIONS):
             found[end.link or end.session] = _session_of(end, parts.get(end.session, ()), refs)
     return sorted((one for one in found.values() if one is not None), key=lambda one: (one.at, one.session))
@@ -172,6 +173,7 @@ def _route(
         moved: Collection[str] = [skill for skill, named in given.delegates.items() if named == giver]
     else:
         giver, agent, moved = first, second, edit.skills_moved
+    # A frozen or untrusted skill does not change its delegate.
     able = [skill for skill in moved if skill in given.movable and given.delegates.get(skill, MAIN_AGENT) != agent]
     if not able:
         return None
@@ -181,5 +183,6 @@ def _route(
         counts = summary.uses.get(skill, {})
         return sum(number for kind, number in counts.items() if not boundary or kind in boundary)
 
+    # The skill that is used most in these task types leads sessions to the agent; by name where two are equal.
     lead = min(able, key=lambda skill: (-uses(skill), skill))
     return RoutedChange(decision, summary, replace(edit, skills_moved=tuple(sorted(able))), lead, agent)

@@ -159,6 +159,7 @@ def _restructure(state: RoundState, record: LedgerRecord) -> None:
 
 def _end(state: RoundState, record: LedgerRecord) -> None:
     successes, n = record["success"]
+    # Compared with the round before: what changed in it is the first suspect.
     fell = fell_by_more_than_noise(state.success, (successes, n))
     state.suspects = state.changed if fell else ()
     state.changed = tuple(
