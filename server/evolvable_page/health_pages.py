@@ -60,6 +60,7 @@ def _background(site: Site, name: str, compute: Callable[[], Result]) -> Result 
         except EvolvableError as error:
             return error
 
+    # An error is a value here: raised in the thread it would be logged, and the page would wait without end.
     return site.value(name, attempt, site.revision())
 
 

@@ -155,6 +155,7 @@ def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
     head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
+    # Each file is checked before the folder is written: it must not hold what get_resource would refuse.
     for path, entry in manifest.items():
         check_served(library, caller, head.ref, number, path, entry.sha256)
     return BuiltResource(str(head.ref), number, str(build_version(library, head, number)), len(manifest))

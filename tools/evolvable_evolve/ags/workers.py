@@ -389,6 +389,7 @@ def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str]
     ref = Ref.parse(text, Kind.AGENT)
     if ref.kind is not Kind.AGENT or ref.version is not None or (among is not None and text not in among):
         raise Refused(f"{ascii(text[:80])} is no agent of this run.", "Name agents by their refs, without a version.")
+    # A person may have saved the agent's file a moment ago: that version is the one that is judged and run.
     library.take_in([library.store.head(ref, caller.scopes).ref])
     head = library.store.head(ref, caller.scopes)
     if head.version is None:
@@ -401,6 +402,7 @@ def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str]
 
 def worker_author(caller: Caller) -> Caller:
     """Return the author of the changes that a run makes: always an agent."""
+    # Also in a run that a person began: what its workers write is theirs, and is never signed for the person.
     return replace(caller, actor=Actor.AGENT, principal=Principal.AGENT, via="ags", signer=None)
 
 
@@ -460,4 +462,5 @@ def shorten_bytes(text: str, most: int = MAX_SUMMARY) -> str:
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode()
+    # The sign takes three bytes; a character that is cut in its middle is left out.
     return data[: most - 4].decode("utf-8", "ignore") + "…"

@@ -24,6 +24,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 
+# Clients show a question in a dialog, where nobody reads more.
 MAX_QUESTION = 60_000
 """Characters of a question; a longer change is adopted by hand, where all of it is shown."""
 
@@ -59,6 +60,7 @@ class AdoptionGate(ConfirmationGate):
         return text
 
 
+# Names come from a model: a long one could push the rest of the question out of sight.
 MAX_QUESTION_LINE = 200
 """Characters of one line of the question."""
 
@@ -82,6 +84,7 @@ class RunStartGate(ConfirmationGate):
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        # `evolve_continue` names a run and no executor.
         if "executor" not in arguments:
             return self._continued(arguments)
         settings = arguments.get("settings")
@@ -121,6 +124,8 @@ class RunStartGate(ConfirmationGate):
         except EvolvableError:
             look = None
         if look is None:
+            # A task set that cannot be read is refused by the run itself; the question stays true without its
+            # figures.
             return "Opening the test makes each later promotion on its tasks harder."
         return describe_look(look)
 
@@ -135,6 +140,7 @@ class RunStartGate(ConfirmationGate):
             f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
+        # A run that opened its test before the stop does not open it again.
         if not state.looks:
             lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
         old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
@@ -152,6 +158,7 @@ class RunStartGate(ConfirmationGate):
         if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
             return text
         commands = named_commands(self._config)
+        # A proposer may judge too, so a name that is no judge's is looked up there.
         roles = (role, "proposers") if role == "judges" and who in commands["proposers"].commands else (role,)
         command = commands[roles[-1]].get(who)
         return f"{text}, the command {_short_line(list(command.words))}"

@@ -44,9 +44,11 @@ from evolvable_tools.verbs import APPROVALS_FILE, Effect, ToolVersion, Updated, 
 PREFIX = "tool_"
 """What the names of the library's tools begin with in the list of MCP tools."""
 
+# Most clients put the description of every tool into the context of the model.
 MAX_TOOLS = 100
 """Tools of the library that are listed, by name."""
 
+# Each is a sandbox with processes of its own.
 MAX_RUNNING = 8
 """Tools that one server runs at a time; further calls wait."""
 

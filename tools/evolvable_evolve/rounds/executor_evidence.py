@@ -129,6 +129,7 @@ def decide_change(given: ExecutorEvidence, thresholds: StructureThresholds = DEF
     A rule that holds, and whose change no skill would lead to, is passed over.
     """
     summary = summarise_structure(_structure_input(given))
+    # The gate names one change at a time: it is asked again without those that no skill leads to.
     passed_over = set(given.tried)
     while True:
         decision = decide_structure(summary, thresholds, passed_over, given.frozen)
@@ -148,6 +149,7 @@ def _structure_input(given: ExecutorEvidence) -> StructureInput:
     mended: dict[str, str] = {}
     for repair in given.repairs:
         for task_type in repair.task_types if repair.admitted else ():
+            # Times are text of one format, in which the order of the text is the order of time.
             mended[task_type] = max(mended.get(task_type, ""), repair.ended)
     traces = [
         AgentTrace(one.session, one.task_type, one.agent, one.passed, one.skills, 1, given.better.get(one.session, ""))
