@@ -31,30 +31,37 @@ OPEN_PATH = "/open"
 SIGN_IN_PATH, CALLBACK_PATH = "/sign-in", "/callback"
 LOGIN_COOKIE = "evolvable-login"
 
+# A group that the provider takes away counts here within this time; a shorter one asks the provider more often.
 RECHECK_SECONDS = 60.0
 """How long a person who signed in is believed before the provider is asked whether that still holds."""
 
+# Long enough to walk to the browser; a link in the scrollback of a terminal is worth nothing afterwards.
 TOKEN_SECONDS = 600.0
 """How long a printed link opens the page."""
 
+# A working day: who closes the laptop at night opens the page by a new link in the morning.
 SESSION_SECONDS = 12 * 3600.0
 """How long a browser that a link opened decides without a request."""
 
+# Long enough for the open tabs to reconnect; a copied cookie is noticed only after it.
 EXCHANGE_SECONDS = 60.0
 """How long a secret of an earlier start still counts after it was replaced: open tabs send it at the same time."""
 
 RENEW_SECONDS = 86_400.0
 """How often a browser is told again how long its cookie holds."""
 
+# One person on one machine: more entries would only be sessions that a closed browser left behind.
 MAX_SESSIONS = 16
 """Browsers that may be signed in; the one that was quiet longest is signed out for another."""
 
+# A team shares one page here, so the bound is on memory alone.
 MAX_SIGNED_IN = 1_000
 """Browsers that may be signed in through a provider."""
 
 MAX_TOKENS = 16
 """Links that wait to be opened."""
 
+# Bounds memory; a double click or a reload comes long before a hundred other forms.
 MAX_ANSWERS = 100
 """Forms of a session whose answers are known; an older one that is sent again counts again."""
 
@@ -67,8 +74,8 @@ class PageSession:
     """One browser that is signed in.
 
     csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
-    for who opened the page by a link. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last. looked: by proposal the hash of what was shown of it, all of it.
+    for a browser that a link opened. ends: when the session ends in any case. checked: when the provider was asked.
+    address: from where the browser asked last. looked: by proposal the hash of its content, where all of it was shown.
     decides: it came by a link of this start, under the name of this start; without that it reads only, under the name
     that the home keeps. renewed: when the browser was told how long its cookie holds.
     """
@@ -84,22 +91,25 @@ class PageSession:
     renewed: float = 0.0
     _remarks: tuple[int, Sequence[str]] = 0, ()
     _answers: dict[str, str] = field(default_factory=dict)
+    # Guards `looked` and `_answers`, and is held during an action, so that of a form that is sent twice at once the
+    # second waits for the answer of the first.
     _acting: threading.Lock = field(default_factory=threading.Lock)
 
     def look_at(self, proposal: int, shown: str) -> None:
         """Note that all of a proposal was shown. shown: the hash of it."""
         with self._acting:
+            # Removed first, so that the dict is in the order of the last look and its first key is the oldest.
             self.looked.pop(proposal, None)
             self.looked[proposal] = shown
             if len(self.looked) > MAX_LOOKED:
                 del self.looked[next(iter(self.looked))]
 
     def remark(self, operation: int | None, lines: Sequence[str]) -> None:
-        """Note what the person is told of an operation; that of the one before is forgotten."""
+        """Store the remarks on an operation, in place of those on the operation before."""
         self._remarks = operation or 0, lines
 
     def remarks(self, operation: int) -> Sequence[str]:
-        """Return what the person is told of an operation."""
+        """Return the stored remarks on an operation, () without any."""
         return self._remarks[1] if self._remarks[0] == operation else ()
 
     def answer_once(self, form: str, act: Callable[[], str]) -> str:
@@ -132,7 +142,7 @@ class PageAccess:
     ) -> None:
         """start: the address that a link leads to. flow: the provider's login; then no link opens the page.
 
-        kept: the name and the readers of the home; without it nobody reads after this process.
+        kept: the name and the readers of the home; without it no cookie outlives this process.
         """
         self.start, self.flow, self._kept = start, flow, kept
         self.origin = flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
@@ -145,9 +155,13 @@ class PageAccess:
         prefix = "__Host-" if self.secure else ""
         self.cookie, self.login_cookie = prefix + COOKIE, prefix + LOGIN_COOKIE
         self._clock = clock
+        # Guards the three dicts below and the calls of `_kept` that go with them; held only for dict operations and
+        # one small file.
         self._lock = threading.Lock()
+        # By the hash of the token: when it ends, and whether it opens the page for decisions.
         self._tokens: dict[bytes, tuple[float, bool]] = {}
         self._sessions: dict[bytes, PageSession] = {}
+        # By the hash of a cookie from an earlier start: the session that took its place, and when.
         self._replaced: dict[bytes, tuple[PageSession, float]] = {}
 
     def decides_at(self, headers: Headers) -> bool:
@@ -176,6 +190,7 @@ class PageAccess:
         decides: whether it came to the name of this start. A token of the other name is not valid there.
         """
         with self._lock:
+            # Popped before it is checked: a link that is tried under the wrong name is used up too.
             ends, for_decisions = self._tokens.pop(_digest(token), (0.0, decides))
             if ends <= self._clock() or for_decisions != decides:
                 return None
@@ -189,7 +204,7 @@ class PageAccess:
     def _new_session(
         self, limit: int, signed: "SignedIn | None" = None, ends: float = math.inf, *, decides: bool = True
     ) -> str:
-        # Each name has its own: who has many cookies of reading signs nobody out who decides.
+        # Each name has its own bound: many browsers that read never sign out one that decides.
         others = [key for key, one in self._sessions.items() if one.decides == decides]
         if len(others) >= limit:
             del self._sessions[min(others, key=lambda one: self._sessions[one].seen)]
@@ -208,15 +223,21 @@ class PageAccess:
         """Return the session of a request's cookies, and the secret that the browser has to keep from now, or ''."""
         now, decides = self._clock(), self.decides_at(headers)
         with self._lock:
+            # After `evolvable ui --forget` in another process no cookie opens anything, whatever this process still
+            # holds.
             if self._kept is not None and not self._kept.holds:
                 return None, ""
+            # All values, not the first: a program on the same host may have set a cookie of this name, and it must
+            # not lock the person out.
             for secret in cookie_values(headers, self.cookie):
                 digest = _digest(secret)
                 found = self._sessions.get(digest)
                 if found is None:
                     if not decides and (opened := self._reading(digest, now)) is not None:
                         return opened
+                # A cookie for reading opens nothing under the name for decisions, and the other way round.
                 elif found.decides == decides and self._is_used(found, digest, now):
+                    # A cookie for decisions ends with the browser, so only one for reading has a date to extend.
                     if decides or found.renewed + RENEW_SECONDS > now:
                         return found, ""
                     found.renewed = now
@@ -236,7 +257,8 @@ class PageAccess:
     def _reading(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
         """Return the session that a cookie of an earlier start opens, and the secret that replaces it.
 
-        Who sends a secret long after it was replaced does not know the new one, so two have it: both are ended.
+        A browser that sends a replaced secret after EXCHANGE_SECONDS does not know the new one, so two browsers had the
+        secret: the session is ended.
         """
         if self._kept is None:
             return None
@@ -248,6 +270,8 @@ class PageAccess:
             return None
         if not self._kept.opens(digest):
             return None
+        # Removed before the new secret is stored: a process that is killed in between signs a browser out, and leaves
+        # no old secret that opens.
         self._kept.remove(digest)
         secret = self._new_session(MAX_SESSIONS, decides=False)
         session = self._sessions[_digest(secret)]
@@ -266,6 +290,7 @@ class PageAccess:
             return False
         if self.flow is None or session.signed is None or session.checked + RECHECK_SECONDS > now:
             return True
+        # Set before the question, so that requests that come during it do not ask the provider too.
         session.checked = now
         try:
             found = await self.flow.recheck(session.signed)
@@ -285,6 +310,7 @@ class PageAccess:
     def _end(self, session: PageSession) -> None:
         if self._kept is not None:
             self._kept.remove(*(key for key, one in self._sessions.items() if one is session))
+        # By identity: a caller has the session, and neither its secret nor the hash of it.
         self._sessions = {key: one for key, one in self._sessions.items() if one is not session}
 
 
@@ -298,6 +324,7 @@ def cookie_values(headers: Headers, name: str) -> list[str]:
     found = []
     for line in headers.getlist("cookie"):
         for part in line.split(";"):
+            # One cookie at a time: a malformed one of another program must not hide the page's own.
             try:
                 morsel = SimpleCookie(part.strip()).get(name)
             except CookieError:

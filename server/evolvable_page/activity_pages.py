@@ -16,7 +16,7 @@ PAGE = 50
 
 
 def _operations(site: Site, asked: PageRequest) -> PageBody:
-    """Show what happened, the newest first."""
+    """List the operations, the newest first."""
     session = asked.get("session") or None
     made = site.library.store.operations(PAGE, session)
     moved = moved_by_each(site.library, [one.id for one in made])

@@ -57,11 +57,14 @@ MODULES = (
 )
 
 OWN = {"sessions": session_pages, "health": health_pages}
-"""Sections about the machine of the person who serves the page. Who signs in through a provider has neither."""
+"""Sections about the machine of the person who serves the page. People who sign in through a provider have neither."""
 
+# Open tabs hold a stream each; beyond that uvicorn answers 503 in place of filling memory.
 CONNECTIONS = 100
+# h11 allows 16 KiB; cookies of other programs on the host come along and can be larger.
 MAX_HEADER = 64 * 1024
 
+# A port is taken rarely, so that 20 in a row mean another cause, which the error then names.
 TRIES = 20
 """Ports that are tried until one is free at both loopback addresses."""
 
@@ -115,6 +118,7 @@ class PeerCheck:
             address = ipaddress.ip_address(peer)
         except ValueError:
             return False
+        # A socket of both families shows 10.0.0.1 as ::ffff:10.0.0.1; networks are written in the short form.
         mapped = getattr(address, "ipv4_mapped", None)
         return any((mapped or address) in network for network in self._networks)
 
@@ -146,13 +150,16 @@ class PageServer:
             )
         self._open = contextlib.ExitStack()
         home = services.library.store.home
+        # Only the page of one person at loopback keeps a name: elsewhere the proxy decides which name it has.
         keeps = flow is None and not host and os.access(home, os.W_OK)
         kept = KeptPage(home) if keeps else None
+        # Bound here and not by uvicorn: the port must be known for the links before anything is served.
         self._sockets = [_bound(host, port)] if host else self._listening(kept, port)
         self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow, kept=kept)
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
         app = page_application(services, self.access, self._feed)
         if proxies:
+            # Inside `PeerCheck`, which has to see the address of the connection and not the one that a header claims.
             app = ProxyHeadersMiddleware(app, list(proxies))  # type: ignore[arg-type, assignment]
         config = uvicorn.Config(
             PeerCheck(app, proxies) if reached else app,
@@ -166,6 +173,7 @@ class PageServer:
             server_header=False,
             proxy_headers=False,  # after the check of the peer, which needs the address of the connection
             limit_concurrency=CONNECTIONS,
+            # Streams never end by themselves, and would hold the command after Ctrl+C.
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEADER,
         )
@@ -189,11 +197,13 @@ class PageServer:
                     raise
                 raise _taken(kept) from None
         try:
+            # Only after the sockets: of two starts at once the second closes its own, and says that a page is open.
             self._open.enter_context(only_page(home))
         except InvalidArgument:
             for one in sockets:
                 one.close()
             raise
+        # Under the lock, so that two starts never write two ports.
         kept.keep(sockets[0].getsockname()[1])
         return sockets
 
@@ -214,11 +224,13 @@ class PageServer:
 
     async def _serve(self, ready: Callable[[], None]) -> None:
         running = asyncio.create_task(self._server.serve(sockets=self._sockets))
+        # uvicorn has no event for it, and `ready` prints the link, which must not come before the page answers.
         while not (self._server.started or running.done()):
             await asyncio.sleep(0.005)
         if self._server.started:
             ready()
         try:
+            # Shielded, so that an interrupt does not cancel the server in the middle of an answer.
             await asyncio.shield(running)
         except asyncio.CancelledError:  # an interrupt: what is under way ends, open streams first
             self.stop()
@@ -283,6 +295,7 @@ def _beside(port: int) -> list[socket.socket]:
     try:
         return [_undelayed(socket.create_server(("::1", port), family=socket.AF_INET6))]
     except OSError as error:
+        # On Windows a port that another program holds for itself gives EACCES. Other errors mean: no IPv6.
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             raise
         return []

@@ -10,6 +10,7 @@ from evolvable_store.errors import EvolvableError
 
 log = logging.getLogger(__name__)
 
+# Below the 100 ms that a page may take; a small library is read within it, and the page is complete at once.
 FIRST_SECONDS = 0.06
 """How long a page waits for the first value of a computation."""
 
@@ -25,6 +26,7 @@ class BackgroundValue(Generic[Result]):
     def __init__(self, compute: Callable[[], Result], done: Callable[[], None], least_seconds: float = 5.0) -> None:
         """done: called when a new value is there. least_seconds: between two computations."""
         self._compute, self._done, self._least = compute, done, least_seconds
+        # Guards the decision to begin, so that one thread at a time computes.
         self._lock = threading.Lock()
         self._value: Result | None = None
         self._key: Hashable = None

@@ -20,6 +20,7 @@ HOME = "/"
 
 TITLE = "Changed since you last looked"
 
+# Each is shown with its difference, which has to be read and computed.
 MAX_CHANGES = 50
 """Resources that the list shows; the others follow once these are approved."""
 
@@ -52,6 +53,7 @@ def draw_changed(site: Site, asked: PageRequest, *, title: str = TITLE, home: bo
     )
     if not found:
         return None
+    # A change that was approved elsewhere is gone from the list: then the first one is in the frame.
     current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)
     more = number - len(found)
     return h.section(".changed", id="changed", data_live=True)[

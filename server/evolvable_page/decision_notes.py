@@ -12,6 +12,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage import APPROVED, OPEN, REJECTED, Proposal
 from evolvable_tools import Library
 
+# The note stands above the next proposal, which must stay on the first screen.
 MAX_NAMED = 5
 """Proposals of one decision that a note names; the others are counted."""
 
@@ -29,13 +30,14 @@ def link_or_name(library: Library, ref: object) -> Node:
 
 
 def moved_resources(library: Library, operation: int) -> Node:
-    """Return what an operation changed, as links; an import may have changed thousands."""
+    """Return links to the resources that an operation changed; an import may have changed thousands."""
     return moved_by_each(library, [operation])[operation]
 
 
 def moved_by_each(library: Library, operations: Sequence[int]) -> Mapping[int, Node]:
-    """Return what each of these operations changed, as `moved_resources` does, with one query for all of them."""
+    """Return the links of `moved_resources` for each of these operations, with one query for all of them."""
     moved: dict[int, list[Change]] = {number: [] for number in operations}
+    # One more than is named, to know whether there are more.
     for one in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
         moved[one.operation].append(one)
     return {number: _name_changes(changes) for number, changes in moved.items()}
@@ -50,7 +52,7 @@ def _name_changes(changes: Sequence[Change]) -> Node:
 
 
 def operation_note(site: Site, asked: PageRequest) -> Node:
-    """Return what an undo or another form did, named by the number of its operation; nothing without one."""
+    """Return the result of an undo or another form, by the number of its operation; nothing without one."""
     number = asked.number("operation")
     if number is None:
         text = "Nothing had to be changed."
@@ -70,7 +72,7 @@ def operation_note(site: Site, asked: PageRequest) -> Node:
 
 
 def decision_note(site: Site, asked: PageRequest) -> Node:
-    """Return what was decided or taken back last, with what takes that back. Only numbers come from the address."""
+    """Return the last decisions with the forms that take them back. Only numbers come from the address."""
     numbers = [int(text) for text in asked.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
     if not numbers:
         return operation_note(site, asked)
@@ -81,13 +83,14 @@ def decision_note(site: Site, asked: PageRequest) -> Node:
 
 
 def proposal_line(library: Library, proposal: Proposal) -> Node:
-    """Return what became of a proposal, as it is now."""
+    """Return the present state of a proposal."""
     link, text = link_or_name(library, proposal.ref), f"Proposal {proposal.id} is {proposal.state}: "
     if proposal.state == OPEN:
         return [f"Proposal {proposal.id} waits again: ", link, "."]
     if proposal.state == REJECTED:
         why = f" Reason: {one_line(proposal.decision)}" if proposal.decision else ""
         return [text, link, f" stays as it is.{why}"]
+    # It expired, or its approval changed nothing.
     if proposal.state != APPROVED or proposal.operation is None:
         return [text, link, "."]
     later = _changed_since(library, proposal)

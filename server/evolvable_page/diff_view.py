@@ -17,6 +17,7 @@ _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 MAX_WORDS = 2_000
 """Words of a pair of lines, both together, up to which they are compared word by word."""
 
+# Chosen: below it the marks cover most of both lines, and help nobody.
 MIN_ALIKE = 0.3
 """Lines that have less in common are shown as removed and added, without marks."""
 
@@ -56,6 +57,7 @@ def parse_diff(text: str) -> list[FileDiff]:
     old = new = 0
     lines = iter(text.split("\n"))
     for line in lines:
+        # Inside a hunk every line counts down; only then can a line be a head again.
         if (old or new) and line[:1] in _LINES:
             old -= line[0] != "+"
             new -= line[0] != "-"
@@ -114,6 +116,7 @@ def _marked(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
             yield lines[at].sign, make_visible(lines[at].text)
             at += 1
             continue
+        # Line by line in their order, which is right for most edits and needs no search.
         pairs = [_words(old.text, new.text) for old, new in zip(removed, added, strict=False)]
         yield from (("-", pair[0]) for pair in pairs)
         yield from (("-", make_visible(one.text)) for one in removed[len(pairs) :])
@@ -152,7 +155,7 @@ def _words(old: str, new: str) -> tuple[str, str]:
 
 
 def _alike(some: Sequence[str], others: Sequence[str]) -> int:
-    """Return with how many equal words both begin."""
+    """Return the number of equal words at the beginning of both."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
 

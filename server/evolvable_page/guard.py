@@ -1,4 +1,4 @@
-"""Let into the local page who has a session, exchange links and logins for one, and check every request."""
+"""Admit browsers with a session to the local page, exchange links and logins for one, and check every request."""
 
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 KEEP_PATH = "/keep"
 """Where a browser that decides gets the cookie of reading, under the name that the home keeps."""
 
+# A proposal's texts are edited whole; beyond this a body would only fill memory.
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of a form: a person may edit the texts of a proposal in it."""
 
@@ -60,12 +61,15 @@ class PageGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # The order matters: the ways in need no session, a session is checked before the form, and `/keep` needs a
+        # session that decides.
         headers, method = Headers(scope=scope), scope["method"]
         if method == "GET" and (answer := await self._entrance(scope, headers)) is not None:
             await answer(scope, receive, _guarded(send))
             return
         session, renewed = self._access.session_and_cookie(headers)
         if session is not None and not await self._access.holds(session):
+            # The provider no longer vouches for the person, which counts like no session at all.
             session = None
         refusal = self._sign_in_first() if session is None else self._refusal(headers, method)
         if refusal is None and scope["path"] == KEEP_PATH:
@@ -89,6 +93,8 @@ class PageGuard:
             return self._open(scope, headers) if path == OPEN_PATH else None
         try:
             if path == SIGN_IN_PATH:
+                # The cookie ties the provider's answer to this browser, so that nobody is signed in by the link of
+                # another.
                 address, kept = await flow.begin()
                 answer: Response = RedirectResponse(address, 303)
                 # Lax: the provider's answer comes from another site.
@@ -105,6 +111,8 @@ class PageGuard:
 
     def _signed_in(self, headers: Headers, signed: "SignedIn") -> Response:
         if (before := self._access.session(headers)) is not None:
+            # A new login replaces the session, so that a secret that was set before it is worth nothing (session
+            # fixation).
             self._access.end(before)
         # The browser goes on from a page of this site: a cookie that is strict is not sent after a redirect of another.
         answer = _small_page(f"You are signed in as {signed.subject}.", 200, self._access.start, "Go on", onward=True)
@@ -136,6 +144,8 @@ class PageGuard:
         return RedirectResponse(link, 303) if link else None
 
     def _open(self, scope: Scope, headers: Headers) -> Response:
+        # Not parsed as a query: a token has no character that a browser would escape, and nothing else may stand
+        # beside it.
         query, decides = scope["query_string"].decode("latin-1"), self._access.decides_at(headers)
         token = query.removeprefix("token=") if query.startswith("token=") else ""
         secret = self._access.exchange(token, decides=decides)
@@ -158,6 +168,7 @@ class PageGuard:
         # Of the very name that it is sent to: what runs at the name for reading never acts at the one that decides.
         if headers.getlist("origin") != [self._access.origins.get(headers.get("host", "").lower())]:
             return PlainTextResponse("Only a form of this page itself may be sent here.\n", 403)
+        # Absent in old browsers, where Origin and the token of the form have to do.
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return PlainTextResponse("Only a form of this page itself may be sent here.\n", 403)
         return None
@@ -165,6 +176,8 @@ class PageGuard:
 
 def _small_page(text: str, status: int, address: str, link: str, *, onward: bool = False) -> Response:
     """Return a page without the library around it. onward: the browser follows the link by itself."""
+    # Not a redirect by status: the cookies of this site are strict, and are not sent along a redirect from another
+    # site.
     follow = f'<meta http-equiv="refresh" content="0; url={escape(address)}">' if onward else ""
     said = f"<p>{escape(text)}</p>" if text else ""
     onwards = f'<p><a href="{escape(address)}">{escape(link)}</a></p>'
@@ -185,6 +198,7 @@ def _limited(receive: Receive) -> Receive:
     async def received() -> Message:
         nonlocal left
         message = await receive()
+        # Counted as it arrives: a chunked body names no length.
         left -= len(message.get("body", b""))
         if left < 0:
             raise BodyTooLong
@@ -194,9 +208,9 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _guarded(send: Send, kept: Response | None = None) -> Send:
-    """Return what sends an answer with the headers of every answer; answers are not stored, but for `static` ones.
+    """Return a `send` that adds the headers of every answer. Browsers store no answer but those of `/static`.
 
-    kept: whose cookie goes with the answer.
+    kept: a response whose cookie is sent with the answer.
     """
 
     async def sent(message: Message) -> None:
@@ -204,6 +218,7 @@ def _guarded(send: Send, kept: Response | None = None) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
+            # A page shows private texts, which must not lie in the browser's cache; `_file` sets its own header.
             headers.setdefault("cache-control", "no-store")
             if kept is not None:
                 headers.append("set-cookie", kept.headers["set-cookie"])

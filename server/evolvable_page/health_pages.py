@@ -26,7 +26,7 @@ MAX_OFFERED = 200
 
 
 def _health(site: Site, asked: PageRequest) -> PageBody:
-    """Show what is wrong, and around what the library works."""
+    """Show the problems that `doctor` finds, then the clients, settings and folders."""
     return PageBody("Health", [h.h1["Health"], _doctor(site), _tokens(site), _folders(site), _trusted(site)], "health")
 
 
@@ -60,11 +60,12 @@ def _background(site: Site, name: str, compute: Callable[[], Result]) -> Result 
         except EvolvableError as error:
             return error
 
+    # An error is a value here: raised in the thread it would be logged, and the page would wait without end.
     return site.value(name, attempt, site.revision())
 
 
 def _examine(site: Site) -> "Health":
-    """Return what `evolvable doctor` finds with the configuration of now, the sandbox apart: no page shows that."""
+    """Return the report of `evolvable doctor` for the present configuration, without the sandbox."""
     # late: few who open the page look at its health, and the checks need modules of every part
     from evolvable_server.care import examine
 
@@ -172,7 +173,7 @@ def _seen(question: TrustQuestion) -> str:
 
 
 def _trust_form(site: Site, asked: PageRequest) -> PageBody:
-    """Show what a folder brought that nobody vouches for, and ask once."""
+    """Show the resources of a folder that nobody trusts yet, with one form for all of them."""
     question = _asked(site, asked)
     title = h.h1["What ", h.code[make_visible(question.what)], " brings"]
     trusted = h.p[f"{len(question.trusted)} of its resources are trusted already."]

@@ -26,7 +26,7 @@ WEEK = timedelta(days=7)
 
 
 def _home(site: Site, asked: PageRequest) -> PageBody:
-    """Show what a person wants to know first."""
+    """Show the waiting proposals, the recent changes and the evidence."""
     if not list_resources(site.library, site.caller, limit=1).resources:
         return PageBody("Home", [h.h1["Home"], decision_note(site, asked), _begin()], "home")
     main = [
@@ -102,7 +102,7 @@ def _changed(site: Site, asked: PageRequest) -> Node:
 
 
 def _evidence(site: Site) -> Node:
-    """Return what helped and what is dead. It is computed beside the page: it reads all uses."""
+    """Return the resources that helped and those that are dead, computed in the background: it reads all uses."""
     read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.library_revision())
     if read is None:
         reading = h.p(".none")["The evidence is being read; this page shows it by itself."]

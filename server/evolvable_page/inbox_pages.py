@@ -38,12 +38,14 @@ KEYS = "Keys: a approve, r reject, e edit, m merge, j next, k previous, u take b
 
 _HOW = "in the local page"
 
+# A form has at most MAX_FIELDS fields and MAX_BODY bytes; the other files of a proposal are approved as they are.
 MAX_EDITED = 40
 """Files of a proposal that are edited in one form."""
 
 MAX_DECIDED = 20
 """Decisions of each kind that the list of decisions holds."""
 
+# As in a unified diff.
 CONTEXT = 3
 """Equal lines that the merge shows before and after lines in conflict."""
 
@@ -86,7 +88,7 @@ def first_steps(site: Site) -> Node:
 
 
 def waiting_parts(site: Site) -> list[Node]:
-    """Return what waits for the person in other parts of the program."""
+    """Return the waiting items of other parts of the program."""
     return [part.waiting(site) for part in page_parts() if part.waiting is not None]
 
 
@@ -133,6 +135,7 @@ def _queue(site: Site, asked: PageRequest, waiting: Sequence[WaitingProposal], s
 
 def _together(site: Site, asked: PageRequest, waiting: Sequence[WaitingProposal]) -> Node:
     """Return the form that approves all that this browser was shown whole and the scan asks nothing about."""
+    # Only what this session was shown: a person who signs for several at once must have had each on the screen.
     seen = [one for one in waiting if one.proposal_id in asked.session.looked and not asks(one)]
     if len(seen) < 2:
         return None
@@ -259,6 +262,7 @@ def _reopen(site: Site, asked: PageRequest) -> str:
 def _numbers(asked: PageRequest) -> list[int]:
     """Return the proposals that a form names: those that the person saw, and no other of their session."""
     texts = asked.fields.get("number", ())
+    # isdigit alone takes digits of other scripts, and the length bounds the time of `int`.
     if not texts or not all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts):
         raise InvalidArgument("The form names no proposal.", "Follow a link of the page.")
     return [int(text) for text in texts]
@@ -267,6 +271,7 @@ def _numbers(asked: PageRequest) -> list[int]:
 def _seen(numbers: Sequence[int], asked: PageRequest) -> dict[int, int | None] | None:
     """Return by proposal the version of its resource that the form showed it with; None for a request without them."""
     texts = asked.fields.get("seen", ())
+    # -1 is no version, so that a malformed field counts as changed since.
     known = (int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1 for text in texts)
     return dict(zip(numbers, known, strict=False)) if texts else None
 
@@ -277,6 +282,7 @@ def _after(library: Library, decided: Sequence[Decided], asked: PageRequest) -> 
     if asked.get("home"):
         return f"/?done={done}"
     ids = [one.proposal_id for one in verbs.list_waiting(library, MOST_WAITING)]
+    # The next one in the list, from the top again after the last.
     following = next((one for one in ids if one > decided[-1].proposal_id), ids[0] if ids else None)
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"
 

@@ -21,15 +21,18 @@ from evolvable_store.errors import InvalidArgument
 
 FILE, LOCK = "page.json", "page.lock"
 
+# A page that is opened once a month still opens; a browser that was given away reads no longer than that.
 READING_SECONDS = 30 * 86_400.0
 """How long a cookie opens reading after its last use."""
 
+# Trades an error of an hour in 30 days for a write to the disk with each request.
 NOTED_SECONDS = 3600.0
 """How exactly the last use of a cookie is stored."""
 
 MAX_READERS = 16
 """Browsers that may read; the one that was quiet longest is forgotten for another."""
 
+# Linux hands out ports from 32,768 to 60,999 by itself, macOS and Windows those from 49,152.
 PORTS = range(20_000, 32_000)
 """Where a port is chosen: below those that systems hand out by themselves, so that it stays free while it is kept."""
 
@@ -38,6 +41,7 @@ class KeptPage:
     """The name, the port and the readers of a home's page. Used from any thread."""
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
+        # The lock guards `_readers`, `_noted` and the order of writes; other processes are kept out by `only_page`.
         self._path, self._clock, self._lock = home / FILE, clock, threading.Lock()
         found = self._read()
         self.host: str = found.get("host") or secrets.token_hex(8)
@@ -63,6 +67,7 @@ class KeptPage:
     def add(self, digest: bytes) -> None:
         """Have a cookie open reading, from now."""
         with self._lock:
+            # A loop, since an older version or a person may have left more of them in the file.
             while len(self._readers) >= MAX_READERS:
                 del self._readers[min(self._readers, key=self._readers.__getitem__)]
             self._readers[digest.hex()] = self._clock()
@@ -83,6 +88,7 @@ class KeptPage:
             if seen is None or seen + READING_SECONDS <= now:
                 return False
             self._readers[key] = now
+            # `_noted` is what the file says; the time in memory is exact.
             if self._noted.get(key, 0.0) + NOTED_SECONDS <= now:
                 self._write()
             return True
@@ -91,6 +97,7 @@ class KeptPage:
         """Have no cookie open reading any more."""
         with self._lock:
             self._readers.clear()
+            # Without a port the home never kept a page, and no file is to appear.
             if self.port:
                 self._write()
 
@@ -101,13 +108,14 @@ class KeptPage:
         return there
 
     def _read(self) -> dict[str, Any]:
-        """Return what the file holds, nothing where it is missing or nobody wrote it so."""
+        """Return the fields of the file, {} where it is missing or malformed."""
         try:
             found = json.loads(self._path.read_bytes())
             host, port, readers = str(found["host"]), int(found["port"]), dict(found["readers"])
             seen = {str(key): float(at) for key, at in readers.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
+        # The name goes into links and headers: only what `token_hex(8)` can have made is taken from the file.
         is_name = len(host) == 16 and set(host) <= set("0123456789abcdef")
         return {"host": host, "port": port, "readers": seen} if is_name and 0 < port < 65_536 else {}
 
@@ -119,6 +127,7 @@ class KeptPage:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 json.dump({"host": self.host, "port": self.port, "readers": self._readers}, stream)
+            # No fsync: after a power cut a browser needs a new link, and nothing else is lost.
             os.replace(name, self._path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -132,6 +141,7 @@ def only_page(home: Path) -> Iterator[None]:
     """Hold the right to serve the page of a home. Raise InvalidArgument where another process has it."""
     lock = FileLock(home / LOCK)
     try:
+        # The system releases it when the process dies, so a page that was killed never blocks the next one.
         lock.acquire(blocking=False)
     except Timeout:
         raise InvalidArgument(

@@ -32,6 +32,7 @@ LEARN = {
 }
 """Pages of Learn: section -> its address and its name, in the order of its line of the navigation."""
 
+# `static/page.js` holds the same keys; a key that changes here changes there.
 KEYS = {
     "a": "approve the proposal, or the change in the frame",
     "r": "reject it: type why, then Enter; Escape leaves",
@@ -130,6 +131,8 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
             h.meta(
                 name="htmx-config",
+                # No inline style, which the Content-Security-Policy forbids; no copy of pages in the browser's
+                # storage.
                 content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,"extensions":"evolvable"}',
             ),
             h.title[f"{one_line(body.title, 80)} · Evolvable"],
@@ -158,6 +161,7 @@ def draw_page(body: PageBody, frame: Frame) -> str:
 _START = token_urlsafe(12)
 """What the forms of this process have in common. One random number for each form takes a tenth of a long page."""
 
+# `next` of a count is atomic in CPython, so two threads never draw one number.
 _FORMS = itertools.count()
 
 # HTML: Enter in a field presses the first submit button, and does nothing where that one is disabled.
@@ -171,6 +175,7 @@ def form(
 
     `once` differs in every form that is drawn: the same form counts once, however often a browser sends it.
     """
+    # The start differs with each process: a form of an earlier one must not look as if it had been sent.
     named = {"csrf": csrf, "once": f"{_START}-{next(_FORMS)}", **(fields or {})}
     hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in named.items()]
     made = {"method": "post", "action": action, **attributes}
@@ -278,7 +283,7 @@ _AUTHOR_TAGS = {"you": "good", "agent": "", "member": ""}
 
 
 def author_tag(kind: str, by: str) -> Node:
-    """Return whose something is."""
+    """Return the label of an author."""
     return tag(author_words(kind, by), _AUTHOR_TAGS.get(kind, "doubtful"))
 
 

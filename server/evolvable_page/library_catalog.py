@@ -32,7 +32,7 @@ class CatalogLine:
 
     @cached_property
     def words(self) -> str:
-        """What the filter looks at."""
+        """The text that the filter searches."""
         return f"{self.listed.ref} {self.listed.description}".casefold()
 
     def rank(self, sort: str) -> tuple[float, int]:
@@ -81,7 +81,7 @@ def check_kind(text: str) -> Kind | None:
 
 
 def picked(asked: PageRequest) -> list[tuple[Ref, int | None]]:
-    """Return what a form chose of the list, each with the version that it showed. Raise InvalidArgument for nothing."""
+    """Return the chosen resources of a form, each with the version that it showed. Raise InvalidArgument for none."""
     refs = [Ref.parse(text) for text in asked.fields.get("pick", ())]
     if not refs:
         raise InvalidArgument("Nothing is chosen.", "Go back, and choose resources by the boxes before their names.")

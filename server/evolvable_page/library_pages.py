@@ -29,6 +29,7 @@ from evolvable_tools import AuthorKind, format_success
 from evolvable_tools.outcomes import ResourceStats, Stats, stats, verdict_words
 from evolvable_tools.verbs import list_collections, list_resources
 
+# A list of fifty is read as a whole, and keeps a page below its limit of processor time.
 PAGE = 50
 """Resources on a page."""
 
@@ -120,7 +121,7 @@ def _listing(site: Site, asked: PageRequest) -> Node:
 
 
 def _chips(site: Site, asked: PageRequest) -> Node:
-    """Return what narrows the list; a chip that is chosen leads back to the list without it."""
+    """Return the filters of the list as chips; a chosen chip leads back to the list without it."""
     scopes = list(dict.fromkeys(site.caller.scopes))
     groups = [
         ("kind", "Kind", {kind.value: kind.value for kind in Kind}),

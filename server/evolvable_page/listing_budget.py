@@ -31,6 +31,7 @@ from evolvable_tools.verbs import (
 MAX_SHOWN = 100
 """Skills without a description that a table names."""
 
+# Half of MAX_FIELDS: each skill is a box, and a browser sends one field for each that is checked.
 MAX_CHOICES = 500
 """Skills among which a form lets a person choose; a form has a limit of fields."""
 

@@ -22,6 +22,7 @@ RUN_SECONDS = 0.5
 IDLE_SECONDS = 15.0
 """How often a stream without a change says that it lives, so that a closed browser is noticed."""
 
+# Each holds a connection of the server's hundred; a tab beyond that asks again after ten seconds.
 MAX_STREAMS = 32
 """Pages that are told of changes at once."""
 
@@ -36,6 +37,7 @@ class ChangeFeed:
 
     def __init__(self, backend: Storage, home: Path) -> None:
         self._backend, self._runs = backend, home / RUN_DIRECTORY
+        # Guards `_streams` and `number`, which the threads of requests and of `_follow` use.
         self._lock = threading.Lock()
         self._streams: Streams = {}
         self._listening, self._stop = threading.Event(), threading.Event()
@@ -43,6 +45,7 @@ class ChangeFeed:
         """How often pages were told of a change."""
         self.seen = 0
         """SQLite's change counter, as it was last seen."""
+        # `_asking` guards the SQLite connection behind `_data_version`, which one thread at a time may use.
         self._asking, self._open = threading.Lock(), contextlib.ExitStack()
         self._data_version: Callable[[], int] = self._open.enter_context(backend.watching())
         self._thread = threading.Thread(target=self._follow, name="evolvable-page-feed", daemon=True)
@@ -51,15 +54,17 @@ class ChangeFeed:
     def close(self) -> None:
         """Stop following; every stream ends."""
         self._stop.set()
+        # Wakes `_follow`, which waits while no page is open, so that it can see `_stop`.
         self._listening.set()
         self.notify()
         self._thread.join(timeout=2)
         with self._asking:
+            # A request that still runs gets a constant in place of an error from a closed connection.
             self._data_version = lambda: 0
             self._open.close()
 
     def commits(self) -> int:
-        """Return what differs after each commit to the library, also one by this process. Called from any thread."""
+        """Return a number that changes with each commit to the library, also by this process. Thread-safe."""
         with self._asking:
             return self._data_version()
 
@@ -97,10 +102,13 @@ class ChangeFeed:
         with self._backend.watching() as data_version:
             seen, ledgers, next_look = data_version(), self._ledgers(), 0.0
             while not self._stop.is_set():
+                # Without an open page nothing polls, and the thread sleeps.
                 self._listening.wait()
                 now = data_version()
                 if time.monotonic() >= next_look:
                     next_look, before, ledgers = time.monotonic() + RUN_SECONDS, ledgers, self._ledgers()
+                    # A ledger is no part of the library: a negative number differs from every counter, and `seen`
+                    # keeps its value.
                     now = -now if ledgers != before else now
                 if now != seen:
                     self.seen = seen = abs(now)
@@ -125,8 +133,10 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
             try:
                 await asyncio.wait_for(changed.wait(), IDLE_SECONDS)
             except TimeoutError:
+                # A comment line of server-sent events, which the browser ignores; the write fails where it is gone.
                 yield ": still here\n\n"
                 continue
+            # Cleared before the event is sent: a change during the send sets it again, and is sent too.
             changed.clear()
             if not feed.closed:
                 yield f"id: {feed.number}\nevent: change\ndata: {feed.number}\n\n"
@@ -138,6 +148,7 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
                     async for part in events(request.scope["page_session"], changed):
                         yield part
             except OverflowError:
+                # The browser connects again by itself after so many milliseconds.
                 yield "retry: 10000\n\n"
 
         if feed.closed:

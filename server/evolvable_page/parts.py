@@ -10,6 +10,6 @@ from evolvable_server.page_kit import PageParts
 
 @cache
 def page_parts() -> Sequence[PageParts]:
-    """Return what the parts of the program add, those of other distributions too."""
+    """Return the page parts of all plugins, of other distributions too."""
     parts: list[PageParts] = plugins.all_hooks().pages(page=kit)
     return parts

@@ -17,6 +17,7 @@ from evolvable_tools.outcomes import stats
 from evolvable_tools.scan import Finding
 from evolvable_tools.verbs import CUT, Grounds, WaitingProposal
 
+# About three lines at the width of the page, so that the difference begins on the first screen.
 MAX_REASON = 240
 """Characters of a reason that stand above the difference; a longer one stands whole below it."""
 
@@ -30,8 +31,9 @@ def asks(shown: WaitingProposal) -> bool:
 
 
 def shown_hash(shown: WaitingProposal) -> str:
-    """Return what differs when anything of a proposal that a person looks at differs, '' where it was cut."""
+    """Return the hash of everything that a proposal shows to a person, '' where its difference was cut."""
     diff = shown.diff or ""
+    # A person who saw a part has not seen the proposal, so it is never approved together with others.
     if diff.endswith(CUT):
         return ""
     return sha256(repr((shown.head, shown.base, shown.removes, diff)).encode("utf-8", "replace")).hexdigest()
@@ -39,6 +41,7 @@ def shown_hash(shown: WaitingProposal) -> str:
 
 def look_at(asked: PageRequest, shown: WaitingProposal) -> None:
     """Note that the person of a request is shown all of a proposal about which nothing is asked."""
+    # A tab in the background reads its live parts by itself, and nobody looks at it.
     if not asked.by_itself and shown.state == OPEN and not asks(shown) and (found := shown_hash(shown)):
         asked.session.look_at(shown.proposal_id, found)
 
@@ -83,7 +86,7 @@ def _step(name: str, key: str, number: int) -> Node:
 
 
 def draw_change(site: Site, shown: WaitingProposal) -> Node:
-    """Return what a proposal is about and its difference; of a conflict both sides first."""
+    """Return the subject and the difference of a proposal; of a conflict both sides first."""
     if shown.removes:
         what = f"Proposes to remove version {shown.base}"
     elif shown.base:
@@ -108,7 +111,7 @@ def draw_change(site: Site, shown: WaitingProposal) -> Node:
 
 
 def _stale(shown: WaitingProposal) -> Node:
-    """Return what is to be known of a proposal whose resource changed since, and when it expires."""
+    """Return the note on a proposal whose resource changed since, and the time when it expires."""
     found: list[Node] = []
     if shown.blocked:
         found.append(h.p(".warning")[with_code(make_visible(shown.blocked))])
@@ -122,7 +125,7 @@ def _stale(shown: WaitingProposal) -> Node:
 
 
 def draw_findings(shown: WaitingProposal) -> Node:
-    """Return what the scan found in a proposal."""
+    """Return the findings of the scan in a proposal."""
     if not shown.findings:
         return h.p(".none", id=f"findings-{shown.proposal_id}")["The scan found nothing."]
     rows = [
@@ -222,6 +225,7 @@ def seen_fields(shown: Sequence[WaitingProposal]) -> Node:
     return [
         [
             h.input(type="hidden", name="number", value=str(one.proposal_id)),
+            # The approval fails where the resource has another version by then.
             h.input(type="hidden", name="seen", value=str(one.head or 0)),
         ]
         for one in shown
@@ -264,7 +268,7 @@ def _capabilities(what: str, names: Sequence[str]) -> Node:
 
 
 def _use(site: Site, shown: WaitingProposal) -> Node:
-    """Return who uses the version that the proposal changes, and how that fares."""
+    """Return the uses of the version that the proposal changes, with their outcomes."""
     head = site.library.store.head_or_none(Ref.parse(shown.ref))
     if head is None or head.version is None:
         return None

@@ -65,7 +65,7 @@ def save_edit(site: Site, asked: PageRequest) -> str:
 
 
 def _remarks(site: Site, updated: Updated) -> list[str]:
-    """Return what a person is told of a change, as at the terminal."""
+    """Return the remarks on a change, as at the terminal."""
     secrets = secret_lines(site.library, silent_step) if updated.changed else []
     return [*updated.warnings, *secrets, *[NEXT] * bool(secrets)]
 

@@ -40,6 +40,7 @@ from evolvable_tools.verbs import (
 def _resource(site: Site, asked: PageRequest) -> PageBody:
     """Show the newest version of a resource, or the one that is asked for."""
     ref = Ref.parse(str(asked.path["ref"]))
+    # The second call raises the error, which names similar resources.
     head = site.library.store.head_or_none(ref, site.caller.scopes) or site.library.store.head(ref, site.caller.scopes)
     version = asked.number("version") or head.latest
     between = (asked.number("from"), asked.number("to"))

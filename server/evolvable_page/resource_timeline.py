@@ -79,7 +79,7 @@ def _entries(
 
 
 def author_of(version: PastVersion) -> str:
-    """Return whose a version is, or what acted for the reader where that says more."""
+    """Return the author of a version, or the program that acted for the reader where that says more."""
     return str(version.actor) if version.actor in (Actor.REVIEW, Actor.EVOLUTION) else version.author
 
 

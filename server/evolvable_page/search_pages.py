@@ -22,7 +22,7 @@ MAX_TASK = 4_000
 
 
 def _search(site: Site, asked: PageRequest) -> PageBody:
-    """Search as an agent does, and show what every stage said."""
+    """Show the result of a search as an agent makes it, with the message of every stage."""
     task, mode, kind = asked.get("task")[:MAX_TASK], asked.get("mode") or "auto", asked.get("kind") or "skill"
     fields = [
         h.label["Task ", h.input(type="search", name="task", value=task, maxlength=str(MAX_TASK), required=True)],
@@ -48,7 +48,7 @@ def _choice(title: str, name: str, values: Sequence[str], chosen: str) -> Node:
 
 
 def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
-    """Return what fits; what does not, and how the search came to it, is folded."""
+    """Return the skills that fit; the others and the stages of the search are folded."""
     fits = found.fitting or (found.lines if found.verdict is not Verdict.NONE else [])
     others = [one for one in found.lines if one not in fits]
     stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]

@@ -16,6 +16,7 @@ from evolvable_tools.verbs import list_waiting
 LISTED = 50
 """Sessions that are listed, the newest first."""
 
+# A session may have tens of thousands of pieces, which no browser shows well.
 MAX_SPANS = 400
 """Pieces of a timeline."""
 
@@ -117,7 +118,7 @@ def _reviews(site: Site, session: str) -> Node:
 
 
 def _timeline(site: Site, session: str) -> Node:
-    """Return what was said; the file is one of those that the list found, never one that an address names."""
+    """Return the messages of a session. Its file is one that the list found, never one that an address names."""
     listed = read_sessions(site)
     one = next((each for each in listed.sessions if each.session == session), None) if listed is not None else None
     if one is None:

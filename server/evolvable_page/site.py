@@ -46,9 +46,11 @@ _CALLER: ContextVar[Caller | None] = ContextVar("evolvable_page_caller", default
 END_PATH = "/end"
 """Where a browser signs out, also one that only reads."""
 
+# The largest form is a list of resources with a box for each; more fields would only cost time to parse.
 MAX_FIELDS = 1_000
 """Fields of a form."""
 
+# The count stands on every page, so it is bounded; beyond it the frame shows `100+`.
 MOST_WAITING = 100
 """Proposals that the inbox lists, and counts, at once."""
 
@@ -59,6 +61,7 @@ _FILES = {
     "icon.svg": "image/svg+xml",
 }
 
+# Some keys hold the name of a person; without a bound each one who signs in would leave values behind.
 MAX_VALUES = 64
 """Computations whose last value is kept."""
 
@@ -229,6 +232,8 @@ class Site:
 
     def decider(self, request: PageRequest) -> Caller:
         """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        # The lock was read when the page began. A newer one may list other keys, and a decision under the old one
+        # would not count.
         if lock_of(read_library_config(self.library.store.home)) != self.library.lock:
             raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
         if self.locked and not request.get("passphrase"):
@@ -248,32 +253,34 @@ class Site:
         return replace(self.caller, signer=self.keys.open(signed.identity.via, key, passphrase))
 
     def revision(self) -> Hashable:
-        """Return what differs after every change that an open page is told of, and after a minute.
+        """Return a key that changes with every change that an open page is told of, and each minute.
 
         It is for what is read outside of the library too.
         """
         return self.library.store.sequence(), self.version(), time.monotonic() // 60
 
     def library_revision(self) -> Hashable:
-        """Return what differs after every change that an open page is told of, and after an hour.
+        """Return a key that changes with every change that an open page is told of, and each hour.
 
         A commit that no open page is told of counts within a minute. It is for what follows from the library and the
         time alone: a library that nobody changes is not read again and again.
         """
         minute = time.monotonic() // 60
         if self._commits[0] != minute:
+            # Asked once a minute: each question is a read of the database, and this runs with every page.
             self._commits = minute, self.commits()
         return self.library.store.sequence(), self.version(), self._commits[1], time.time() // 3600
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
+        # Several threads come here without a lock: `pop` with a default does not fail if another was faster.
         while len(self.values) >= MAX_VALUES and name not in self.values:
             self.values.pop(next(iter(self.values)), None)
         found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
         return found.get(key)
 
     def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
-        """Return what follows from the library, the folders that are trusted, who asks and, to the minute, when.
+        """Return a value that depends on the library, the trusted folders, the caller and, to the minute, the time.
 
         It is computed again once one of them differs; a commit counts, by whatever process. name: one for each use.
         is_dated: whether it goes by the time at all.
@@ -317,7 +324,7 @@ class Site:
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
             Route(END_PATH, self._posting(self._end), methods=["POST"]),
-            # Who reloads the page of a form that was refused.
+            # For a reload of the page that a refused form led to.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
             *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
             *(self.form_route(one.path, one.run, one.verb) for one in actions),
@@ -336,6 +343,7 @@ class Site:
 
     def _viewing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            # page.js sends this header when it reads a live part again.
             by_itself = "evolvable-live" in request.headers
             session = request.scope["page_session"]
             asked = PageRequest(request.path_params, _fields(request.url.query), session, by_itself)
@@ -373,8 +381,10 @@ class Site:
             except BodyTooLong:
                 return PlainTextResponse("This form is too long.\n", 413)
             asked = PageRequest(request.path_params, fields, session)
+            # Before the permission and the action: a form of another site must learn nothing and do nothing.
             if not _same(asked.get("csrf"), session.csrf):
                 return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+            # A session that reads may end itself, so that a browser can be signed out anywhere.
             if not session.decides and request.url.path != END_PATH:
                 return await to_thread.run_sync(self._refused, _failure(Refused(MAY_READ, HOW_TO_DECIDE)), session)
             return await to_thread.run_sync(answer, asked)
@@ -400,6 +410,7 @@ class Site:
             except Exception:
                 log.exception("an action failed")
                 return self._refused(BROKEN_ACTION, asked.session)
+            # Only after an action that succeeded: it wakes the open pages and what follows the library.
             self.services.changed()
             return RedirectResponse(address, 303)
 
@@ -413,7 +424,7 @@ class Site:
 
 
 def _check_permission(session: PageSession, verb: str) -> None:
-    """Raise Refused where a person who signed in may not do this. Who opened the page by a link may do everything."""
+    """Raise Refused where a signed-in person lacks the permission. A browser that a link opened may do everything."""
     if session.signed is None:
         return
     authority = VERBS[verb].authority
@@ -444,9 +455,11 @@ def _form_hash(asked: PageRequest) -> str:
 
 
 def _same(one: str, other: str) -> bool:
+    # Compared by hash, so that the time of the comparison says nothing of the token.
     return sha256(one.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
 
 
+# The first match counts, so a subclass stands before its base.
 _STATUS: Sequence[tuple[type[EvolvableError], int]] = (
     (NotFound, 404),
     (Conflict, 409),

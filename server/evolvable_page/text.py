@@ -17,6 +17,7 @@ from markupsafe import Markup
 _HARMLESS = frozenset("\n\t\u200c\u200d\ufe0f")
 """Line ends, tabs, and what scripts and emoji need."""
 
+# Unicode categories: controls, format characters, surrogates, private use, unassigned, and the two separators.
 _STEERS = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 _SELECTORS = (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x115F, 0x1161), 0x3164, 0xFFA0)
@@ -24,9 +25,11 @@ _SELECTORS = (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x115F, 0
 
 _SHAPELESS = frozenset(map(chr, _SELECTORS)) - _HARMLESS
 
+# Rendering takes time in proportion to the text, and a page has little of it.
 MAX_MARKDOWN = 50_000
 """Characters of a document that are rendered; what comes behind them is shown as plain text."""
 
+# javascript: and data: would run in the page; the policy of the page forbids it too.
 SCHEMES = ("http", "https", "mailto")
 """Where a link of a document may lead; any other one is shown as text."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from evolvable_server.page_kit import SignInFlow
 
 PAGE = Identity(Principal.PERSON, "page")
-"""On whose behalf the page acts: the person who opened it with a link from their terminal."""
+"""The identity of the page: the person who opened it with a link from their terminal."""
 
 
 @command("ui")
@@ -74,6 +74,7 @@ def ui_command(
             _serve_with_sign_in(services, port, start, flow, trusted_proxy)
             return
         server = PageServer(services, port, start)
+        # A daemon: it waits in a read of the terminal, which nothing else can end.
         threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
         with contextlib.ExitStack() as files, paused_progress(), contextlib.suppress(KeyboardInterrupt):
             server.serve(lambda: _ready(state, server, files if opening else None))
@@ -93,6 +94,7 @@ def _ready(state: CommandContext, server: PageServer, files: contextlib.ExitStac
     if files is not None:
         page = forwarding_page(server.services.library.store.home, server.access.new_link())
         files.callback(page.unlink, missing_ok=True)
+        # By a file: the command line of a browser is visible to other accounts, and the link opens the page.
         if not webbrowser.open(page.as_uri()):
             remark("No browser could be started here. Open the link.")
 
@@ -105,6 +107,7 @@ def _serve_with_sign_in(
         raise InvalidArgument("The configuration has no sign-in any more.", "Restore the table sign_in.")
     host, listening = listen_address(settings.listen)
     proxies = (*settings.proxies, *trusted_proxy)
+    # The origin is registered at the provider, so its port is the last resort and not a random one.
     port = port or listening or urlsplit(flow.origin).port or 0
     server = PageServer(services, port, start, flow, proxies, host)
     # On a thread of its own: the handler interrupts the main one, which may hold a lock that stopping needs.
@@ -121,7 +124,7 @@ def _login_flow(config: Config, port: int) -> "SignInFlow":
 
 
 def services_of(config: Config, library: Library, caller: Caller) -> PageServices:
-    """Return what the page works with. caller: the person at this terminal."""
+    """Return the services of the page. caller: the person at this terminal."""
     return PageServices(
         config,
         library,
@@ -147,7 +150,7 @@ def _print_links(state: CommandContext, server: PageServer) -> None:
 
 
 def _signer(library: Library, passphrase: str) -> Signer | None:
-    """Return what signs one decision with the passphrase that its form carried."""
+    """Return the signer of one decision, opened with the passphrase of its form."""
     return PassphraseSigner(library.lock.key, lambda: passphrase) if library.lock is not None else None
 
 

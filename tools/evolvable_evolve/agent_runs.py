@@ -17,7 +17,7 @@ _POLL = 0.2
 
 
 def ags_allowance(config: Config) -> Allowance | None:
-    """Return what callers that are no person may start of agents, None for nothing. Raise InvalidArgument."""
+    """Return the allowance for runs of agents that no person starts, None for none. Raise InvalidArgument."""
     return Allowance.strictest((one.budgets.get(AGS_DIR) for one in config.person.parts), AGS_DIR)
 
 

@@ -45,6 +45,7 @@ _ACTIONS: Mapping[Kind, str] = {
     Kind.MEMORY: "read",
 }
 _KEYS = ("hash", "name", "use", "actions", "arguments", "preconditions", "allowed-tools", "constraints")
+# Characters of each text; `_fitted` shortens further where an entry is still too long.
 _LIMITS = {"use": 200, "preconditions": 80, "allowed-tools": 80, "constraints": 100}
 _HASH = 16  # characters of a tree's hash that an entry shows
 _HEADER = "# Contract\n\nformat: 1\nentries: {}\nsha256: {}\n"
@@ -175,6 +176,7 @@ def _fitted(entry: ContractEntry) -> ContractEntry:
     while tokens_of(_render(ContractEntry(entry.ref, entry.version, values))) > MAX_TOKENS:
         arguments = values.get("arguments")
         if isinstance(arguments, dict) and "properties" in arguments:
+            # The number alone: get_info has the arguments.
             values["arguments"] = {"count": len(arguments["properties"])}
             continue
         longest = max(_LIMITS.keys() & values.keys(), key=lambda key: len(str(values[key]).encode()))
@@ -216,6 +218,7 @@ def parse_contract(text: str) -> list[ContractEntry]:
     """Return the entries of a document. Raise InvalidArgument unless `render_contract` writes exactly this text."""
     found = _DOCUMENT.fullmatch(text)
     hint = "save_contract writes a new one."
+    # The hash first: it is quick, and tells of a change by hand with a plain message.
     if found is None or hashlib.sha256(found[3].encode("utf-8", "replace")).hexdigest() != found[2]:
         raise InvalidArgument("CONTRACT.md was changed, or is no contract.", hint)
     try:

@@ -121,7 +121,7 @@ class EvolutionPages:
         return self._page.PageBody(f"Run {status.run}", main, "evolution")
 
     def _rest(self, facts: "RunFacts") -> list[Node]:
-        """Return what a run that searched or measured has: the sealed test, validation, and candidates."""
+        """Return the results of a search or a measurement: the sealed test, validation, and candidates."""
         return [
             self._sealed(facts),
             h.h2["Fitness in validation"],
@@ -246,6 +246,7 @@ class EvolutionPages:
         """Show all of what an adoption makes live, before it is asked for."""
         run = str(asked.path["run"])
         shown = evolution.preview_adoption(site.library.store.home, run)
+        # Before the preview is drawn: its difference would tell which answer is whose.
         if pairs := evolution.draw_blind_pairs(site.library, site.caller, run):
             return self._comparison(asked, shown.run, pairs)
         lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
@@ -288,6 +289,7 @@ class EvolutionPages:
         run = find_run(site.library.store.home, asked.get("run")).id
         if asked.get("pairs"):
             return self._compare(site, asked, run)
+        # The run may have gone on since the page was drawn.
         if evolution.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
         known = asked.get("base_preferred") == "1"
@@ -336,7 +338,7 @@ class EvolutionPages:
         return f"/evolution/{run}/adopt"
 
     def _doubt(self, shown: "AdoptionPreview") -> Node:
-        """Return what the person preferred, with a box to tick where that speaks against the adoption."""
+        """Return the preferences of the person, with a box to tick where they speak against the adoption."""
         if shown.preferences is None:
             return None
         if not shown.preferences.doubtful:

@@ -90,7 +90,7 @@ def archive_part() -> "LookTransfer":
 
 @hookimpl
 def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
-    """Return what is wrong with the configured cluster, and a note on it."""
+    """Return the problems of the configured cluster, and a note on it."""
     if not config.person.ray_address:
         return [], []
     from evolvable_evolve.cli import check_cluster  # late: it imports what runs trials

@@ -74,6 +74,7 @@ def _read(site: PageSite) -> Sequence[PromotedRun]:
         if state.adoptable:
             gain = _gain(said.get("delta"), said.get("interval"))
             found.append(PromotedRun(folder.id, state.label, gain, str(said.get("why", ""))))
+        # Reading a run folds its ledger, so the inbox reads the newest ones alone.
         if count == MAX_RUNS:
             break
     return found

@@ -155,6 +155,7 @@ def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
     head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
+    # Each file is checked before the folder is written: it must not hold what get_resource would refuse.
     for path, entry in manifest.items():
         check_served(library, caller, head.ref, number, path, entry.sha256)
     return BuiltResource(str(head.ref), number, str(build_version(library, head, number)), len(manifest))
@@ -234,6 +235,7 @@ async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str,
         raise InvalidArgument(
             f"{ref} has no task {ascii(identity[:80])}.", "`evolvable evolve taskset list` shows its tasks."
         )
+    # Scores of validation and test tasks would let an agent search for their answers.
     if task.split is not Split.TRAIN:
         raise Refused(
             f"Task {task.id} is not in train; only train tasks are scored here.", "A run measures the others."
@@ -266,6 +268,7 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
     value = None
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
+    # After the run, and of the version that ran: it is evidence for that version.
     use = await asyncio.to_thread(load_skill, library, caller, Ref.parse(found.ref).at(found.version))
     seconds = round(time.monotonic() - began, 3)
     return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
@@ -274,7 +277,7 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
 def _prepared(
     library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
 ) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
-    """Return what runs: the approved version, its command, the folder of its files, and its input."""
+    """Return the approved version of a tool, its command, the folder of its files, and its input."""
     found = runnable_tool(library, caller, ref)
     data = encode_input(f"{found.ref}@{found.version}", found.spec, given)
     word = found.spec.argv[0]

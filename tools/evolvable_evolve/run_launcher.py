@@ -71,7 +71,7 @@ def ray_cluster(person: PersonConfig, environment: Mapping[str, str]) -> RayClus
 
 
 def choose_sandbox(config: Config) -> SandboxChoice:
-    """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
+    """Return how the sandbox is chosen: among this machine's mechanisms, or a container that the person names."""
 
     named = config.person.sandbox.get("container", ())
     container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
@@ -85,9 +85,11 @@ def start_driver(home: Path, folder: RunDirectory, *, pilot: bool = False, verb:
     Waits a moment until it does, so that the next status does not say that no process drives the run.
     """
 
+    # -P: a module in the folder that the command starts in must not take the place of ours.
     command = [sys.executable, "-P", "-m", "evolvable_server", verb, "drive", folder.id, "--home", str(home)]
     command += ["--pilot"] if pilot else []
     folder.mark_driver_starting(True)
+    # A link at this name is not followed: it could lead out of the folder.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(folder.log, flags, 0o600), "ab") as log:
         process = subprocess.Popen(
@@ -97,6 +99,7 @@ def start_driver(home: Path, folder: RunDirectory, *, pilot: bool = False, verb:
             stderr=log,
             cwd=home,
             env={**os.environ, HOME: str(home)},
+            # Apart from the terminal, so that Ctrl+C and a closed terminal do not end the run.
             start_new_session=True,
         )
 

@@ -12,6 +12,7 @@ from evolvable_store.errors import LibraryTooNew
 from evolvable_store.storage import PooledVersion, PoolUnit
 from evolvable_tools import Caller, Library
 
+# The range of the eight bytes that `draw_arm` reads.
 _RESOLUTION = 2**64
 
 
@@ -48,6 +49,7 @@ def described_trials(
 
 def draw_arm(trial: PooledVersion, unit: str) -> bool:
     """Return the arm of a unit: whether it is served the trial version."""
+    # Zero bytes part the fields, so that no two triples give the same text.
     said = f"{unit}\0{trial.resource}\0{trial.version}".encode("utf-8", "surrogateescape")
     drawn = int.from_bytes(hashlib.blake2b(said, key=trial.salt, digest_size=8).digest())
     return drawn < trial.share * _RESOLUTION
@@ -65,6 +67,7 @@ def _is_served(library: Library, caller: Caller, head: Head, trial: PooledVersio
     if caller.actor is not Actor.AGENT or not unit or library.store.read_only or is_stale(library, head, trial):
         return False
     pool = library.store.backend.pool
+    # The recorded arm counts before a new draw: a session must not change its arm when the share does.
     known = pool.arm(trial.id, unit)
     if known is not None:
         return known

@@ -37,7 +37,7 @@ def within_budget(config: Config, executor: str, judge: str, wanted: Mapping[str
 
 
 def _day_spent(home: Path) -> dict[str, float]:
-    """Return what trials of callers that are no person spent in the last day, or may still spend."""
+    """Return the spending of the last day, also reserved, by trials that no person started."""
     day = no_spending()
     for run, state in iter_run_states(home):
         begun_by = state.about.get("caller", Principal.PERSON)

@@ -28,6 +28,7 @@ from evolvable_tools import (
 )
 from evolvable_tools.verbs import Updated, update_resource
 
+# Bounds one answer; with ids a caller asks for the rest.
 MAX_VALUES = 150_000
 """Characters of all values in one answer; variables behind are listed without theirs."""
 
@@ -134,6 +135,7 @@ def list_variables(owner: VariableOwner, files: Files) -> list[ResourceVariable]
 def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
     """Return the variables of these files by id, the main file's first."""
     main, found = main_file(head.kind, head.name), dict[str, _Place]()
+    # False sorts before True, so the main file comes first.
     for path in sorted(files, key=lambda path: (path != main, path)):
         name, data = f"{head.ref}/{path}", files[path].data
         if path == main and (span := _description_span(data)):
@@ -152,8 +154,10 @@ def _description_span(data: bytes) -> tuple[int, int] | None:
     document = parse_document(data)
     if place is None or not place.closed or not isinstance(document.fields.get("description"), str):
         return None
+    # The marks of PyYAML count characters from the beginning of the frontmatter, not bytes.
     offset = len(data[: place.start].decode("utf-8"))
     try:
+        # Composed and not loaded: nodes know where they stand in the text.
         root = yaml.compose(data[place.start : place.end].decode("utf-8"), yaml.SafeLoader)
     except yaml.YAMLError:
         return None
@@ -207,6 +211,7 @@ def set_variables(
     would change another variable.
     """
     head, _ = library.latest(library.store.head(ref.at(None), caller.scopes))
+    # Before anything is computed: ids and places of another version may mean other text.
     if (head.version or 0) != expected_version:
         raise VersionConflict(str(head.ref), expected_version, head.version or 0)
     files = library.store.files(head)
@@ -217,6 +222,7 @@ def set_variables(
     after = apply_variables(head, files, values)
     changed = {path: file.data for path, file in after.items() if file.data != files[path].data}
     if not changed:
+        # No version for values that are as they were.
         return Updated(str(head.ref), head.version, head.version, None)
     return update_resource(
         library, caller, head.ref, reason, files=changed, expected_version=expected_version, propose=propose
@@ -251,6 +257,7 @@ def _frozen_section(name: str) -> Refused:
 
 def _set(file: File, named: Mapping[str, str], places: Mapping[str, _Place]) -> bytes:
     text = file.data.decode("utf-8")
+    # From the end to the beginning, so that the places of what is still to be set stay right.
     for one in sorted(named, key=lambda one: places[one].span or (0, 0), reverse=True):
         place, value = places[one], named[one]
         if place.span is None:

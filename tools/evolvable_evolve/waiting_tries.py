@@ -62,6 +62,7 @@ def describe_waiting_try(state: RunState) -> str:
     ]
     judge = state.settings.get("judge")
     lines += [f"Answers are compared by {judge}."] if judge and judge != "handoff" else []
+    # Names and models come from a caller, and are shown where a person decides.
     return "\n".join(printable_line(line)[:_MAX_LINE] for line in lines)
 
 

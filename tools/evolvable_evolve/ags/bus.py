@@ -22,12 +22,15 @@ from evolvable_evolve.ags.plan import ItemState, Plan, PlanChange, PlanItem, wit
 from evolvable_evolve.evolution import Bill, Ledger, LedgerRecord, ModelUsage, to_bill
 from evolvable_tools.llm import ModelAttempt, printable_line
 
+# Bounds what a planner may cost that never gives a result.
 MAX_ROUNDS = 10
 """Answers of the planner in one run."""
 
+# One round may fail by chance; a second one without progress shows that the planner has no other way.
 MAX_IDLE_ROUNDS = 2
 """Rounds in a row without progress that end a run."""
 
+# A network error passes; after three the machine or the provider has another problem.
 MAX_ATTEMPTS = 3
 """Dispatches of one item that infrastructure may spoil before it counts as failed."""
 
@@ -134,7 +137,7 @@ class AgsState:
 
     @property
     def in_round(self) -> list[ItemOutcome]:
-        """What ended in this round, in the order of the plan and not of time."""
+        """The outcomes of this round, in the order of the plan and not of time."""
         found = (self.outcomes[name] for name in self.items if name in self.outcomes)
         return [one for one in found if one.round == self.round]
 
@@ -159,7 +162,7 @@ class AgsState:
 
     @property
     def round_lines(self) -> list[str]:
-        """What this round came to, as the history of the plan has it."""
+        """The lines of this round in the history of the plan."""
         return [*(one.line for one in self.in_round), *(one.line for one in self.improved_in_round)]
 
     @property
@@ -169,9 +172,10 @@ class AgsState:
 
     @property
     def must_end(self) -> EndReason | None:
-        """Why no more questions go to the planner, None while they may. Only to be asked between two rounds."""
+        """Why the planner is asked no more, None while it may be. Valid only between two rounds."""
         if self.result:
             return EndReason.DONE
+        # `idle` counts the rounds before; this one is counted by the next plan.
         if self.round and not self.progressed and self.idle + 1 >= MAX_IDLE_ROUNDS:
             return EndReason.NO_PROGRESS
         return EndReason.ROUNDS if self.round >= MAX_ROUNDS else None
@@ -200,17 +204,20 @@ class AgsState:
                 self._release()
                 if "limit" in record:
                     self.settings = {**self.settings, "limit": record["limit"]}
+                    # Only a spent budget is undone by a new limit; a run that has its result stays ended.
                     self.ended = "" if self.ended == EndReason.BUDGET else self.ended
 
     def _release(self) -> None:
         """Let items begin again whose worker is gone."""
         for item in self.items.values():
+            # An item that waits for its judge has its result already, and is not run again.
             if item.state is ItemState.RUNNING and item.id not in self.judging.waiting:
                 self.items[item.id] = replace(item, state=ItemState.OPEN)
 
     def _take(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
         if "usage" in body:
             self.bill += to_bill(ModelUsage(**body["usage"]))
+        # Messages of the improver and of the judge come first: they name items too, and change no item.
         if "improve" in body:
             take_improvement(self.improvements, body, self.round)
             return
@@ -250,6 +257,7 @@ class AgsState:
         )
 
     def _replan(self, body: Mapping[str, Any]) -> None:
+        # Before the round is counted up: the lines are those of the round that ends here.
         self.past += self.round_lines
         self.idle = 0 if self.progressed or not self.round else self.idle + 1
         change = PlanChange.parse(body["change"])
@@ -281,11 +289,13 @@ class Bus:
         """Return the state after all records so far."""
         for record in once(self._ledger.records[self._seen :], self._ids):
             self._state.apply(record)
+        # Only the new records are applied, so that a long run does not fold its whole ledger at each question.
         self._seen = len(self._ledger.records)
         return self._state
 
     def post(self, kind: MessageKind, id: str, sender: str, to: str, body: Mapping[str, Any], *refs: str) -> bool:
         """Append a message; return False where one with this id is on the bus already."""
+        # Ids are made from what a message is about, so a step that is taken again after a kill posts nothing twice.
         if self.has(id):
             return False
         said = {"id": id, "from": sender, "to": to, "kind": kind.value, "refs": list(refs), "body": dict(body)}

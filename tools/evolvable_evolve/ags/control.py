@@ -260,6 +260,7 @@ def resume_ags(home: Path, run: str | None = None, limit: Mapping[str, float] | 
     """
     folder = find_run(home, run, AGS_DIR)
     state = fold_bus(read_ledger(folder.ledger))
+    # A run whose budget is spent can go on with another one; every other end is final.
     if state.ended and not (state.ended == EndReason.BUDGET and limit):
         hint = "Give it another budget." if state.ended == EndReason.BUDGET else "Start a new one."
         raise InvalidArgument(f"Run {folder.id} is finished: {state.ended}.", hint)
@@ -292,9 +293,11 @@ def write_files(home: Path, run: str | None, folder: Path) -> WrittenFiles:
         for name, outcome in state.outcomes.items()
         for one in outcome.files
     }
+    # All of them before the folder is made, so that a bad path leaves nothing behind.
     for path in files:
         check_path(path)
     try:
+        # A new folder alone: what agents wrote never replaces a file of the person.
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise InvalidArgument(f"{folder} cannot be made: {error.strerror}.", "Name a folder that is new.") from None

@@ -221,8 +221,9 @@ def add_judge(run: AgsRun, model: ProposerModel) -> None:
 
 
 def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
-    """Return what improves the program of a run. records: of the run so far, which say what improving has spent."""
+    """Return the improver of a run's program. records: of the run so far, from which its spending is read."""
     share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
+    # From the ledger, so that a run that is resumed does not get its share again.
     share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))
     return ProgramImprover(
         model=model, backend=run.backend, share=share, throttle=run.throttle, judge=run.judge, **run.shared()
@@ -233,6 +234,7 @@ def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, Registe
     """Return the checks of a run. Raises Refused for one that is another command now than when the run began."""
     recorded = settings.get("checks", {})
     found = named_scorers(recorded, host.scorers)
+    # Other commands would make the ends of one run incomparable.
     refuse_changed(found, recorded)
     return found
 
@@ -251,6 +253,7 @@ def _open_backend(workers: Workers, host: HostContext) -> TrialBackend:
 
     Such a process takes a second to start and tens of megabytes.
     """
+    # bubblewrap has --die-with-parent; a container goes on when its client is killed.
     safe = not workers.starts_commands or isinstance(host.working_sandbox, Bubblewrap)
     return AsyncioBackend() if safe else ProcessBackend()
 
@@ -271,6 +274,8 @@ def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
     )
     head = library.store.head_or_none(ref)
     new = head is None
+    # A resumed run is a new reader: the version that the run itself wrote last counts as read, a person's change
+    # after it does not.
     if head is not None and FILE not in library.served.known(author.reader, str(head.ref)):
         library.served.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
     files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})

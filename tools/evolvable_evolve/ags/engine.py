@@ -34,6 +34,7 @@ from evolvable_evolve.evolution import (
 from evolvable_store.errors import EvolvableError, TryAgain
 
 _NOTHING = ModelUsage()
+# What the message that ends an item takes over from the one that waited for its judge.
 _END_KEYS = ("dispatch", "item", "agent", "summary", "outcome", "read", "files", "retry", "lost")
 
 
@@ -80,6 +81,8 @@ class AgsRun(AgsParts):
         if self.state.round:
             self._publish()  # the process before this one may have ended between an answer and its version
         with self.budget.running():
+            # Each turn of the loop decides from the state alone, so it does not matter which process took the step
+            # before.
             while not self.state.ended:
                 self._check()
                 await self._judge()  # what the process before this one left
@@ -116,6 +119,7 @@ class AgsRun(AgsParts):
         question = plan_question(state, self.contracts())
         handed = isinstance(self.planner, HandOffModel)
         alone = isinstance(self.planner, SingleItemPlan)
+        # A caller and a plan of one item ask no model here, so nothing is reserved for them.
         upper = _NOTHING if handed or alone else ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
         request = self.folder.keep_json(question.packet())
         # Where no model is asked, a budget that is spent by the item is no reason to lose its result.
@@ -125,6 +129,7 @@ class AgsRun(AgsParts):
             return
         dispatch = f"planner.{state.round + 1}.{state.asked + (0 if handed and state.request == request else 1)}"
         said = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
+        # Before the question: if the process dies, the bill counts what was reserved for it.
         self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, said, request)
         began = time.monotonic()
         if reserved is None:
@@ -154,6 +159,7 @@ class AgsRun(AgsParts):
         said = PlanChange() if refused else change
         body = {"dispatch": dispatch, "by": answer.by, **self._spent(answer, wall)}
         body |= {"change": self.redactor.redact_value(said.to_json())[0], "refused": self._redacted(refused)}
+        # Redacted before it is stored: a planner may repeat a secret that an item's result held.
         self.bus.post(MessageKind.REPLAN, f"replan/{state.round + 1}", PLANNER, RUN, body)
         self._publish()
 
@@ -175,6 +181,7 @@ class AgsRun(AgsParts):
                 else:
                     await asyncio.sleep(min(pause, self.budget.seconds_left))
         finally:
+            # Whatever ended the loop: no worker goes on without somebody who pays for it and reads its result.
             await self.backend.cancel(list(flying))
             for flight in flying.values():
                 self.budget.settle(flight.reservation, _NOTHING, lost=True)
@@ -206,6 +213,7 @@ class AgsRun(AgsParts):
             body |= {"changed": list(work.changed)} if work.changed else {}
             refs = (work.agent, *work.skills)
             self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs)
+            # After the message: a job without a message would be spent without a bill.
             ticket = self.backend.submit(work.job)
             flying[ticket] = _Flight(item, dispatch, attempt, work.agent, reserved, self.throttle.began())
         return math.inf
@@ -242,6 +250,7 @@ class AgsRun(AgsParts):
             self.bus.post(MessageKind.NOTE, f"unjudged/{flight.dispatch}", f"item:{flight.item.id}", RUN, body)
         else:
             self._post_end(body, spent)
+        # After the message, which holds the amount: the budget in memory is made from messages again after a kill.
         self.budget.settle(flight.reservation, result.usage, lost=result.lost)
         self.budget.learn(result.usage, result.wall)
         self.throttle.ended(flight.began, retry_after)

@@ -97,7 +97,12 @@ def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: i
         )
         return
     one = found[number - 1]
-    match body.get("step"):
+    if "step" not in body:
+        # A dispatch: counted by what it is for, so that a second one of the same gets another id.
+        work = body["dispatch"].rpartition(".")[0]
+        one.asked[work] = one.asked.get(work, 0) + 1
+        return
+    match body["step"]:
         case ImprovementStep.ANSWER if "text" in body:
             one.unanswered[body["question"]] = body["text"]
         case ImprovementStep.ANSWER:
@@ -106,13 +111,10 @@ def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: i
             one.trials[body["arm"], body["tried"]] = body["passed"]
         case ImprovementStep.DECIDED:
             one.decided = body
-        case _:
-            work = body["dispatch"].rpartition(".")[0]
-            one.asked[work] = one.asked.get(work, 0) + 1
 
 
 def committed_parts(found: Iterable[Improvement]) -> dict[str, CommittedPart]:
-    """Return what is in force in the run, by ref; of one part the newest change."""
+    """Return the parts that are in force in the run, by ref; of one part the newest change."""
     committed: dict[str, CommittedPart] = {}
     for one in found:
         if one.decided is not None:

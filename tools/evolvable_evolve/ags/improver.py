@@ -42,9 +42,11 @@ from evolvable_evolve.evolution import (
 from evolvable_store.errors import EvolvableError, NotFound, Refused, TryAgain
 from evolvable_store.resource import Ref
 
+# Each is run twice, before and after: at most 12 trials for one change.
 MAX_RETRIED = 3
 """Failed items that are run again for one change, and as many that passed."""
 
+# The other half is left for the task, however long the improver tries.
 SHARE = 0.5
 """Share of each limit of a run that improving its program may spend."""
 
@@ -52,7 +54,7 @@ _NOTHING = ModelUsage()
 
 
 def improvement_limit(limit: SpendLimit) -> SpendLimit:
-    """Return what improving the program of a run may spend, of what the run may. Time is the run's."""
+    """Return the limit for improving a run's program, a share of the run's own limit. Time is not shared out."""
     halves = {name: getattr(limit, name) for name in ("cost", "tokens", "calls")}
     return SpendLimit(**{name: None if most is None else type(most)(most * SHARE) for name, most in halves.items()})
 
@@ -90,6 +92,7 @@ class ProgramImprover(AgsParts):
 
         Raises RunStopped.
         """
+        # An improvement that was interrupted goes on before a new one begins.
         work = self._open() or self._begin()
         if work is None:
             return False
@@ -103,6 +106,7 @@ class ProgramImprover(AgsParts):
                 history=[_past(one) for one in self._state.improvements if one.decided is not None],
                 known=[one.decided["candidate"] for one in self._state.improvements if one.decided is not None],
             )
+        # Improving is no part of the task: what stops it is noted, and the run goes on without the change.
         except (NoAnswer, BudgetSpent, Refused, NotFound) as error:
             ended = ProgramImprovement(self.folder.program(work.base), False, error.text)
         self._decide(work, ended)
@@ -138,6 +142,7 @@ class ProgramImprover(AgsParts):
         failed = Counter(_agent(one) for one in state.in_round if one.passed is False)
         if not failed:
             return None
+        # One agent a round, so that a difference has one cause.
         [(agent, _)] = failed.most_common(1)
         try:
             found = self.workers.open_program(agent)
@@ -145,6 +150,7 @@ class ProgramImprover(AgsParts):
             raise
         except EvolvableError:  # it may not run any more: the planner hears of that
             return None
+        # Kept before the message that names its digest.
         self.folder.keep_program(found.program)
         number = len(state.improvements) + 1
         body = {
@@ -294,7 +300,7 @@ class ProgramImprover(AgsParts):
         self.bus.post(MessageKind.NOTE, f"improved/{work.number}", RUN, RUN, body)
 
     def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> tuple[Reservation, Reservation]:
-        """Return what is reserved of both budgets. Raises BudgetSpent."""
+        """Return the reservations in both budgets. Raise BudgetSpent."""
         whole = self.budget.reserve(upper, wall)
         if whole is None:
             raise self.budget.spent(upper, wall)
@@ -334,7 +340,7 @@ def _chosen(state: AgsState, agent: str) -> list[str]:
 
 
 def _times(usage: ModelUsage, n: int) -> ModelUsage:
-    """Return what n pieces of work take that take so much each."""
+    """Return the usage of n pieces of work with this usage each."""
     cost = None if usage.cost is None else n * usage.cost
     return ModelUsage(n * usage.input_tokens, n * usage.output_tokens, n * usage.calls, cost)
 

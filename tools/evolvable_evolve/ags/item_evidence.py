@@ -58,7 +58,7 @@ class EndedItem:
 
     @property
     def counted(self) -> Outcome | None:
-        """How the item ended as far as it counts, None where nobody checked that."""
+        """The outcome that counts as evidence, None where nothing checked the item."""
         if self.passed or self.needed:
             return Outcome.SUCCEEDED
         # A check that had trouble says nothing; what failed before its check could run failed all the same.
@@ -83,7 +83,7 @@ def item_session(run: str, item: str) -> str:
 def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
     """Yield the items that ended in a run, without those that never ran or that infrastructure spoiled.
 
-    Nor is one of them that ran under a program which the run had changed: that is no version of the library.
+    Items that ran under a program which the run had changed are left out too: no version of the library has it.
     """
     known = list(once(records, set()))
     state, skills = fold_bus(known), dict[str, tuple[str, ...]]()

@@ -10,6 +10,7 @@ from typing import Any
 JUDGE = "judge"
 """The name of the model that judges, as sender and receiver, and the check that items of it name in what is shown."""
 
+# Each known answer is a question of its own to the judge, so there are few of them.
 MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
 """Characters of a criterion, known answers of each side, and characters of one of them."""
 
@@ -33,7 +34,7 @@ class JudgeCheck:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be judged by it, '' where something can."""
+        """Why it cannot be used, '' where it can."""
         if not self.criterion.strip() or len(self.criterion) > MAX_CRITERION:
             return f"its criterion has {len(self.criterion):,} characters, not 1 to {MAX_CRITERION:,}"
         for side, known in (("good", self.good), ("bad", self.bad)):

@@ -18,12 +18,15 @@ from evolvable_store.errors import InvalidArgument
 
 FILE = "plan.md"
 
+# Bounds the plan that every question to the planner repeats.
 MAX_ITEMS = 30
 """Items of one run in all, dropped and failed ones included."""
 
+# Longer material goes into files, which a worker is given beside its task.
 MAX_SUBTASK = 4_000
 """Characters of one subtask."""
 
+# It becomes a folder name and a part of message ids, so it has no dot, slash or capital letter.
 _ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _KEYS = ("id", "subtask", "agent", "needs")
 
@@ -60,7 +63,7 @@ class PlanItem:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether its state is final."""
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,6 +117,7 @@ run: {run}
 
 {result}
 """
+# The inverse of `_DOCUMENT`: every value is JSON on one line, so no text can end its section.
 _FORM = re.compile(
     r"# Plan\n\nformat: 1\nrun: (?P<run>[^\n]*)\n\n## Task\n\n(?P<task>[^\n]*)\n\n"
     r"## To do\n\n(?P<items>(?:- [^\n]*\n)*)\n"
@@ -144,6 +148,7 @@ def parse_plan(text: str) -> Plan:
     found = _FORM.fullmatch(text)
     try:
         plan = _parsed(found) if found is not None else None
+        # Compared as bytes: what a person or an agent wrote into the file is no plan of a run.
         same = plan is not None and render_plan(plan) == text
     except (ValueError, LookupError, TypeError, RecursionError):
         plan, same = None, False
@@ -235,6 +240,7 @@ class PlanRules:
         name = ascii(item.id[:40])
         if not _ID.fullmatch(item.id):
             return f"{name} is no id: small letters, digits and hyphens, at most 32"
+        # Messages and results carry the id alone, so it must never mean two items.
         if item.id in self.known:
             return f"there was an item {name} before: a new item has a new id"
         if item.agent not in self.agents:
@@ -262,6 +268,7 @@ def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:
     """Return the items in their order, open ones marked as blocked where one that they need can no longer be done."""
     found: dict[str, PlanItem] = {}
     waiting = {item.id: item for item in items}
+    # In the order of needs, so that what a blocked item blocks is seen too.
     order = TopologicalSorter({item.id: [one for one in item.needs if one in waiting] for item in waiting.values()})
     lost = (ItemState.FAILED, ItemState.DROPPED, ItemState.BLOCKED)
     for name in order.static_order():

@@ -51,7 +51,7 @@ def _shown(item: PlanItem) -> Mapping[str, Any]:
 
 
 def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
-    """Return what came over the bus since the last answer, in the order of the plan."""
+    """Return the messages for the planner since its last answer, in the order of the plan."""
     found: list[Mapping[str, Any]] = [
         {
             "kind": "result" if one.ok else "error",
@@ -99,6 +99,7 @@ class SingleItemPlan:
             item = {"id": "task", "subtask": data["task"], "agent": self._agent, "needs": [], "check": self._check}
             answer = {"items": [item]}
         else:
+            # Without a model: the one item's last message is the result of the run.
             said = [one for one in data["messages"] if one["kind"] in ("result", "error")]
             answer = {"result": said[-1]["summary"] if said else "There is no result."}
         return ModelAnswer({"note": "one agent", **answer}, ModelUsage(), self.name)

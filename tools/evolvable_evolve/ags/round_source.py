@@ -99,6 +99,7 @@ class WholeSource:
         known = set(seen)
         ended = [name for run in self.runs for name in run.fresh(known) if run.items[name].tells]
         others = self.sessions.fresh([*known, *(name for run in self.runs for name in run.items)])
+        # Sessions first: they are few beside the items of a large plan.
         return [*others, *ended[:MAX_SESSIONS]]
 
     def _of(self, identity: str) -> RoundSource:
@@ -113,7 +114,7 @@ class WholeSource:
         return self._of(identity).session(identity)
 
     def shows_answers(self, identity: str) -> bool:
-        """Return what the source of this one says."""
+        """Return whether the source of this id shows what an agent said."""
         return self._of(identity).shows_answers(identity)
 
     def leak(self, before: str, after: str) -> str:

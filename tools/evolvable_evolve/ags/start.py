@@ -39,6 +39,7 @@ MAX_TASK = 20_000
 MAX_AGENTS = 40
 """Agents of one run."""
 
+# Each item is a client with a sandbox of its own: memory and the provider's rate limit bound them.
 MAX_CONCURRENT = 4
 """Items of one run that are worked on at a time."""
 
@@ -111,6 +112,7 @@ def start_ags(
     if asked.judge:
         warnings += _judge_warnings(asked, open_judge(asked.judge, named, host, library.store.home))
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
+    # Held from the sum of the day to the record of the run: two starts at once would each spend the rest.
     with budget_turn(library.store.home, AGS_DIR):
         limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
         folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
@@ -147,7 +149,7 @@ def _check_improver(asked: AgsRequest) -> None:
 
 
 def _judge_warnings(asked: AgsRequest, judge: ProposerModel) -> list[str]:
-    """Return what is to be said of a judge. Raises InvalidArgument where nobody writes criteria."""
+    """Return the warnings about a judge. Raise InvalidArgument where nobody writes criteria."""
     if asked.planner == NO_PLANNER:
         hint = "A planner writes the criteria. Name a check by --check instead."
         raise InvalidArgument("A run without a planner has nothing to judge by.", hint)
@@ -182,7 +184,7 @@ def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[
 
 
 def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> SpendLimit:
-    """Return what a run of a caller that is no person may spend. Raises Refused."""
+    """Return the spend limit of a run that no person starts. Raise Refused."""
     if allowance is None:
         hint = "A person writes executors and a budget into budgets.ags of their configuration; see docs/ags.md."
         raise Refused("Only a person starts agents here: no budget is set for other callers.", hint)
@@ -199,7 +201,7 @@ def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> Spen
 
 
 def _day_spent(home: Path) -> dict[str, float]:
-    """Return what runs of callers that are no person spent in the last day, or may still spend."""
+    """Return the spending of the last day, also reserved, by runs that no person started."""
     day = no_spending()
     for folder in iter_runs(home, AGS_DIR):
         records = read_ledger(folder.ledger)
@@ -208,6 +210,7 @@ def _day_spent(home: Path) -> dict[str, float]:
             continue
         budget = RunBudget()
         budget.replay(spending_records(records))
+        # A run that is not ended may still spend all of its limit.
         reserved = {} if state.ended else state.settings["limit"]
         add_spending(day, budget.bill + budget.interrupted, budget.elapsed, reserved)
     return day

@@ -13,12 +13,14 @@ from evolvable_evolve.evolution import Rollout, Score, Task, TaskSetScorer
 from evolvable_store import check_path
 from evolvable_store.errors import EvolvableError, InvalidPath
 
+# They travel as base64 in one record of the trial, and stay in the run's folder.
 MAX_FILES, MAX_FILE, MAX_BYTES = 200, 4 * 2**20, 16 * 2**20
 """Files of one item, bytes of one of them, and bytes of all."""
 
 OUTPUTS = "outputs"
 """The folder of a workspace with the files that the worker leaves."""
 
+# O_NOFOLLOW: a link could lead to a file of the person. O_NONBLOCK: opening a named pipe would wait for its writer.
 _DESCRIPTOR_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -66,6 +68,7 @@ def collect_files(folder: Path) -> tuple[dict[str, bytes], list[str]]:
         if len(found) == MAX_FILES:
             left_out.append(f"more than {MAX_FILES} files")
             break
+        # The rest of MAX_BYTES bounds the next file too, so the sum is never passed.
         data = _read_regular(place, min(MAX_FILE, MAX_BYTES - size))
         if isinstance(data, str):
             left_out.append(f"{ascii(path[:200])}: {data}")

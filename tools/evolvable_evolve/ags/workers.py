@@ -54,6 +54,7 @@ from evolvable_tools import (
 from evolvable_tools.llm import ModelAttempt
 from evolvable_tools.verbs import update_resource
 
+# Every later question to the planner repeats the summaries.
 MAX_SUMMARY = 2_000
 """Bytes of what a worker says of an item; the whole answer is a file of the run."""
 
@@ -75,6 +76,7 @@ OWN_REFUSAL = "refused by the agent"
 CHECK_FAILED = "the check failed"
 """Why an item failed whose worker took it for done."""
 
+# Executors are made for a task set; here each item is a task of its own.
 _NO_TASKS = TaskSet("ags", (), {}, "", "")
 
 
@@ -387,6 +389,7 @@ def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str]
     ref = Ref.parse(text, Kind.AGENT)
     if ref.kind is not Kind.AGENT or ref.version is not None or (among is not None and text not in among):
         raise Refused(f"{ascii(text[:80])} is no agent of this run.", "Name agents by their refs, without a version.")
+    # A person may have saved the agent's file a moment ago: that version is the one that is judged and run.
     library.take_in([library.store.head(ref, caller.scopes).ref])
     head = library.store.head(ref, caller.scopes)
     if head.version is None:
@@ -399,11 +402,12 @@ def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str]
 
 def worker_author(caller: Caller) -> Caller:
     """Return the author of the changes that a run makes: always an agent."""
+    # Also in a run that a person began: what its workers write is theirs, and is never signed for the person.
     return replace(caller, actor=Actor.AGENT, principal=Principal.AGENT, via="ags", signer=None)
 
 
 def _other_author(library: Library, head: Head) -> FileAuthor | None:
-    """Return who changed an agent or a memory, None where a person stands for it: then it is in force in a plan."""
+    """Return the author of an agent or a memory where no person answers for it, else None: then a plan may use it."""
     whose = version_authorship(library, head, head.latest)
     return None if whose.stands or whose.kind is AuthorKind.YOU else FileAuthor(whose.kind, whose.by)
 
@@ -458,4 +462,5 @@ def shorten_bytes(text: str, most: int = MAX_SUMMARY) -> str:
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode()
+    # The sign takes three bytes; a character that is cut in its middle is left out.
     return data[: most - 4].decode("utf-8", "ignore") + "…"

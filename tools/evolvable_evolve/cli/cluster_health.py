@@ -14,7 +14,7 @@ START_NODE = "ray start --address=ADDRESS --resources='{\"agent_slot\": 8}'"
 
 
 def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
-    """Return what is wrong with the cluster that the configuration names, and a note on it.
+    """Return the problems of the configured cluster, and a note on it.
 
     The cluster is asked, for a few seconds, by the process that runs speak with it through.
     """

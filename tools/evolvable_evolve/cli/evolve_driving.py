@@ -64,7 +64,7 @@ def show_trials(now: RunStatus, show: Progress) -> None:
 
 
 def show_status(now: RunStatus) -> None:
-    """Show what happened, how the run stands, and what comes next."""
+    """Show the events, the state of the run, and the next step."""
     show_events(now)
     if now.answer:
         say(now.answer)

@@ -55,7 +55,7 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def executor_specs(state: CommandContext, names: list[str], given: dict[str, Any]) -> tuple[HostContext, list[Any]]:
-    """Return what runs have here, and the executors by these names; takes their options out of `given`."""
+    """Return the host of runs, and the executors by these names; take their options out of `given`."""
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     means = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None

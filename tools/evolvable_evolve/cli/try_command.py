@@ -44,7 +44,9 @@ MAX_SESSIONS = 100
 """Sessions that are read for tasks, the newest first."""
 
 _SESSIONS = "sessions"
+# In this order: the first client that is signed in does the tasks where none is named.
 _CLIENT_MODELS = {"claude": "sonnet", "codex": "gpt-5-codex"}
+# --json has all of them.
 _SHOWN_ANSWERS = 5
 _LIMITS = ("cost", "tokens", "calls")
 
@@ -152,6 +154,7 @@ def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) 
     """Return a part of tasks; where a person approved the commands of the whole, those of the part are approved too."""
     if not whole.tasks or not evolution.list_commands(part.taskset):
         return part
+    # An approval is of exact files. A part of them runs nothing that the whole did not.
     if part.files != whole.files and evolution.is_approved(state.config().home, whole.taskset):
         evolution.approve(state.config().home, part.taskset, via="terminal")
     return part

@@ -24,6 +24,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library
 
+# Clients show a question in a dialog, where nobody reads more.
 MAX_QUESTION = 60_000
 """Characters of a question; a longer change is adopted by hand, where all of it is shown."""
 
@@ -59,6 +60,7 @@ class AdoptionGate(ConfirmationGate):
         return text
 
 
+# Names come from a model: a long one could push the rest of the question out of sight.
 MAX_QUESTION_LINE = 200
 """Characters of one line of the question."""
 
@@ -82,6 +84,7 @@ class RunStartGate(ConfirmationGate):
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        # `evolve_continue` names a run and no executor.
         if "executor" not in arguments:
             return self._continued(arguments)
         settings = arguments.get("settings")
@@ -121,6 +124,8 @@ class RunStartGate(ConfirmationGate):
         except EvolvableError:
             look = None
         if look is None:
+            # A task set that cannot be read is refused by the run itself; the question stays true without its
+            # figures.
             return "Opening the test makes each later promotion on its tasks harder."
         return describe_look(look)
 
@@ -135,13 +140,14 @@ class RunStartGate(ConfirmationGate):
             f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
+        # A run that opened its test before the stop does not open it again.
         if not state.looks:
             lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
         old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
         return "\n".join([*lines, _spends(old | given_values(arguments))])
 
     def _named(self, role: str, who: Any) -> str:
-        """Return whom a text names, with the command that it stands for."""
+        """Return the description of a name, with the command that it stands for."""
         if not isinstance(who, str):
             raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
         text = _short_line(who)
@@ -152,6 +158,7 @@ class RunStartGate(ConfirmationGate):
         if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
             return text
         commands = named_commands(self._config)
+        # A proposer may judge too, so a name that is no judge's is looked up there.
         roles = (role, "proposers") if role == "judges" and who in commands["proposers"].commands else (role,)
         command = commands[roles[-1]].get(who)
         return f"{text}, the command {_short_line(list(command.words))}"
@@ -205,7 +212,7 @@ class TryGate(RunStartGate):
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """As `ConfirmationGate.call`; where no person can be asked the trial is made and waits for one."""
+        """Call as `ConfirmationGate.call`; where no person can be asked, prepare the trial and let it wait."""
         unasked = not has_answer(context) and not may_ask(context) and not self.locked
         if not unasked or name_of(context.request_context.request) is not None:
             return await super().call(tool, arguments, context, call)
@@ -258,11 +265,13 @@ class PilotGate(RunStartGate):
 
 def proposer_of(config: Config, brain: object, settings: Mapping[str, Any]) -> str:
     """Return who proposes in a run: as the call says, else as the person said of the role, else the caller."""
+    # `settings` first: they are what the run is started with.
     return str(settings.get("brain") or brain or ",".join(config.person.model_roles.get("proposer", ())) or "handoff")
 
 
 def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
     """Return who judges in a run by the same order, else the first proposer; `handoff` where no task needs a judge."""
+    # Without such a task no judge is asked, and the question must not name one that costs money.
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return "handoff"
     roles = config.person.models_of_role("judge")

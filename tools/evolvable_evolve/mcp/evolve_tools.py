@@ -74,6 +74,7 @@ Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
 MAX_TRY_SESSIONS = 100
 """Sessions that are read for tasks of a trial, the newest first."""
 
+# Executors other than the commands that a person registered.
 _MODELS = ("claude", "codex", "anthropic")
 
 
@@ -336,7 +337,7 @@ class EvolveTools:
         start_driver(self._config.home, find_run(self._config.home, run))
 
     def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
-        """Return what runs have here, and the executors by these names. Raises Refused for a name that nobody gave."""
+        """Return the host of runs, and the executors by these names. Raise Refused for an unknown name."""
         means = evolve_context(self._config)
         named = means.commands["executors"] if means.commands else None
         return means, [parse_executor_spec(name, named, means.models) for name in names]

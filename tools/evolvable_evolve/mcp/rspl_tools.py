@@ -44,9 +44,11 @@ from evolvable_tools.verbs import APPROVALS_FILE, Effect, ToolVersion, Updated, 
 PREFIX = "tool_"
 """What the names of the library's tools begin with in the list of MCP tools."""
 
+# Most clients put the description of every tool into the context of the model.
 MAX_TOOLS = 100
 """Tools of the library that are listed, by name."""
 
+# Each is a sandbox with processes of its own.
 MAX_RUNNING = 8
 """Tools that one server runs at a time; further calls wait."""
 
@@ -57,7 +59,7 @@ LOOK_SECONDS = 0.5
 
 
 def run_host(config: Config) -> rspl.RunHost:
-    """Return what resources run with in this process."""
+    """Return the host that runs resources in this process."""
     scorers = commands_of_role(config, "scorers", person=False)
     return rspl.RunHost(dict(os.environ), choose_sandbox(config), scorers, AgentHost(config))
 
@@ -175,7 +177,9 @@ class ApprovedTools:
         """Run an approved tool; whatever goes wrong is an error text for the model."""
         caller = caller_of(self._caller, context, self._sessions) if context is not None else self._caller
         try:
+            # Bounds the sandboxes that run at a time for one client.
             async with self._running:
+                # Looked up at each call: an approval may have been withdrawn since the client listed the tools.
                 found = (await anyio.to_thread.run_sync(self._found)).get(name)
                 if found is None:
                     return error_result(f"There is no tool {name} any more. List the tools again, or go on without it.")
@@ -191,6 +195,7 @@ class ApprovedTools:
     async def watch(self, notifier: Notifier) -> None:
         """Notify clients whenever a person approves or withdraws a tool, for as long as the server runs."""
         place: Path = self._library.store.home / APPROVALS_FILE
+        # The file is polled: `evolvable rspl withdraw` runs in another process.
         known = file_status(place)
         while True:
             await asyncio.sleep(LOOK_SECONDS)

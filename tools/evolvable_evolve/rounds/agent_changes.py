@@ -36,6 +36,7 @@ from evolvable_tools import (
 )
 from evolvable_tools.verbs import remove_resource
 
+# Bounds the part of a question that lists agents to about 15,000 characters.
 MAX_AGENTS, MAX_DESCRIPTION = 50, 300
 """Agents that a model is told of, and characters of the description of one."""
 
@@ -69,6 +70,7 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
         return RosterChange("keep", "the round is not over sessions")
     if not state.sessions:
         return RosterChange("keep", "there is no new session")
+    # Of a process that died after it proposed: the steps below then find that proposal.
     mine = _proposal_of(library, state.number)
     earlier = [_fate(library, one) for one in state.agent_changes if one["number"] != state.number]
     if mine is None and (running := next((one for one in earlier if one.running), None)) is not None:
@@ -102,6 +104,7 @@ def _fate(library: Library, record: Mapping[str, Any]) -> _Fate:
         return _Fate(key, running=True, why=f"proposal {proposal.id} waits")
     if proposal.state == REJECTED:
         return _Fate(key)
+    # Nobody decided on it, so the change may be proposed again.
     if proposal.state != APPROVED or proposal.operation is None:
         return _Fate(key, tried=False)
     gone = record["agents"][1] if record["op"] == EditOperation.MERGE_AGENTS else ""
@@ -144,6 +147,7 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
     delegates = _delegates(library, chosen, agents)
     untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in chosen.values()])
     tried = {one.resource for one in library.store.backend.pool.on_trial()}
+    # A skill that is on trial keeps its delegate, so that the trial compares one difference.
     held = {*untrusted, *tried, *(head.id for head in chosen.values() if head.frozen or _has_several(library, head))}
     able = (head for head in chosen.values() if head.id not in held)
     kept = max((one.kept for one in changes), default="")
@@ -285,6 +289,7 @@ def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange
     try:
         agent = None
         if edit.op is EditOperation.ADD_AGENT:
+            # The agent first: the skill's proposal names the number of the agent's.
             _check_free(library, Ref.parse(routed.agent))
             agent = _draft(library, caller, number, Ref.parse(routed.agent), _card(library, routed), why, {})
         text = _delegating(library, routed)
@@ -301,6 +306,7 @@ def _draft(
     library: Library, caller: Caller, number: int, ref: Ref, data: bytes, why: str, marks: Mapping[str, Any]
 ) -> int:
     """Propose a main file; return the proposal's id. Raises Unsafe where the scan refuses it."""
+    # Once in a round: a process that died after this step finds its proposal.
     if (waiting := _proposal_of(library, number, ref.kind)) is not None:
         return waiting.id
     scoped = ref.within(USER_SCOPE)

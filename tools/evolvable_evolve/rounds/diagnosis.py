@@ -22,6 +22,7 @@ OPERATIONS: Mapping[RepairTag, frozenset[SkillEditOp]] = {
     RepairTag.ADD_GUARD: frozenset((SkillEditOp.ADD_GUARD,)),
     RepairTag.REORDER_STEP: frozenset((SkillEditOp.REORDER,)),
     RepairTag.TIGHTEN_RETRIEVAL: frozenset((SkillEditOp.TIGHTEN,)),
+    # A skill that is split also says less, so its own text becomes tighter.
     RepairTag.SPLIT_SKILL: frozenset((SkillEditOp.SPLIT, SkillEditOp.TIGHTEN)),
 }
 """What the edits of each repair may do."""

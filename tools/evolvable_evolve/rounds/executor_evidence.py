@@ -105,6 +105,7 @@ def executor_sessions(
         parts.setdefault(one.session, []).append(one)
     found: dict[str, ExecutorSession | None] = {}
     for end in sorted(ends, key=lambda end: (end.at, end.session)):
+        # Sorted by time, so the last session of a connection replaces the earlier ones: they are not independent.
         if end.outcome in REWARDS and not end.session.startswith(ITEM_SESSIONS):
             found[end.link or end.session] = _session_of(end, parts.get(end.session, ()), refs)
     return sorted((one for one in found.values() if one is not None), key=lambda one: (one.at, one.session))
@@ -128,6 +129,7 @@ def decide_change(given: ExecutorEvidence, thresholds: StructureThresholds = DEF
     A rule that holds, and whose change no skill would lead to, is passed over.
     """
     summary = summarise_structure(_structure_input(given))
+    # The gate names one change at a time: it is asked again without those that no skill leads to.
     passed_over = set(given.tried)
     while True:
         decision = decide_structure(summary, thresholds, passed_over, given.frozen)
@@ -140,13 +142,14 @@ def decide_change(given: ExecutorEvidence, thresholds: StructureThresholds = DEF
 
 
 def _structure_input(given: ExecutorEvidence) -> StructureInput:
-    """Return what the gate of a run is made from.
+    """Return the input of the gate, which is the one of an evolution run.
 
     A session before a repair that was kept says nothing of the skills that there are now: it is left out.
     """
     mended: dict[str, str] = {}
     for repair in given.repairs:
         for task_type in repair.task_types if repair.admitted else ():
+            # Times are text of one format, in which the order of the text is the order of time.
             mended[task_type] = max(mended.get(task_type, ""), repair.ended)
     traces = [
         AgentTrace(one.session, one.task_type, one.agent, one.passed, one.skills, 1, given.better.get(one.session, ""))
@@ -172,6 +175,7 @@ def _route(
         moved: Collection[str] = [skill for skill, named in given.delegates.items() if named == giver]
     else:
         giver, agent, moved = first, second, edit.skills_moved
+    # A frozen or untrusted skill does not change its delegate.
     able = [skill for skill in moved if skill in given.movable and given.delegates.get(skill, MAIN_AGENT) != agent]
     if not able:
         return None
@@ -181,5 +185,6 @@ def _route(
         counts = summary.uses.get(skill, {})
         return sum(number for kind, number in counts.items() if not boundary or kind in boundary)
 
+    # The skill that is used most in these task types leads sessions to the agent; by name where two are equal.
     lead = min(able, key=lambda skill: (-uses(skill), skill))
     return RoutedChange(decision, summary, replace(edit, skills_moved=tuple(sorted(able))), lead, agent)

@@ -18,11 +18,14 @@ MAX_LINE, MAX_STEPS, MAX_DONTS = 160, 3, 3
 SHOWN = 3
 """Cards that a model is shown with one trace."""
 
+# Low on purpose: a description has about twenty words, and a task has few of them.
 MIN_LIKENESS = 0.05
 """Share of words that a task has in common with the description of a skill of the program, for a card of it."""
 
+# Items of Markdown lists, with at most three spaces before them: with four a line is code.
 _ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,2}[.)])\s+(.+)$")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
+# Words of warning and of checking, as skills in English write them; other languages give a card without them.
 _DONT = re.compile(r"\b(?:never|do not|don't|avoid|must not|without asking)\b", re.IGNORECASE)
 _CHECK = re.compile(r"\b(?:check|verify|test|confirm|compare|make sure)\b", re.IGNORECASE)
 
@@ -88,7 +91,10 @@ def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) 
     proofs = library.evidence.count_successes([head.id for head in heads])
     won, own = set(promoted), set(seeds)
     good = {
-        resource for resource, one in proofs.items() if wilson_lower_bound(one.verified_successes, one.verified) >= 0.5
+        # The lower bound: a skill with one good end of one is no example yet.
+        resource
+        for resource, one in proofs.items()
+        if wilson_lower_bound(one.verified_successes, one.verified) >= 0.5
     }
     return [head for head in heads if head.id not in untrusted and (head.id in won | good or head.name in own)]
 

@@ -37,6 +37,7 @@ AGENTS_KEY = "agents"
 BY_PERSON = "retired by a person"
 """How the reason of a trial begins that a person retired: the same change is not tried again."""
 
+# Sessions are shared out over the trials of the skills that they use: more trials at once would each wait longer.
 MAX_TRIALS = 20
 """Trials at once in one library."""
 
@@ -142,6 +143,7 @@ def put_on_trial(
     that the version delegates to; it is approved with it, in the same operation. Raises as `check_may_try`.
     """
     check_share(share)
+    # What a person saved in a folder becomes the head first: the trial is compared with that.
     library.take_in([ref])
     head = check_may_try(library, ref)
     before = library.store.files(head)
@@ -152,6 +154,8 @@ def put_on_trial(
     known = library.store.backend.pool.all()
     evidence = [f"proposal {proposal} approved for trial"] if proposal is not None else []
     with library.transaction(caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None) as tx:
+        # Both in one transaction: nobody is served the trial version as the head, not even if the process dies in
+        # between.
         tx.put(head.ref, files, expected_version=head.version)
         tx.restore(head.ref, head.latest)
         if added is not None:
@@ -161,12 +165,14 @@ def put_on_trial(
             tx.approve(proposal, "on trial for a share of the sessions")
             tx.decision = "start trial"
     tried, back = tx.written[:2]
+    # After the commit: folders show the head, which has its old content again.
     library.checkout([head.ref])
     if added is not None:
         library.checkout([added.ref], created=True)
     assert tried.version is not None and back.version is not None
     new = PooledVersion(
         *(0, head.id, tried.version, back.version, PoolState.TRIAL, since_round, library.store.now(), share),
+        # Trials that ended count too: each later one of the same skill gets a smaller part of alpha.
         number=sum(one.resource == head.id for one in known) + 1,
         described=_description(before) != _description(files),
         approved=proposal is not None,
@@ -211,6 +217,7 @@ def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: fl
     proposal = library.store.backend.proposals.get(proposal_id)
     if proposal.state != "open" or verbs.is_expired(library, proposal):
         raise InvalidArgument(f"Proposal {proposal_id} is decided already.", "`evolvable inbox` lists those that wait.")
+    # A trial has two arms, so there must be an incumbent and a version to compare it with.
     if proposal.removes or not proposal.base:
         raise InvalidArgument(
             f"Proposal {proposal_id} {'removes a resource' if proposal.removes else 'makes a new one'}.",
@@ -250,11 +257,14 @@ def assigned_ends(library: Library, trial: PooledVersion) -> list[AssignedEnd]:
     shows it, where the server saw the session before. Whether it loaded anything does not matter.
     """
     attempts = library.evidence.list_attempts([trial.resource])
+    # What a person or a check says of the use itself counts before what the transcript shows of the whole session.
     of_use = {one.key: one.outcome for one in attempts if one.verified and one.outcome in REWARDS}
     of_session = {end.session: end.outcome for end in library.store.backend.observations.verified_ends()}
     found, connections = list[AssignedEnd](), set[str]()
     for unit in library.store.backend.pool.units(trial.id):
         link = unit.connection or unit.unit
+        # Sessions of one connection are not independent, and a test over all of them would count one client many
+        # times.
         if link in connections:
             continue
         connections.add(link)
@@ -274,6 +284,7 @@ def look_at_trials(
         head = head_of(library, trial)
         if is_stale(library, head, trial):
             tree = library.store.version(head, trial.version).tree
+            # A person may have made the same content live by hand, which is no failure of the version.
             won = head.version is not None and head.tree == tree
             state = PoolState.PROMOTED if won else PoolState.RETIRED
             yield (
@@ -282,11 +293,14 @@ def look_at_trials(
                 end_trial(library, caller, trial, state, "its content became the head" if won else _STALE),
             )
             continue
+        # In a loop: many sessions may have ended since the last round, and a look at 12 comes only after that at 6.
         earlier, looked = list(trial.looks), True
         while looked:
             look = judge_trial(assigned_ends(library, trial), trial.number, earlier, library.store.clock())
             if look is None:
                 break
+            # The look is stored before it is acted on: a process that dies in between has spent the alpha, and no
+            # look is taken twice.
             library.store.backend.pool.add_look(trial.id, look.as_row())
             earlier.append(look.as_row())
             ended = None
@@ -308,6 +322,7 @@ def _take_agent_back(library: Library, caller: Caller, trial: PooledVersion, why
         agent = library.store.head_or_none(one.ref)
         if agent is None or agent.version is None or agent.frozen or _is_changed(library, agent, began):
             continue
+        # Another skill may delegate to the agent by now.
         if any(named == one.ref.at(None) for named in _living_delegates(library)):
             continue
         with library.transaction(caller, f"its trial {trial.id} ended: {why}") as tx:
@@ -340,6 +355,7 @@ def end_trial(
 ) -> PoolEnded:
     """End a trial; the head stays as it is. An agent that was added for a trial that is retired goes with it."""
     if state is PoolState.RETIRED:
+        # Before the trial is ended: a process that dies in between finds it running, and ends it again.
         _take_agent_back(library, caller, trial, why)
     library.store.backend.pool.end(trial.id, state, library.store.now(), why, operation)
     return PoolEnded(trial.id, str(head_of(library, trial).ref), state.value, why, operation=operation)
@@ -360,6 +376,7 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
         except EvolvableError as error:
             return end_trial(library, caller, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
         if waits:
+            # The policy has become stricter since the trial began, or a rule of the scan is new.
             proposed = verbs.propose(library, caller, head.ref, head.version or 0, files, f"won its trial: {why}")
             ended = end_trial(
                 library, caller, trial, PoolState.RETIRED, f"it won, and proposal {proposed} waits: {waits}"
@@ -368,11 +385,14 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
     evidence = [f"trial {trial.id} of version {trial.version}", why]
     try:
         with library.transaction(caller, f"promoted after its trial: {trial.reason}", evidence=evidence) as tx:
+            # Against the incumbent and not the head: a head that was changed meanwhile was not the one that was
+            # beaten.
             tx.restore(head.ref, trial.version, expected_version=trial.incumbent)
     except VersionConflict:
         return end_trial(library, caller, trial, PoolState.RETIRED, _STALE)
     operation = tx.operation.id if tx.operation else None
     warnings = library.checkout([head.ref])
+    # After the commit: in between, the next look sees a head with the content of the trial, and ends it as promoted.
     library.store.backend.pool.end(trial.id, PoolState.PROMOTED, library.store.now(), why, operation)
     version = tx.written[0].version
     return PoolEnded(trial.id, str(head.ref), PoolState.PROMOTED.value, why, version, operation, warnings=warnings)
@@ -385,6 +405,7 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
     if trial.state is not PoolState.TRIAL:
         raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable evolve pool list`")
     why = library.redacted(reason) or "no reason given"
+    # Recorded before it is done, so that the history names who decided also where the action fails.
     library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
     if action == "promote":
         if is_stale(library, head_of(library, trial), trial):

@@ -18,6 +18,7 @@ from evolvable_store import format_time
 from evolvable_store.storage import Outcome
 from evolvable_tools import REWARDS
 
+# Each look has twice the sessions of the one before, so that four looks reach from a large effect to a small one.
 LOOKS = (6, 12, 24, 48)
 """Verified sessions of each arm at which a trial is looked at. After the last it is retired unless it is promoted."""
 
@@ -82,6 +83,8 @@ def fisher_p_value(successes: int, n: int, other_successes: int, other_n: int) -
     if not n or not other_n:
         return 1.0
     good, everything = successes + other_successes, n + other_n
+    # The tail of the hypergeometric distribution: all tables with the same sums that are at least as good for the
+    # first group.
     more = range(successes, min(n, good) + 1)
     ways = sum(math.comb(n, k) * math.comb(other_n, good - k) for k in more if good - k <= other_n)
     return min(1.0, ways / math.comb(everything, good))
@@ -108,12 +111,15 @@ def judge_trial(
     if min(map(len, known.values())) < n:
         return None
     last = max(some[n - 1].at for some in known.values())
+    # Exactly n of each arm: with all that there are, the size of a look would depend on the results.
     good = {arm: sum(e.outcome is Outcome.SUCCEEDED for e in some[:n]) for arm, some in known.items()}
     before = format_time(now - SETTLED_AFTER)
+    # Sessions that began after the last one that counts have had less time to end, and would look like missing ones.
     concurrent = [e for e in arms if e.at <= last and (e.outcome in REWARDS or e.at <= before)]
     missing = {arm: sum(e.trial is arm and e.outcome not in REWARDS for e in concurrent) for arm in (True, False)}
     assigned = {arm: sum(e.trial is arm for e in concurrent) for arm in (True, False)}
     p, harm = fisher_p_value(good[True], n, good[False], n), fisher_p_value(good[False], n, good[True], n)
+    # A version that makes sessions break off would otherwise look better: only the good ones reach a verified end.
     unlike = fisher_p_value(missing[True], assigned[True], missing[False], assigned[False])
     alpha = alpha_of(number, look)
     decision, why = _decide(p <= alpha, harm <= HARM_ALPHA, unlike < MISSING_ALPHA, look == len(LOOKS))

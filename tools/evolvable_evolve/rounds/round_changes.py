@@ -29,15 +29,20 @@ from evolvable_tools.review import (
 )
 from evolvable_tools.verbs import content_terms, remove_resource
 
+# Chosen, not measured: a smaller share sends more changes to the person, a larger one tries rewritings on sessions.
 HEAVY = 0.4
 """Share of changed lines over which a change is a rewriting, which a person sees before any session does."""
 
+# Five failures of five have an upper bound of 35 % by Wilson, so only a skill that nearly always fails goes so early.
 PRUNE_ENDS = 5
 """Verified uses that a skill must have before it may be pruned."""
 
+# With fewer sessions the mean that skills are compared with is itself uncertain by more than 20 points.
 BASE_ENDS = 20
 """Verified sessions without any skill from which their mean is compared with."""
 
+# Jaccard index of the words: two skills that differ in a tenth of them may still be about different things, so the
+# better one must also have better ends.
 SAME = 0.9
 """Likeness of two skills' texts from which one of them is too many."""
 
@@ -73,6 +78,7 @@ def action_for(candidate: AdmittedCandidate | None, cards: Iterable[PolicyCard])
 def changed_share(before: Files, after: Files) -> float:
     """Return the share of lines that a change adds or takes away, of the longer of both texts."""
     old, new = _lines(before), _lines(after)
+    # autojunk would leave lines that are frequent in a long text out of the comparison.
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     same = sum(block.size for block in matcher.get_matching_blocks())
     return 1 - same / max(len(old), len(new), 1)
@@ -88,6 +94,7 @@ def texts_of(files: Files) -> str:
 
 
 def _decoded(data: bytes) -> str:
+    # Bounds the time of the comparison, which grows with the square of the lines.
     return data[:100_000].decode("utf-8", "replace")
 
 
@@ -102,17 +109,20 @@ def prunable(
     mean = base.successes / base.ends if base.ends >= BASE_ENDS else None
     ends = {ref: (one.verified_successes, one.verified) for ref, one in proofs.items()}
     for ref, (good, n) in ends.items():
+        # The upper bound, so that a skill is blamed only where chance is no explanation.
         if mean is not None and n >= PRUNE_ENDS and wilson_upper_bound(good, n) < mean:
             found[ref] = f"{good} of {n} verified uses went well, {mean:.0%} of {base.ends} sessions without a skill"
     terms = {ref: content_terms(texts[ref]) for ref, (_, n) in ends.items() if n >= PRUNE_ENDS and ref in texts}
     for ref, words in terms.items():
         for other, theirs in terms.items():
             better = wilson_lower_bound(*ends[other]) > wilson_lower_bound(*ends[ref])
+            # `other not in found`: of three that say the same the best stays.
             if ref not in found and better and other not in found and jaccard(words, theirs) >= SAME:
                 found[ref] = f"{other} says the same and does better"
     return sorted(found.items(), key=lambda one: (wilson_upper_bound(*ends[one[0]]), one[0]))
 
 
+# A person who rejected the removal is asked again only when there is something new to see.
 MORE_EVIDENCE = 1.5
 """How many times the verified uses a skill must have again before its removal is proposed again."""
 
@@ -182,6 +192,7 @@ def evolve_cluster(
     if admitted is None or action is EvolveAction.NO_OP:
         return RoundChange(cluster, EvolveAction.NO_OP.value, why_none or why)
     draft, ref = admitted.draft, str(admitted.draft.ref)
+    # Looked for before the trial: the same change must not spend a second share of the skill's alpha.
     if (lost := _retired_alike(library, draft)) is not None:
         return RoundChange(cluster, EvolveAction.NO_OP.value, f"trial {lost.id} of the same change was retired", ref)
     if action is EvolveAction.REFINE:
@@ -193,6 +204,7 @@ def evolve_cluster(
             return RoundChange(cluster, EvolveAction.NO_OP.value, "it, or as many as may be, is on trial", ref)
         except Conflict:
             return RoundChange(cluster, EvolveAction.NO_OP.value, "it was changed meanwhile", ref)
+        # A person may still decide on it, so it becomes a proposal below.
         except (Refused, InvalidArgument):
             why = f"{why}; it may not be tried without a person"
         else:
@@ -219,6 +231,8 @@ def _retired_alike(library: Library, draft: Draft) -> PooledVersion | None:
 
 def change_made(library: Library, number: int, cluster: str) -> RoundChange | None:
     """Return what this round did about a cluster before it was killed, None where it did nothing yet."""
+    # The record in the ledger is written after the proposal, so a process that died in between left the proposal
+    # alone.
     for proposal in library.store.backend.proposals.in_state(OPEN, 10_000):
         grounds = json.loads(proposal.grounds or "{}")
         if grounds.get("round") == number and grounds.get("cluster") == cluster:

@@ -31,6 +31,7 @@ from evolvable_tools.redaction import Redactor
 from evolvable_tools.review import EvidenceSpan, ReviewRequest, ReviewSettings, pause_gc, session_steps, signals
 from evolvable_tools.sessions import NoTranscript, Origin, Session, TranscriptNotRead, read_session
 
+# Bounds the time of a round, which reads each transcript.
 MAX_SESSIONS = 300
 """Sessions of one round, the oldest first; the others come in the next."""
 
@@ -43,13 +44,13 @@ class RoundSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, as the ledger names it."""
+        """Its name in the ledger."""
 
     def shows_answers(self, identity: str) -> bool:
         """Return whether a model is shown what the agent said in it: that of a trial is masked, of a session not."""
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
-        """Return what is new since the rounds that saw these."""
+        """Return the ids that no round has seen. seen: ids of earlier rounds."""
 
     def trace(self, identity: str) -> RoundTrace | None:
         """Return one trace, None where nothing of it is left."""
@@ -58,7 +59,7 @@ class RoundSource(Protocol):
         """Return what a model may be shown of it, None where it cannot be read any more."""
 
     def leak(self, before: str, after: str) -> str:
-        """Return what a change repeats that it may not, '' when it repeats nothing."""
+        """Return which text a change repeats and must not, '' for none."""
 
 
 @dataclass
@@ -83,6 +84,7 @@ class SessionSource:
         """Return the sessions with a verified end that no round was over, the oldest first."""
         known = set(seen)
         ended = (name for name in self._ends if name not in known and self._reward(name) is not None)
+        # Lazily: no end is compared behind the bound.
         return [name for name, _ in zip(ended, range(MAX_SESSIONS), strict=False)]
 
     def _reward(self, session: str) -> int | None:
@@ -118,6 +120,7 @@ class SessionSource:
         if path is None:
             return None
         try:
+            # A transcript makes many objects at once, none of which is garbage.
             with pause_gc():
                 found = read_session(path, redactor=self.settings.redactor)
         except (NoTranscript, TranscriptNotRead, OSError):
@@ -157,6 +160,7 @@ def packet_of(library: Library, caller: Caller, session: Session, *, answers: bo
         about = session.session_id
         said = [span for span in session.spans if span.origin == Origin.ASSISTANT and span.text]
         own += [EvidenceSpan(f"s{one.index}", about, one.turn, one.origin, ("answer",), one.text, True) for one in said]
+        # By the number of the span, so that the model reads the session in its order.
         own.sort(key=lambda piece: int(piece.id[1:]))
     others = [piece for piece in packet.evidence if piece.session != packet.session]
     verified = sorted({*packet.verified, *(failed & {piece.id for piece in own})})
@@ -171,6 +175,7 @@ def traces_of(source: RoundSource, ids: Iterable[str]) -> Iterator[RoundTrace]:
             yield trace
 
 
+# The beginning says how a task was understood, the end says what the result was.
 HEAD, TAIL = 6_000, 3_000
 """Characters of a trial's trace that are shown at its beginning and its end."""
 
@@ -251,7 +256,7 @@ class TrialSource:
         return found is not None and found.reward == 0
 
     def leak(self, before: str, after: str) -> str:
-        """Return what a change repeats of the run's tasks, '' when it repeats nothing."""
+        """Return which text of the run's tasks a change repeats, '' for none."""
         found = self.corpus.leaks(after, before)
         return str(found[0].source) if found else ""
 

@@ -19,6 +19,7 @@ MAX_SEEN = 20_000
 """Sessions that are remembered as seen."""
 
 
+# Bounds the state, which is in memory during a round; older changes have decided long ago.
 MAX_REMEMBERED = 200
 """Changes, and diagnoses for a change of agents, that are remembered, the newest."""
 
@@ -94,8 +95,10 @@ def apply_record(state: RoundState, record: LedgerRecord) -> None:
 def _begin(state: RoundState, record: LedgerRecord) -> None:
     state.number, state.running, state.source = int(record["number"]), True, str(record["source"])
     state.sessions = tuple(record["sessions"])
+    # Counted by the round before already, so their failures must not count twice.
     state.again = state.unasked
     state.seen.update(dict.fromkeys(state.sessions))
+    # The oldest go first: their transcripts are the first that clients delete.
     while len(state.seen) > MAX_SEEN:
         del state.seen[next(iter(state.seen))]
     state.traces, state.learned, state.asked, state.stopped = [], False, {}, ""
@@ -159,6 +162,7 @@ def _restructure(state: RoundState, record: LedgerRecord) -> None:
 
 def _end(state: RoundState, record: LedgerRecord) -> None:
     successes, n = record["success"]
+    # Compared with the round before: what changed in it is the first suspect.
     fell = fell_by_more_than_noise(state.success, (successes, n))
     state.suspects = state.changed if fell else ()
     state.changed = tuple(
@@ -171,6 +175,7 @@ def _end(state: RoundState, record: LedgerRecord) -> None:
 
 def fell_by_more_than_noise(before: tuple[int, int], now: tuple[int, int]) -> bool:
     """Return whether the share of successes fell: the intervals of two rounds do not meet."""
+    # Intervals that do not meet are a strict test, so that a suspect is rarely one by chance.
     return bool(before[1] and now[1]) and wilson_interval(*now)[1] < wilson_interval(*before)[0]
 
 

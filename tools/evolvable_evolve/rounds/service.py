@@ -54,6 +54,7 @@ from evolvable_tools.outcomes import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
 from evolvable_tools.review import MAX_TOKENS, OverBudget, QuestionUsage, ReviewRequest, ReviewSettings, reserve, settle
 from evolvable_tools.verbs import find_skill, update_resource
 
+# Bounds what one round may cost; the day's budget of reviews bounds all of them.
 MAX_QUESTIONS = 12
 """Questions to the model in one round; traces that it has no room for come in the next."""
 
@@ -125,11 +126,12 @@ class _RoundWork:
         self._scopes = caller.scopes
         self._answers = RunDirectory(library.store.home / FOLDER)
         self._packets: dict[str, ReviewRequest | None] = {}
+        # All state is in the ledger, so a round that was killed goes on at the step that has no record.
         self.state = fold_rounds(ledger.records)
 
     @property
     def caller(self) -> Caller:
-        """Whom a round acts as: an agent, in a session of its own."""
+        """The caller of a round: an agent, in a session of its own."""
         return Caller(Actor.AGENT, f"round-{self.state.number}", self._scopes, Principal.AGENT, "round")
 
     def note(self, type: str, **fields: Any) -> None:
@@ -140,6 +142,7 @@ class _RoundWork:
         """Take every step that the state has not."""
         if not self.state.running:
             fresh = self._source.fresh(self.state.seen)
+            # Traces that the last round had no question left for come first.
             sessions = list(dict.fromkeys([*self.state.unasked, *fresh]))
             self.note("round", number=self.state.number + 1, source=self._source.name, sessions=sessions)
         if not self.state.learned:
@@ -154,6 +157,7 @@ class _RoundWork:
             self.note("agents", **asdict(change_agents(self._library, self.caller, self.state)))
         report = self.report()
         self.note("ended", success=[report.successes, report.episodes])
+        # Answers hold texts of sessions: they stay only until the record that ends the round is written.
         shutil.rmtree(self._answers.path, ignore_errors=True)
         return self.with_suspects(report)
 
@@ -188,6 +192,7 @@ class _RoundWork:
             f"`{VOCABULARY_FILE}` names the file types and the verbs, and the part of a label that each stands for.\n"
         )
         files = {"ENVIRONMENT.md": text, VOCABULARY_FILE: BUILT_IN_TEXT}
+        # A vocabulary that waits for a person, or is refused, is no reason not to learn.
         with contextlib.suppress(EvolvableError):
             update_resource(self._library, self.caller, TASK_TYPES, "the words of task types", files=files, create=True)
 
@@ -197,6 +202,7 @@ class _RoundWork:
         """Ask the model about the retained traces, those of the largest clusters first."""
         tried = self.clusters_on_trial()
         for row in self.to_ask():
+            # Traces with a reason were not asked about, and cost nothing.
             if self.state.stopped or sum(not one["why"] for one in self.state.asked.values()) >= MAX_QUESTIONS:
                 return
             if row["cluster"] in tried:
@@ -218,6 +224,7 @@ class _RoundWork:
             found = diagnose(answer["diagnoses"], evidence)
             sign = proposal_sign(row["reward"], found)
             given = answer["candidates"][:1] if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR) else []
+            # Redacted before it is written, since the model may repeat a secret of the session.
             clean = self._settings.redactor.redact_value({"candidate": given[0] if given else None, "cost": cost})[0]
             kept = self._answers.keep_json(clean) if given else ""
             named = found.better if found.better in list_agents(self._library) else ""
@@ -235,6 +242,7 @@ class _RoundWork:
         """Return the traces that no model was asked about: by priority of their cluster, then the newest."""
         weight = Counter(row["cluster"] for row in self.state.traces if row["ask"])
         for cluster in self.state.suspects:
+            # After a change the sessions of this cluster went worse: others are asked about first.
             weight[cluster] //= 2
         waiting = [row for row in self.state.traces if row["ask"] and row["id"] not in self.state.asked]
         newest = sorted(waiting, key=lambda row: (row["at"], row["id"]), reverse=True)
@@ -274,9 +282,11 @@ class _RoundWork:
         reserved = reserve(reviews, settings.budget, day, name, thinker, request)
         try:
             answer = thinker.think(request)
+        # The answer cost money and does not fit the schema: the trace counts as asked, and is not paid for again.
         except WrongAnswer:
             answer = {"diagnoses": [], "candidates": []}
         finally:
+            # Without figures from the provider the reservation stands as what was spent.
             if used.told:
                 settle(reviews, settings.budget, reserved, used)
         if not used.told:
@@ -293,6 +303,7 @@ class _RoundWork:
         tried = self._library.store.backend.pool.all()
         won = {one.resource: "won its trial" for one in tried if one.state is PoolState.PROMOTED}
         heads = card_index(self._library, won, SEEDS)
+        # As a reviewer, so that the search puts the round into no arm of a trial.
         who = Caller(Actor.REVIEW, None, self._scopes)
         found = find_skill(self._library, who, typed[:1_000], limit=20) if heads else None
         order = {match.ref: match.confidence for match in found.matches} if found else {}
@@ -309,12 +320,14 @@ class _RoundWork:
         for record in self.state.asked.values():
             by_cluster.setdefault(record["cluster"], []).append(record)
         for cluster in sorted(by_cluster):
+            # Each cluster is a record of its own, so an interrupted round goes on with the next one.
             if cluster not in self.state.evolved:
                 self.note("evolved", **asdict(self.evolved(cluster, by_cluster[cluster])))
 
     def evolved(self, cluster: str, asked: Sequence[Mapping[str, Any]]) -> RoundChange:
-        """Return what is done about one cluster: the first candidate of its traces that keeps every rule."""
+        """Change one cluster by the first candidate of its traces that keeps every rule; return what was done."""
         number, why = self.state.number, "no change was proposed"
+        # A process that died between the change and its record has made it already.
         if (made := change_made(self._library, number, cluster)) is not None:
             return made
         taken = {one["ref"] for one in self.state.evolved.values() if one["ref"]}
@@ -348,7 +361,7 @@ class _RoundWork:
         return kept["candidate"], kept["cost"]
 
     def pruning(self) -> tuple[Library, Caller, list[str], dict[str, int]]:
-        """Return what the step of prunes works on."""
+        """Return the arguments of `propose_prunes`."""
         changed = [one["ref"] for one in self.state.evolved.values() if one["ref"]]
         return self._library, self.caller, changed, dict(self.state.prunes)
 
@@ -367,7 +380,7 @@ class _RoundWork:
     # Report
 
     def report(self) -> RoundReport:
-        """Return what the round did so far."""
+        """Return the report of the round so far."""
         state, learned = self.state, next(r for r in reversed(self._ledger.records) if r["type"] == "learned")
         looked = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
         names = ("cluster", "action", "why", "ref", "proposal_id", "trial")

@@ -12,6 +12,7 @@ from enum import StrEnum
 from evolvable_tools.review import SessionSignal, session_steps
 from evolvable_tools.sessions import Session
 
+# Of more traces with one cause the model learns little, and each costs a question.
 PER_CLUSTER = 5
 """Traces that are retained of one cluster, the newest."""
 
@@ -21,6 +22,7 @@ REPEATED = 2
 MIN_STEPS = 3
 """Steps of a session from which its procedure may be worth keeping."""
 
+# The score of a partial success.
 NEAR = 0.5
 """Score from which a failure is a near miss."""
 
@@ -61,7 +63,7 @@ class RoundTrace:
 
     @property
     def cluster(self) -> str:
-        """What a change that follows from it is of: the skill that it used, else its task type and procedure."""
+        """The key of the changes that follow from it: the skill that it used, else its task type and procedure."""
         skill = min(self.used, default="") or min(self.selected, default="")
         return skill or f"{self.task_type}|{min(self.procedures, default='')}"
 
@@ -94,6 +96,7 @@ def retain(
         for procedure in one.procedures if one.reward else ():
             seen[procedure].add(one.id)
     kept: dict[str, list[RetainedTrace]] = defaultdict(list)
+    # By id where two are of one moment, so that the order of the input changes nothing.
     for one in sorted(known, key=lambda one: (one.at, one.id), reverse=True):
         reason = _reason(one, counts, seen)
         if reason is not None and len(kept[one.cluster]) < PER_CLUSTER:
@@ -102,11 +105,12 @@ def retain(
 
 
 def failure_key(trace: RoundTrace) -> str:
-    """Return by what a failure is counted: its task type and its cause; '' for what is none, or has no cause."""
+    """Return the key of a failure: its task type and its cause; '' for a success, or without a cause."""
     return f"{trace.task_type}|{trace.cause}" if trace.reward == 0 and trace.cause else ""
 
 
 def _reason(one: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set[str]]) -> RetainReason | None:
+    # The reasons in the order of what can be learned: the first that holds is the one that is recorded.
     if (key := failure_key(one)) and failures[key] >= REPEATED:
         return RetainReason.REPEATED_FAILURE
     if one.reward == 0 and (one.score >= NEAR or one.last_check):
@@ -117,7 +121,8 @@ def _reason(one: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set
 
 
 def hashed(text: str) -> str:
-    """Return by what a text is known again without being kept."""
+    """Return the first 16 hexadecimal digits of a text's SHA-256, by which it is recognised without being stored."""
+    # 64 bits: among a million texts a collision has a chance of 3 in 100 million.
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -19,9 +19,12 @@ from evolvable_tools.llm import SIGN_IN_HEADERS, RequestRules, async_http_client
 if TYPE_CHECKING:
     import httpx2
 
+# Bytes of the head of a request; clients send long sign-in tokens and paths.
 MOST_HEAD = 64 * 1024
+# A request holds the whole conversation, with images; it is in memory here.
 MOST_BODY = 256 * 2**20
 
+# Hop-by-hop headers of RFC 9110, and those that frame the body, which the client writes itself.
 _DROPPED = frozenset(
     ("host", "connection", "proxy-connection", "proxy-authorization", "upgrade", "keep-alive", "te")
     + ("content-length", "transfer-encoding", "expect")
@@ -71,11 +74,13 @@ async def relay(model: ModelAccess) -> AsyncIterator[Path]:
 
         try:
             server = await asyncio.start_unix_server(serve, folder / "model.sock", limit=MOST_HEAD)
+            # The folder is of mode 0700 already; this holds where the umask gave the socket more.
             os.chmod(folder / "model.sock", 0o600)
             try:
                 yield folder / "model.sock"
             finally:
                 server.close()
+                # A command that ended may leave requests under way, which would spend tokens for nobody.
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -103,6 +108,7 @@ async def _answer(
             await _pass_on(answer, writer)
         finally:
             await answer.aclose()
+    # The connection closes after each answer: one request a connection keeps the framing simple and safe.
     except RelayRefusal as refusal:
         writer.write(f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
     except _relay_errors():
@@ -157,6 +163,7 @@ async def _request(
 
 
 async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bytes:
+    # curl waits a second for this before it sends a large body.
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         await writer.drain()
@@ -182,8 +189,10 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
         await reader.readexactly(2)
 
 
+# Of files without content the size says nothing, and each takes an inode.
 MOST_ENTRIES = 100_000
 _LINE = 64 * 1024
+# How many paths a line has by its kind: file, folder, link (its place and its target), end.
 _PATHS = {"f": 1, "d": 1, "l": 2, "e": 0}
 _CHUNK = 1 << 20
 
@@ -210,6 +219,7 @@ def bring_back(back: Path, workspace: Path, size: int) -> None:
 
 
 def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
+    # Only folders that this archive made: so no path leads through a link, which could point out of the workspace.
     folders = {""}
     modes: list[tuple[str, int]] = []
     for _ in range(MOST_ENTRIES + 1):
@@ -221,10 +231,12 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
         if kind == "l":
             os.symlink(paths[1], target)
         elif kind == "d":
+            # With all rights for the owner until it is filled.
             os.mkdir(target, stat.S_IRWXU)
             folders.add(path)
             modes.append((target, mode))
         else:
+            # Counted before a byte is written; `inside.py` runs in the sandbox, and its numbers are not believed.
             size -= count
             if count < 0 or size < 0:
                 raise ValueError("it is larger than the sandbox allows")
@@ -251,6 +263,7 @@ def _checked(path: str, folders: set[str]) -> str:
 
 
 def _file(file: IO[bytes], target: str, left: int, mode: int) -> None:
+    # O_EXCL: a second entry of one name fails, also where the first is a link.
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as other:
         while left:
             part = file.read(min(_CHUNK, left))

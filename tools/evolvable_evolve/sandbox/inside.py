@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def instructions(words: list[str]) -> "tuple[dict, list[str]]":  # type: ignore[type-arg]
-    """Return what to do, and the command."""
+    """Return the instructions, and the command."""
     how = {"work": words[0], "back": words[1], "seconds": float(words[2]), "model": int(words[3])}
     limits = words[4].split(",")
     how["limits"] = {name: int(value) for name, _, value in (one.partition("=") for one in limits)}

@@ -23,6 +23,7 @@ _TABLE = tomllib.loads(Path(__file__).with_name("mechanisms.toml").read_text(enc
 PROPERTIES: Mapping[str, str] = _TABLE["properties"]
 """What a sandbox has to give, by the name under which the probe reports it."""
 
+# Any free port would do: the network inside is its own, and holds nothing else.
 MODEL_PORT = 8790
 """The loopback port inside a sandbox at which the model answers, where a command may ask one."""
 
@@ -35,6 +36,8 @@ class ResourceLimits:
     root.
     """
 
+    # Chosen so that a compiler, a test suite or a language runtime fits, and a loop that allocates does not take the
+    # machine.
     size: int = 512 * 2**20
     file: int = 512 * 2**20
     memory: int = 8 * 2**30
@@ -104,7 +107,7 @@ def _seeds(what: Confinement) -> dict[Path, str]:
 
 
 def _given(what: Confinement, back: Path) -> Iterator[tuple[Path, str, bool]]:
-    """Yield what the first process inside is given: the path here, the path there, and whether it is read-only."""
+    """Yield the files of the first process inside: the path here, the path there, and whether it is read-only."""
     yield INSIDE, f"{ROOT}/inside.py", True
     if what.returns:
         yield back, f"{ROOT}/back", False
@@ -142,7 +145,7 @@ def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") 
 
 
 def shown_folders(what: Confinement) -> list[Path]:
-    """Return what is bound read-only in addition to the system: runtimes, the program, and what the command is given.
+    """Return the paths that are bound read-only beside the system: runtimes, the program, and the command's own.
 
     A folder below another that is shown is left out.
     """
@@ -150,8 +153,10 @@ def shown_folders(what: Confinement) -> list[Path]:
     wanted = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.given if p.exists())]
     barred = [*homes(), *what.hidden, what.workspace, *what.writable]
     found: list[Path] = []
+    # The shortest first, so that a folder comes before what lies below it.
     for one in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
         given = one in what.given
+        # A runtime's folder that holds the home or a hidden folder would show all of that.
         above = any(home.is_relative_to(one) for home in barred)
         system = any(one.is_relative_to(place) for place in SYSTEM_FOLDERS)
         if not system and (given or not above) and not any(one.is_relative_to(other) for other in found):
@@ -164,6 +169,8 @@ def homes() -> tuple[Path, ...]:
     """Return the home of the account, and the one that the environment names."""
     found = [Path.home()]
     if sys.platform != "win32":
+        # HOME may name another folder than the account's, and neither is to be shown. A container's user has no
+        # entry.
         with contextlib.suppress(KeyError):
             found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     return tuple(dict.fromkeys(found))
@@ -188,6 +195,7 @@ def programs(word: str, path: str | None) -> tuple[Path, ...]:
 def _needs(program: Path, depth: int = 0) -> Iterator[Path]:
     for place in dict.fromkeys((Path(os.path.abspath(program)), program.resolve())):
         yield place
+        # A program of npm loads the packages that lie beside its own.
         if "node_modules" in place.parts:
             yield Path(*place.parts[: place.parts.index("node_modules") + 1])
         if place.parent.name == "shims":  # pyenv, asdf and mise, wherever they are installed
@@ -195,8 +203,10 @@ def _needs(program: Path, depth: int = 0) -> Iterator[Path]:
         if (place.parent.parent / "pyvenv.cfg").is_file():
             yield place.parent.parent
             yield from _base_of(place.parent.parent)
+        # The prefix of an installation; more than four parts, so that /usr and /usr/local are never meant.
         elif place.parent.name == "bin" and (place.parent.parent / "lib").is_dir() and len(place.parts) > 4:
             yield place.parent.parent
+    # One level: a script needs its interpreter, and an interpreter is no script.
     if depth == 0:
         for word in _shebang(program)[:2]:
             found = shutil.which(word)
@@ -212,6 +222,7 @@ def _base_of(venv: Path) -> Iterator[Path]:
         return
     for line in lines:
         name, _, value = line.partition("=")
+        # Never / or /usr: what is shown would hold the whole machine.
         if name.strip() == "home" and len(Path(value.strip()).parts) > 2:
             yield Path(value.strip()).parent
 
@@ -227,6 +238,7 @@ def _shebang(program: Path) -> list[str]:
 
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net")
+# It is memory, and counts for each trial that runs at a time.
 TEMPORARY = 128 * 2**20
 """Bytes of /tmp and of /dev/shm."""
 
@@ -244,6 +256,7 @@ class Bubblewrap:
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
         words = [self.binary, *NAMESPACES, "--unshare-cgroup-try", "--hostname", "trial", "--new-session"]
+        # A command that outlives a killed driver would go on without a limit and without a reader.
         words += ["--die-with-parent", "--cap-drop", "ALL"]
         for name, value in what.environment.items():
             words += ["--setenv", name, value]
@@ -271,6 +284,7 @@ class Bubblewrap:
             words += ["--ro-bind", str(path), str(what.workspace / name)]
         for path, place, read_only in _given(what, back):
             words += ["--ro-bind" if read_only else "--bind", str(path), place]
+        # Last: bubblewrap makes mount points in these folders, which it could not do once they are read-only.
         for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
             words += ["--remount-ro", place]
         return [*words, "--chdir", "/", "--", *_first_process(self.python, what)]
@@ -293,7 +307,7 @@ def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list
 
 
 def _system() -> list[str]:
-    """Return what every command sees of the machine: its programs and libraries, and little of its configuration."""
+    """Return the options that show every command the machine's programs and libraries, and little configuration."""
     words: list[str] = []
     for path in SYSTEM_FOLDERS:
         if os.path.islink(path):

@@ -28,10 +28,13 @@ from evolvable_evolve.sandbox.mechanisms import (
     environment_inside,
 )
 
+# A mechanism that is switched off is noticed within this time; a shorter one probes more often.
 LIFETIME = 600.0
 """Seconds for which what a probe found is believed, also by other processes."""
 
+# A loaded machine may take seconds to start a container.
 _PATIENCE = 30.0
+# The probe writes twice as much, which is quick and shows whether the size is limited.
 _SMALL = 2**20
 
 _SCRIPT = """
@@ -136,7 +139,9 @@ class SandboxChoice:
     path: str | None = None
 
 
+# By container and PATH: when it was found, and what.
 _KNOWN: dict[tuple[Any, ...], tuple[float, ProbeReport]] = {}
+# Guards `_KNOWN`, and is held during a probe: a second thread waits for the result in place of probing too.
 _TURN = threading.Lock()
 
 
@@ -200,6 +205,7 @@ def probe(sandbox: Sandbox) -> Probe:
         work.mkdir()
         back.touch()
         secret.write_text("secret")
+        # A port of this process, to which a command without a network cannot connect.
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -238,6 +244,7 @@ def _judged(name: str, ran: "subprocess.CompletedProcess[bytes]", wrote: bool) -
 
 def _key(sandbox: Sandbox) -> str:
     program = Path(sandbox.binary) if isinstance(sandbox, Bubblewrap) else None
+    # A new bwrap, kernel or user may behave differently, so none of them uses an old result.
     changed = program.stat().st_mtime_ns if program is not None else 0
     return json.dumps([repr(sandbox), changed, os.getuid(), os.uname().release, sys.executable])
 
@@ -258,6 +265,7 @@ def _remember(choice: SandboxChoice, sandbox: Sandbox, result: Probe) -> None:
     if choice.cache is None or not result.works:  # the user may be about to fix a mechanism that does not work
         return
     record = {"key": _key(sandbox), "at": time.time(), "probe": asdict(result)}
+    # Written whole and renamed: another process may read the file at any time.
     draft = choice.cache.with_name(f".{choice.cache.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with contextlib.suppress(OSError):
         choice.cache.parent.mkdir(parents=True, exist_ok=True)
