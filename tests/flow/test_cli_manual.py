@@ -44,8 +44,7 @@ FIXED = (
 
 SKILLS = {
     "pdf": "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\nUse qpdf.\n",
-    "csv": "---\nname: csv\ndescription: Clean and summarise CSV tables.\ncolor: green\n---\n\n# CSV\n\nUse csvkit.\n",
-    "scan": "---\nname: scan\ndescription: &d Scan pages.\nlicense: *d\n---\n\n# Scan\n",
+    "csv": "---\nname: csv\ndescription: Clean and summarise CSV tables.\n---\n\n# CSV\n\nUse csvkit.\n",
 }
 
 
