@@ -59,19 +59,9 @@ def settings_table() -> str:
     return table(("key", "without it", "what it means"), setting_rows())
 
 
-def place_table() -> str:
-    """Return every command by its name, which always calls it, with the words that the help shows."""
-    names = dict.fromkeys(verb.name.partition(" ")[0] for verb in VERBS.values() if verb.command is None)
-    rows = [(f"`{name}`", f"`{place_of(name)}`") for name in sorted(names)]
-    words = {place_of(name).partition(" ")[0] for name in names}
-    return (
-        table(("name", "place"), rows) + f"\n\n{len(names)} names, {len(words)} words that a command line begins with."
-    )
-
-
 TABLES = {
     "mcp.md": {"tools": tool_table},
-    "commands.md": {"commands": command_table, "places": place_table},
+    "commands.md": {"commands": command_table},
     "evolve.md": {"settings": settings_table},
 }
 """File -> the names of its tables, and what makes each."""

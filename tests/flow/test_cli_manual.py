@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -44,8 +45,7 @@ FIXED = (
 
 SKILLS = {
     "pdf": "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\nUse qpdf.\n",
-    "csv": "---\nname: csv\ndescription: Clean and summarise CSV tables.\ncolor: green\n---\n\n# CSV\n\nUse csvkit.\n",
-    "scan": "---\nname: scan\ndescription: &d Scan pages.\nlicense: *d\n---\n\n# Scan\n",
+    "csv": "---\nname: csv\ndescription: Clean and summarise CSV tables.\n---\n\n# CSV\n\nUse csvkit.\n",
 }
 
 
@@ -132,3 +132,18 @@ def _plain(lines: list[str]) -> str:
     text = re.sub(r"\[(/?)[0-9a-f]{16}\]", r"[\1mark]", text)
     text = re.sub(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}(?:-\d+)?|\b[0-9a-f]{12}\b", "0", text)
     return re.sub(r"[\d,]+ bytes|[\d.]+ (?:m?s|seconds)\b|\d+%", "0", text)
+
+
+def test_the_examples_without_output_call_commands_with_options_that_they_have():
+    lines = re.findall(r"^    evolvable (.+)$", re.sub(r"```.*?```", "", MANUAL.read_text("utf-8"), flags=re.S), re.M)
+    assert len(lines) > 20
+    for line in lines:
+        words = list(takewhile(lambda word: word != "--", shlex.split(line)))
+        command: click.Command = cli
+        while isinstance(command, click.Group) and words:
+            found = command.get_command(click.Context(command), words[0])
+            if found is None:
+                break
+            command, words = found, words[1:]
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert command is not cli and {word for word in words if word.startswith("-")} <= known, line
