@@ -226,6 +226,7 @@ def _scan(before: Files, after: Files, ref: Ref) -> Scan:
     # Equal files have an equal tree, whatever the resource is called.
     key = (ref.kind, make_manifest(after).tree)
     if key not in _kept:
+        # Emptied as a whole: no order of use is kept.
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
         _kept[key] = scan(None, file_bytes(after), ref.kind)

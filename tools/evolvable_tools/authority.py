@@ -139,6 +139,7 @@ def _bringer(
 
     This need not be who made the version: an undo, a restore, a merge and a save of another line carry a value over.
     """
+    # Bounded, because each version costs a read.
     start = max(base + 1, version - MAX_SEARCHED)
     first = next((number for number in range(start, version) if is_same(number)), version)
     if first == start > base + 1:

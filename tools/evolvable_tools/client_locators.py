@@ -122,6 +122,7 @@ class AgentLocator:
         followed = {folder.path for folder in self._folders}
         here = Path(os.path.realpath(self._cwd))
         places = (Path(os.path.realpath(above / ".claude" / "agents")) for above in (here, *here.parents))
+        # Another folder may have an agent of this name, which Claude Code would start instead.
         return None if any(_may_have_agent(place, name) for place in places if place not in followed) else found[0]
 
     @cached_property

@@ -50,6 +50,7 @@ def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
     """Return the delegate with its refs; None without one, and where a ref names no agent."""
     if terms is None:
         return None
+    # A person writes the refs, so a wrong one is no error here; `delegate_warnings` reports it.
     try:
         agents = [Ref.parse(text.strip(), Kind.AGENT) for text in terms.agent.split(",")[:MAX_AGENTS]]
     except InvalidRef:

@@ -51,6 +51,7 @@ def choose_delegate(
         agent, why = visible_agent(library, scopes, ref)
         if agent is not None and not why:
             known[ref] = agent.id
+    # No agent can be given the work; the status of the first one says why.
     if not known:
         return named
     work = of_type(work_by_type(library, skill.id), task_type)

@@ -98,6 +98,7 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
         raise NoSuchFile(f"{owner} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
     check_text(edit.path, data, owner)
     old, new = encode_text(edit.path, edit.old), encode_text(edit.path, edit.new)
+    # An empty old text would be found everywhere.
     count = data.count(old) if old else 0
     crlf = b"\r\n" in data
     if count == 0 and old and crlf:  # clients write \n, whatever the file has

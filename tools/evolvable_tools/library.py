@@ -247,6 +247,7 @@ class Library:
         intent |= {"identity": caller.identity, "signer": caller.signer if sign and self.lock else None}
         intent["address"] = caller.address
         made = self.store.transaction(caller.actor, reason, session=caller.session, **intent)
+        # An operation has its number only once it is made.
         if caller.connection is not None:
             connection = caller.connection
             made.when_made = lambda operation: self.note_made(connection, operation.id)

@@ -73,6 +73,7 @@ def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, i
     name: str | None = None
     first = 0
     for at, token in enumerate(tokens):
+        # A heading within a quotation or a list begins no section.
         if token.type != "heading_open" or token.level or token.tag not in ("h1", "h2") or token.map is None:
             continue
         if token.tag == "h1" and name is None:

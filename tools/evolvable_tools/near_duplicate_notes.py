@@ -64,6 +64,7 @@ def take_notes(home: Path) -> dict[int, list[tuple[int, int]] | None]:
     for line in data.splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             resource, pairs = _read_row(line)
+            # Removed first, so that the last note decides the place in the order.
             notes.pop(resource, None)
             notes[resource] = pairs
     return notes

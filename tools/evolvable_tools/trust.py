@@ -53,6 +53,7 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
         wrote |= backend.evidence.session_connections(wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
         ends = [one.outcome for one in one_of_each_connection(others)]
+        # Few successes prove nothing, however high their share is.
         if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) < CARRIED:
             continue
         without = _share_before(library, resource, some)

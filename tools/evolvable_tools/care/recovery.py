@@ -124,6 +124,7 @@ def replaced_libraries(home: Path) -> Iterator[Path]:
     for path in sorted(home.parent.glob(f"{glob.escape(home.name)}.before-*")):
         if not _STAMP.fullmatch(path.name.removeprefix(home.name)) or path.is_symlink() or not path.is_dir():
             continue
+        # A folder with anything else may hold what a person put there.
         if all(any(one.match(f"{name}*") for name in REPLACED) for one in path.iterdir()):
             yield path
 

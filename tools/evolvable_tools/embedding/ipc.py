@@ -166,6 +166,7 @@ class EmbedderConnection:
         """Send a task; return its number. Afterwards the connection may be lost."""
         self._number += 1
         self._unanswered += 1
+        # A process that hangs reads nothing, and a full socket would block the next task.
         if self._unanswered > _MOST_UNANSWERED:
             self.is_lost = True
             return self._number

@@ -225,6 +225,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
     way leaves it in service. Raises EmbedderUnavailable, with the lock or without it.
     """
     try:
+        # A process that serves holds the lock as long as it lives.
         lock.acquire()
     except Timeout:
         serving = ipc.read_announcement(home)

@@ -112,6 +112,7 @@ class ChildProcesses:
 
     def stop(self) -> None:
         """Kill what is running, each with its process group; its caller gets the exit code."""
+        # A copy, because a process that ends meanwhile leaves the set.
         for process in list(self._running):
             if process.poll() is None:
                 _kill(process)

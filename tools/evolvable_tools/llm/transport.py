@@ -187,6 +187,7 @@ def _request_hook(rules: RequestRules, server: tuple[str, str, int | None]) -> "
     """
 
     def prepare(request: "httpx2.Request") -> None:
+        # The last check before a request is sent: a redirect or an SDK may have changed its address.
         if _server_of(request.url) != server:
             raise ForeignAddress("was to be asked at another server than its own")
         if not rules.passes:
@@ -238,6 +239,7 @@ def _bounded_stream(response: "httpx2.Response", rules: RequestRules) -> Any:
         async def aclose(self) -> None:
             await inner.aclose()
 
+    # The server ignored our accept-encoding.
     if not rules.passes and response.headers.get("content-encoding", "identity").strip().lower() not in (
         "",
         "identity",

@@ -258,6 +258,7 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
     commits: list[tuple[Moment, OutcomeSignal]] = []
     undone: list[Moment] = []
     for call in calls:
+        # Without a result nothing shows that the command ran.
         for number, simple in enumerate(call.commands if call.result is not None else ()):
             at: Moment = (call.span.index, number)
             test = _test_of(simple)

@@ -122,6 +122,7 @@ def taught_by_prompts(library: Library, session: "Session", *, home: Path | None
 
     home: as for `record_uses`. Messages that another session had first teach there alone.
     """
+    # A session that reviews others reads skills without using them.
     if session.reviewing:
         return []
     return _Reading(library, own_part(library, session, claim=True), home).prompts(session_name(session))

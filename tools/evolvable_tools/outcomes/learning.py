@@ -98,6 +98,7 @@ def learn_from_session(
     tasks: list[LearnedTask] = []
     held_out = library.store.backend.learned.held_out() if right else []
     for at, one in enumerate(loaded):
+        # One session must not decide about many skills.
         if one.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
             continue
         typed = _typed(session, one.turn)
@@ -113,6 +114,7 @@ def learn_from_session(
         known = right[one.resource]
         about = (text, known.at, TaskSource.SESSION, identity, known.link)
         tasks.append(_task(one.resource, *about, against=False))
+        # Loaded for the same message and not followed: the task counts against these.
         before = (other.resource for other in loaded[:at] if other.turn == one.turn and not other.used)
         tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
     new = [one for one in tasks if not is_known(library, one, identity)]

@@ -132,6 +132,7 @@ class _Shell:
     def _chains(self, group: Group, facts: _Facts, *, tested: bool) -> _Ends:
         ends: _Ends = {(True, False): facts}
         for chain in group.chains:
+            # Ends after which the shell goes on; the others are final.
             alive = [known for (_, over), known in ends.items() if not over]
             if not alive:
                 break

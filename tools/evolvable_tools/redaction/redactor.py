@@ -260,6 +260,7 @@ def looks_random(run: str) -> bool:
 def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
     """Return the hits in order; of those that overlap one that covers all, of the type of the first."""
     done: list[Hit] = []
+    # Of several that begin at one place the longest comes first and covers the others.
     for start, end, kind in sorted(hits, key=lambda hit: (hit[0], -hit[1])):
         if done and start < done[-1][1]:
             before = done[-1]

@@ -314,10 +314,12 @@ def _by_past_tasks(index: Index, task: str, merged: list[Match], fits: float) ->
     used it for nearly this task with success: sessions change no order here, so one that is hostile gains no place.
     """
     past = index.past_tasks(task, [match.entry.id for match in merged if not match.sure])
+    # Most tasks are near to none that was learned.
     if not (past.wrong or past.labelled or past.succeeded):
         return merged
     for match in merged:
         _correct(match, past)
+    # A label may have raised a match above the first one.
     merged.sort(key=lambda match: (not match.sure, -match.confidence))
     first = merged[0]
     if first.entry.id in past.succeeded and first.entry.id not in past.wrong:
@@ -361,6 +363,7 @@ def _judged(
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     try:
         judged = judge_stage.ask_judge(task, choices, thinker, memory, most=most, most_description=length)
+    # A judge without an answer costs the search nothing: the caller chooses.
     except ProviderError as error:
         return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
     stages = (*found.stages, StageReport("judge", judged.said))

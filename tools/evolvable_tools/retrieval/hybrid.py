@@ -85,6 +85,7 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     """Return the first few in the order of words and vectors; waits for the embedder a bounded time."""
     weighed = dict(ranking.weighed)
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
+    # `similar` says why the embedder has no answer; the words alone decide then.
     if not similar.available:
         return order_by_words(ranking, query, similar)
     others = set(similar.nearest).difference(weighed)

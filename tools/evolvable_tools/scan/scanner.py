@@ -119,6 +119,7 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
             found += _of_text(views[path], known.get(path), parts[path])
         else:
             found += _of_new(views[path], after[path], kind)
+    # A change is judged by its difference, which a new resource does not have.
     if before:
         found += judge_difference(known, views, kind, is_new=False)
     difference = _difference(_Change(kind, before, after, known, views, parts))
