@@ -20,10 +20,11 @@ REGEX = Task(
 )
 TASKS = [TRAIN, VAL, REGEX]
 BASE = a_program(a_skill("ships", "Look at the ledger first.", "Then count the ships."))
+LIMITS = SizeLimits()
 
 
 def gate(
-    candidate: Program, parent: Program = BASE, tried: Container[str] = (), limits: SizeLimits = SizeLimits()
+    candidate: Program, parent: Program = BASE, tried: Container[str] = (), limits: SizeLimits = LIMITS
 ) -> GateReport:
     return check_candidate(parent, candidate, corpus=LeakCorpus(TASKS), known=tried, limits=limits)
 
