@@ -1,6 +1,7 @@
 """The gate before anything is spent on a candidate."""
 
 import base64
+from collections.abc import Container
 from typing import Any
 
 import pytest
@@ -19,10 +20,13 @@ REGEX = Task(
 )
 TASKS = [TRAIN, VAL, REGEX]
 BASE = a_program(a_skill("ships", "Look at the ledger first.", "Then count the ships."))
+LIMITS = SizeLimits()
 
 
-def gate(candidate: Program, parent: Program = BASE, **more: Any) -> GateReport:
-    return check_candidate(parent, candidate, corpus=LeakCorpus(TASKS), **more)
+def gate(
+    candidate: Program, parent: Program = BASE, tried: Container[str] = (), limits: SizeLimits = LIMITS
+) -> GateReport:
+    return check_candidate(parent, candidate, corpus=LeakCorpus(TASKS), known=tried, limits=limits)
 
 
 def changed(*lines: str, **more: Any) -> Program:
@@ -108,8 +112,8 @@ def test_what_the_run_has_had_is_a_duplicate() -> None:
     candidate = changed("Sort by date.")
 
     assert blocked(gate(BASE)) == ["duplicate"]
-    assert blocked(gate(candidate, known={candidate.digest})) == ["duplicate"]
-    assert gate(candidate, known={BASE.digest}).passed
+    assert blocked(gate(candidate, tried={candidate.digest})) == ["duplicate"]
+    assert gate(candidate, tried={BASE.digest}).passed
 
 
 @pytest.mark.parametrize(

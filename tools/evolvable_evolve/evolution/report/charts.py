@@ -229,7 +229,8 @@ def _draw_edges(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node
 def _draw_node(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
     x, y = places[one.name]
     gained = "" if one.delta is None else f"{100 * one.delta:+.1f}"
-    said = f"{one.name}: {one.decision}. {'; '.join(one.operations)[:_MAX_TOOLTIP] or one.summary[:_MAX_TOOLTIP]}"
+    what = ("; ".join(one.operations) or one.summary)[:_MAX_TOOLTIP]
+    said = f"{one.name}: {one.decision}. {what}"
     return link(href=f"#{one.name}")[
         g(class_=f"node {gain_class(one.delta)} {one.decision}")[title()[said], circle(cx=x, cy=y, r=15)],
         label(x, y + 4, one.name, class_="in-node"),

@@ -335,7 +335,8 @@ def headline(state: RunState, best: str) -> str:
     tested = f"on {said['n']} sealed tasks{effective}"
     return (
         f"{said['verdict']}: {best} against the base {tested} {100 * said['delta']:+.1f} points"
-        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set. {said['why']}"
+        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set."
+        f" {said['why']}"
     )
 
 
