@@ -260,9 +260,18 @@ def test_a_merge_of_files_can_be_written_and_is_symmetric_when_clean(
     merged = merge_files(base, ours, theirs)
     assert possible(merged.files)
     assert merged.conflicts or merge_files(base, theirs, ours) == merged
-    for path in merged.conflicts:
+    # Of a text, theirs wins in the overlapping lines alone; ours stays elsewhere.
+    for path in set(merged.conflicts) - {overlap.path for overlap in merged.overlaps}:
         kept, wanted = merged.files.get(path), theirs.get(path)
         assert (kept and kept.data) == (wanted and wanted.data)
+    for overlap in merged.overlaps:
+        assert overlap.theirs.encode() in merged.files[overlap.path].data
+
+
+def test_of_a_text_theirs_wins_in_the_overlapping_lines_and_ours_stays_elsewhere() -> None:
+    base, ours, theirs = ({"SKILL.md": File(data, 0o644)} for data in (b"a\n\n\n", b"\na", b"a\n\n"))
+    merged = merge_files(base, ours, theirs)
+    assert merged.files == {"SKILL.md": File(b"\n", 0o644)} and merged.conflicts == ("SKILL.md",)
 
 
 def possible(files: dict[str, File]) -> bool:
