@@ -136,15 +136,15 @@ def test_a_session_is_counted_once_however_often_it_comes_and_grows(library, fol
     seen(library, "session-1")
     talk = Talk().typed("fill it").loaded("pdf")
     short = talk.session
-    assert [record_uses(library, short).kept for _ in range(2)] == [True, False]
+    assert [record_uses(library, short).is_stored for _ in range(2)] == [True, False]
     head = library.store.head(PDF).id
 
     grown = work(talk).session
-    assert [record_uses(library, session).kept for session in (grown, short, grown)] == [True, False, False]
+    assert [record_uses(library, session).is_stored for session in (grown, short, grown)] == [True, False, False]
     assert library.store.backend.evidence.count_successes([head]) == {head: SuccessCounts(1, 1)}
     assert library.evidence.tally(head).loaded == 1
     with Library.open(library.store.home) as other:
-        assert not record_uses(other, grown).kept
+        assert not record_uses(other, grown).is_stored
 
 
 def test_many_that_take_it_in_at_once_do_not_double_it(library, folder):
@@ -153,7 +153,7 @@ def test_many_that_take_it_in_at_once_do_not_double_it(library, folder):
 
     def work_on_it() -> None:
         with Library.open(library.store.home) as other:
-            kept.append(record_uses(other, session).kept)
+            kept.append(record_uses(other, session).is_stored)
 
     threads = [threading.Thread(target=work_on_it) for _ in range(4)]
     for thread in threads:
@@ -303,7 +303,7 @@ def test_reading_a_session_into_a_library_that_cannot_be_written_keeps_nothing(l
 def test_a_home_is_known_only_where_it_is_said(library, folder: Path):
     talk = Talk().ran("cat ~/.claude/skills/pdf/reference.md", "x")
     assert taken(library, talk).sightings == ()
-    assert record_uses(library, talk.session, home=folder.parents[1]).sightings != ()
+    assert record_uses(library, talk.session, home=folder.parents[1]).observations != ()
 
 
 def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(library, skill, tmp_path):
@@ -347,7 +347,7 @@ def test_a_transcript_of_claude_code_says_what_was_used_and_how_it_ended(library
         *call("Bash", {"command": "pytest"}, "1 passed", attributionSkill="pdf"),
         line("user", "Great, it works now."),
     ]
-    (seen,) = record_uses(library, written(tmp_path / "s1.jsonl", lines)).sightings
+    (seen,) = record_uses(library, written(tmp_path / "s1.jsonl", lines)).observations
     assert (set(seen.how), seen.outcome, seen.model) == ({"skill", "attributed"}, Outcome.SUCCEEDED, "claude-opus-5-5")
     assert [signal.kind for signal in seen.signals] == ["tests", "words"]
 
@@ -374,5 +374,5 @@ def test_a_rollout_of_codex_says_what_was_used_and_how_it_ended(library, folder,
         *ran(2, f"python3 {folder}/pdf/scripts/fill.py", 0),
         *(*ran(3, "make test", 2), *ran(4, "make test", 0)),
     ]
-    (seen,) = record_uses(library, written(tmp_path / "rollout-s2.jsonl", lines)).sightings
+    (seen,) = record_uses(library, written(tmp_path / "rollout-s2.jsonl", lines)).observations
     assert (seen.how, seen.outcome, seen.model) == (("read", "script"), Outcome.SUCCEEDED, "gpt-5.5")

@@ -54,7 +54,7 @@ def test_a_change_of_agents_stands_in_the_ledger_with_the_numbers_and_thresholds
     assert added.decision == "admitted" and added.changed == ("agent:delta",)
     assert record["action"] == "add" and record["thresholds"]["mass"] == 0.4 and record["numbers"]["share"] >= 0.4
     assert record["numbers"]["repairs"] and record["numbers"]["gap"] >= 0.15
-    kept = context.folder.kept_json(record["artifact"])
+    kept = context.folder.read_json(record["artifact"])
     assert {row["task_type"] for row in kept["rows"]} == {"alpha", "beta", "gamma", "delta"}
     assert sum(row["failures"] for row in kept["rows"]) == kept["failures"] > 0
     assert "changes the agents: delta has" in _describe_record(state, record)
