@@ -75,9 +75,9 @@ class PageSession:
 
     csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
     for a browser that a link opened. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last. shown_hashes: by proposal the hash of its content, where all of it was shown.
-    decides: it came by a link of this start, under the name of this start; without that it reads only, under the name
-    that the home keeps. renewed: when the browser was told how long its cookie holds.
+    address: from where the browser asked last. shown_hashes: by proposal the hash of its content, where all of it was
+    shown. decides: it came by a link of this start, under the name of this start; without that it reads only, under the
+    name that the home keeps. renewed: when the browser was told how long its cookie holds.
     """
 
     csrf: str

@@ -344,7 +344,8 @@ def _merge_form(site: Site, request: PageRequest) -> PageBody:
         [
             h.h1[f"Merge proposal {number}: ", link_or_name(site.library, proposal.ref)],
             h.p(".lead")[
-                f"{proposal.ref} changed since version {proposal.base}. What only one side changed is merged; choose where"
+                f"{proposal.ref} changed since version {proposal.base}. What only one side changed is merged; choose "
+                "where"
                 " both changed the same lines."
             ],
             form(

@@ -87,7 +87,8 @@ def lost_locks(lock: ApprovalsLock | None, backend: Storage) -> list[str]:
 def lost_lock_message(lock: ApprovalsLock | None, keys: Sequence[str]) -> tuple[str, str]:
     """Return what is to be said of lost locks, and what to do."""
     state = "the configuration names another key" if lock is not None else "the configuration names no lock now"
-    message = f"Approvals of this library were locked with key {keys[0][:16]}, and {state}: decisions need no passphrase of it."
+    locked = f"Approvals of this library were locked with key {keys[0][:16]}"
+    message = f"{locked}, and {state}: decisions need no passphrase of it."
     command = "lock" if lock is not None else "unlock"
     return message, (
         "If you did not end the lock, restore the folder of your configuration from a backup;"

@@ -405,7 +405,8 @@ def provenance_line(ref: str, authorship: Authorship, now: str) -> str:
     agent_words = f"your agent ({newest.by})" if newest.by else "your agent"
     count = len({change.part.version for change in authorship.changes})
     more = f"; {count} changes in all" if count > 1 else ""
-    after = f", {age_of(newest.version_author.at, now)}, not yet looked at{more}; take back: undo {newest.version_author.operation}"
+    age, operation = age_of(newest.version_author.at, now), newest.version_author.operation
+    after = f", {age}, not yet looked at{more}; take back: undo {operation}"
     what = _describe_part(newest)
     line = f"{ref}: {agent_words} {what}{after}"
     if pulled and len(f"{line}; {pulled}".encode()) <= MAX_LINE:

@@ -263,7 +263,8 @@ def start_text(delegation: Delegation, skill: str) -> str:
     )
     return (
         f"{opening} by the Agent tool (subagent_type: {name}); do not carry it out yourself, unless you are that"
-        f' sub-agent. Give it: {inputs}, and the words "work by {skill}, which load_skill opens". Have it return {back}.'
+        f' sub-agent. Give it: {inputs}, and the words "work by {skill}, which load_skill opens".'
+        f" Have it return {back}."
     )
 
 

@@ -70,14 +70,14 @@ class TrialArms(Protocol):
 class LibraryOptions(TypedDict, total=False):
     """The options that a library is opened with.
 
-    dependencies: what a search may use beside the index; by default words alone. redactor: makes the redactor of secrets, by
-    default the built-in one. policies: how proposals of a kind are treated; by default a person is asked. level: which
-    changes of an agent wait for a person, by default `guarded`. lock: the key that decisions are signed with, None
-    without a lock on approvals. trusted_folders: those that the person trusts now, by default every one; decisions on
-    other folders do not count. followed_folders: those for which the scan alone decides on a pull, by default none.
-    bulk: indexes many changes in another process; by default this process does. trials: decides on versions on trial,
-    by default none. marks_agents: whether changes of agents stand between marks until a person looks, by default if
-    approvals are locked.
+    dependencies: what a search may use beside the index; by default words alone. redactor: makes the redactor of
+    secrets, by default the built-in one. policies: how proposals of a kind are treated; by default a person is asked.
+    level: which changes of an agent wait for a person, by default `guarded`. lock: the key that decisions are signed
+    with, None without a lock on approvals. trusted_folders: those that the person trusts now, by default every one;
+    decisions on other folders do not count. followed_folders: those for which the scan alone decides on a pull, by
+    default none. bulk: indexes many changes in another process; by default this process does. trials: decides on
+    versions on trial, by default none. marks_agents: whether changes of agents stand between marks until a person
+    looks, by default if approvals are locked.
     """
 
     dependencies: SearchDependencies | None

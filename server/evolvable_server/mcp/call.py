@@ -159,9 +159,9 @@ class CallSessions:
         self, usual: str | None, *, shared: bool = False, hook_session: Callable[[], str | None] = lambda: None
     ) -> None:
         """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
-        session is true of no other's call.
-        hook_session: returns the session that a hook of the client named last in a process of its own; it counts before the
-        usual one."""
+        session is true of no other's call. hook_session: returns the session that a hook of the client named last in a
+        process of its own; it counts before the usual one.
+        """
         self.shared = shared
         self._usual, self._hook_session = usual, hook_session
         self._announced: OrderedDict[str, str] = OrderedDict()

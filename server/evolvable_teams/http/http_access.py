@@ -184,7 +184,8 @@ async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallN
     if not missing:
         return await call_next(ctx)
     text = (
-        f"The token {name_of(ctx.request)} may {_join_permissions(has)}; {ascii(tool)} needs {_join_permissions(missing)}. "
+        f"The token {name_of(ctx.request)} may {_join_permissions(has)}; {ascii(tool)} needs "
+        f"{_join_permissions(missing)}. "
         f"Go on without it, or ask the owner of the library for a token that may {_join_permissions(missing)}."
     )
     return _refuse(ctx, text)

@@ -111,7 +111,8 @@ def export_operations(
     closed. Nothing is stored in the library.
 
     Args:
-        held_back: resources of which no version is written. The tip keeps what it has of them, and has the library's content
+        held_back: resources of which no version is written. The tip keeps what it has of them, and has the library's
+        content
             after the first export that does not hold them back. A removal is written.
     """
     export = _Export(store, state, {entry.ref: entry for entry in waiting}, chosen, frozenset(held_back))

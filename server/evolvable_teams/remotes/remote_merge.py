@@ -46,8 +46,8 @@ ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
 class PlannedResource:
     """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
 
-    local_merge: of a conflict, what is here with the remote's other changes; None where all of it stays as it is. approved:
-    which approval elsewhere spares the question and makes the content trusted, in words; '' for none.
+    local_merge: of a conflict, what is here with the remote's other changes; None where all of it stays as it is.
+    approved: which approval elsewhere spares the question and makes the content trusted, in words; '' for none.
     """
 
     ref: Ref

@@ -91,8 +91,8 @@ def write_records(
 ) -> dict[str, bytes]:
     """Return the files of this library, by name. before: those that the remote has, whose signatures are kept.
 
-    parts: what the person chose to send besides. held_back: resources whose newest version the remote does not get; their
-    approvals there stay as they are. Raises as `Caller.signer.unlock`.
+    parts: what the person chose to send besides. held_back: resources whose newest version the remote does not get;
+    their approvals there stay as they are. Raises as `Caller.signer.unlock`.
     """
     heads = {head.id: head for head in library.store.heads() if chooses(head.ref)}
     files = {

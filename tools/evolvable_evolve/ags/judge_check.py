@@ -52,8 +52,8 @@ class JudgeCheck:
 class JudgeAnswers:
     """What the judge of a run answered so far.
 
-    answers: artefacts, by that of the question. unanswered: why none came, by item and question. dispatch_counts: how often an
-    item's questions began. waiting: the message of each item that ended and is not judged yet.
+    answers: artefacts, by that of the question. unanswered: why none came, by item and question. dispatch_counts: how
+    often an item's questions began. waiting: the message of each item that ended and is not judged yet.
     """
 
     answers: dict[str, str] = field(default_factory=dict)

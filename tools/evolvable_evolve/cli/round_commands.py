@@ -127,11 +127,13 @@ def _arm(arm: PoolArm) -> str:
 
 def _show_trial(entry: PoolEntry) -> None:
     say(
-        f"Trial {entry.id}: {entry.ref}@{entry.version} against @{entry.incumbent}, {entry.state}, since {local_time(entry.at)}."
+        f"Trial {entry.id}: {entry.ref}@{entry.version} against @{entry.incumbent}, {entry.state}, since "
+        f"{local_time(entry.at)}."
     )
     say(f"{entry.reason}. {'A person' if entry.approved else f'Round {entry.since_round}'} put it on trial.")
     say(
-        f"Trial arm: {_arm(entry.trial)}. Incumbent: {_arm(entry.control)}. Served to {entry.share:.0%} of the sessions."
+        f"Trial arm: {_arm(entry.trial)}. Incumbent: {_arm(entry.control)}. Served to {entry.share:.0%} of the "
+        "sessions."
     )
     for look in entry.looks:
         numbers = {name: look[name] for name in ("look", "trial", "control", "p", "alpha", "decision", "why")}

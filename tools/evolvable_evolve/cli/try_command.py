@@ -324,7 +324,8 @@ def _show_answers(trial: SkillTrial) -> None:
     changed = [task_answers for task_answers in trial.answers if _score_change(task_answers)]
     for task_answers in sorted(changed, key=lambda answers: -abs(_score_change(answers)))[:_SHOWN_ANSWERS]:
         say(
-            f"{task_answers.task} ({task_answers.score_without:.2f} without, {task_answers.score_with:.2f} with): {task_answers.prompt[:80]}"
+            f"{task_answers.task} ({task_answers.score_without:.2f} without, {task_answers.score_with:.2f} with): "
+            f"{task_answers.prompt[:80]}"
         )
         say(f"  {_word_difference(task_answers.without, task_answers.with_skill)[:400]}")
 

@@ -298,7 +298,8 @@ def parse_executor_spec(
 
     Args:
         models: those that the person named.
-        named_commands: the commands that the person named. Without it the text is a shell command, in which {python} is this
+        named_commands: the commands that the person named. Without it the text is a shell command, in which {python} is
+        this
             interpreter.
         more: further fields of the kind; None values are left out.
 

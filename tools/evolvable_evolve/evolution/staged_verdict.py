@@ -199,7 +199,8 @@ class StagedVerdict:
             filled = self.test(filled=True)
             return f"{tally} {needed}, but not when what is missing counts as failed (p = {filled.p:.2g}).{missing}"
         if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.is_graded and self.harm < 0:
-            return f"{tally} {needed}, but large losses on few tasks may outweigh the gain ({100 * self.harm:+.1f} points)."
+            loss = f"{100 * self.harm:+.1f} points"
+            return f"{tally} {needed}, but large losses on few tasks may outweigh the gain ({loss})."
         if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.cost is not None and not self.cost.within:
             return f"{tally} {needed}, but it costs {self.cost.ratio - 1:.0%} more tokens a task, above the limit."
         return f"{tally} {needed}.{missing}"

@@ -87,7 +87,9 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """What became of a change that was proposed. kept_at: when, '' where it was not. tried: it is not proposed again."""
+    """What became of a change that was proposed. kept_at: when, '' where it was not. tried: it is not
+    proposed again.
+    """
 
     key: str
     running: bool = False

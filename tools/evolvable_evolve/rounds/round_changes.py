@@ -266,8 +266,8 @@ def propose_prunes(
 ) -> list[dict[str, Any]]:
     """Propose the removal of skills that do worse than none, or say what a better one says.
 
-    As an agent's: what the policy holds waits in the inbox. changed_refs: skills that the round changed. before: with how
-    many verified uses each skill was proposed to go by an earlier round.
+    As an agent's: what the policy holds waits in the inbox. changed_refs: skills that the round changed. before: with
+    how many verified uses each skill was proposed to go by an earlier round.
     """
     heads = {str(head.ref): head for head in library.store.heads(Kind.SKILL) if not head.frozen}
     by_id = {head.id: ref for ref, head in heads.items()}

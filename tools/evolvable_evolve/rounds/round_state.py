@@ -29,14 +29,15 @@ class RoundState:
     """All that is known of the rounds so far. Made by `fold_rounds` alone.
 
     number: of the last round; running: whether it is unfinished. source: what it is over, `sessions` or `run:ID`. seen:
-    sessions and trials that a round was over. traces: of the running round. question_records, evolved, pruned: its records, by
-    trace, cluster and ref; stopped: why it asks no model any more. failures, procedures: of all rounds. suspects:
-    clusters that the round before changed, where its sessions then went worse. changed: clusters that the last finished
-    round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of agents. unasked:
-    traces that no model was asked about yet; again: those of them that this round takes up. prunes: skills that were
-    proposed to go, each with its verified uses then. trials: by id, the state and the looks that were recorded.
-    repairs: changes of skills after failures, with the task types that they are for. restructured: the record of agents
-    of the running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked at sessions.
+    sessions and trials that a round was over. traces: of the running round. question_records, evolved, pruned: its
+    records, by trace, cluster and ref; stopped: why it asks no model any more. failures, procedures: of all rounds.
+    suspects: clusters that the round before changed, where its sessions then went worse. changed: clusters that the
+    last finished round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of
+    agents. unasked: traces that no model was asked about yet; again: those of them that this round takes up. prunes:
+    skills that were proposed to go, each with its verified uses then. trials: by id, the state and the looks that were
+    recorded. repairs: changes of skills after failures, with the task types that they are for. restructured: the record
+    of agents of the running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked at
+    sessions.
     """
 
     number: int = 0

@@ -239,7 +239,9 @@ class VectorIndexer:
         texts: Mapping[TextRole, TextDigest],
         vectors_by_text: Mapping[bytes, bytes],
     ) -> None:
-        """Set the vectors that a resource's texts have already, and queue the others. vectors_by_text: vectors by their texts."""
+        """Set the vectors that a resource's texts have already, and queue the others. vectors_by_text: vectors by their
+        texts.
+        """
         for role, text in texts.items():
             if text.hash in vectors_by_text:
                 service.matrix.put(role, resource, unpack_vector(vectors_by_text[text.hash]))

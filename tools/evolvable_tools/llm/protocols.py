@@ -363,8 +363,8 @@ def package_of(protocol: str) -> str:
 def open_client(access: ApiAccess, timeout: float, model_name: str, *, asynchronous: bool = False) -> Any:
     """Return the client of an SDK, which asks once and has only what it is given here. timeout: seconds for an answer.
 
-    model_name: the model in messages. Raises ProviderError without a usable key, without the package, and for a proxy or an
-    address that is invalid.
+    model_name: the model in messages. Raises ProviderError without a usable key, without the package, and for a proxy
+    or an address that is invalid.
     """
     access.check_key(model_name)
     protocol = protocol_of(access)

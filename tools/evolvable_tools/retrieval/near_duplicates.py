@@ -63,7 +63,8 @@ class NearDuplicate:
     @property
     def line(self) -> str:
         """One line for a person."""
-        return f"{self.newcomer} and {self.other} answer the same questions ({self.likeness:.0%} alike: {_list_shared(self)})"
+        likeness = f"{self.likeness:.0%} alike: {_list_shared(self)}"
+        return f"{self.newcomer} and {self.other} answer the same questions ({likeness})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,10 @@ def fits_from(resources: int) -> float:
 class SearchDependencies:
     """The dependencies of a search other than the index.
 
-    neighbours: the embedder. judge_model: the judge, asked where the caller would choose. uses_client_model: without one, the
-    client's model is asked, by sampling. fits: the threshold of a match that fits, and the least confidence of a sure
-    one, None for the usual ones. proven: returns the ids of so many resources of any kind with the most successes.
+    neighbours: the embedder. judge_model: the judge, asked where the caller would choose. uses_client_model: without
+    one, the client's model is asked, by sampling. fits: the threshold of a match that fits, and the least confidence of
+    a sure one, None for the usual ones. proven: returns the ids of so many resources of any kind with the most
+    successes.
     """
 
     neighbours: "Neighbours | None" = None

@@ -145,10 +145,10 @@ def compress_history(
 
     A call of a tool is never parted from its result: the tail begins earlier where it has to. A history within
     max_tokens stays as it is, so that compressing twice is compressing once; so does one that would not be shorter,
-    unless max_tokens is 0. The summary has at most a quarter of max_tokens, of MAX_TOKENS when that is 0, but never less
-    than a short line for each part. `over` says that one of the two limits could not be kept. files: where the names go
-    that it has no room for; without, or when they cannot be written, it has them all, however long it becomes. Raises
-    InvalidArgument.
+    unless max_tokens is 0. The summary has at most a quarter of max_tokens, of MAX_TOKENS when that is 0, but never
+    less than a short line for each part. `over` says that one of the two limits could not be kept. files: where the
+    names go that it has no room for; without, or when they cannot be written, it has them all, however long it becomes.
+    Raises InvalidArgument.
     """
     if keep < 1 or max_tokens < 0:
         raise InvalidArgument("keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000.")

@@ -171,9 +171,9 @@ def find_flows(
 ) -> Iterator[Finding]:
     """Yield what a program does that a person should see first.
 
-    text: the program in lower case, whole. is_file: it is a file and not a code block of a document. changed: only
-    the statements that a change brings; None for a new program. known_programs: the programs that were there before. A finding
-    needs a statement of the change in it.
+    text: the program in lower case, whole. is_file: it is a file and not a code block of a document. changed: only the
+    statements that a change brings; None for a new program. known_programs: the programs that were there before. A
+    finding needs a statement of the change in it.
     """
     new = text if changed is None else changed
     found = (

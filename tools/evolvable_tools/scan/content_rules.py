@@ -100,7 +100,9 @@ def _is_flag(text: str, run: re.Match[str]) -> bool:
 
 
 def _are_harmless_joiners(text: str, run: re.Match[str]) -> bool:
-    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of a script that needs them."""
+    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of a script that needs
+    them.
+    """
     before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
     if not (before.isalnum() and after.isalnum()):
         return True

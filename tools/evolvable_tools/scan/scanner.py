@@ -189,8 +189,8 @@ def _findings_of_text(view: TextView, old_view: TextView | None, part: TextView)
 class _Change:
     """A change of a resource's files, by path.
 
-    before, after: their bytes. known_views, views: those that are text, before and after. parts: of the texts that are new or
-    changed, the lines that the change brings.
+    before, after: their bytes. known_views, views: those that are text, before and after. parts: of the texts that are
+    new or changed, the lines that the change brings.
     """
 
     kind: Kind

@@ -138,7 +138,9 @@ def propose_undo(
 def list_waiting(
     library: Library, limit: int = 100, is_wanted: Callable[[Proposal], bool] | None = None
 ) -> list[WaitingProposal]:
-    """Return up to `limit` of the proposals that wait, oldest first, without their diffs. is_wanted: picks from them."""
+    """Return up to `limit` of the proposals that wait, oldest first, without their diffs. is_wanted: picks
+    from them.
+    """
     open_proposals = library.store.backend.proposals.waiting(limit if is_wanted is None else MAX_SCANNED)
     found = [
         proposal

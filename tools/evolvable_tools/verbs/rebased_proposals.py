@@ -25,8 +25,9 @@ class RebasedContent:
     """What a proposal leads to now.
 
     version: the head that it was merged with, 0 for none. files: every change of both sides; in `conflicts`, the paths
-    where both changed the same, with the lines of the proposal. overlaps: these lines, where they are text. current_files: the
-    same files with the lines that are there now. merged: whether another content than that of its base is there now.
+    where both changed the same, with the lines of the proposal. overlaps: these lines, where they are text.
+    current_files: the same files with the lines that are there now. merged: whether another content than that of its
+    base is there now.
     """
 
     version: int

@@ -144,8 +144,8 @@ class Coming:
 class Answer:
     """A person's yes to an import.
 
-    shown_trees: the base and the tree of each resource that was shown; None: not asked. scans: what the scan found in each,
-    by its ref, base and tree.
+    shown_trees: the base and the tree of each resource that was shown; None: not asked. scans: what the scan found in
+    each, by its ref, base and tree.
     """
 
     shown_trees: Mapping[Ref, tuple[int, str]] | None = None

@@ -130,8 +130,8 @@ def find_skill(
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
-    An agent gets none that says `disable-model-invocation: true`. dependencies: instead of the library's own. to_agent: an
-    agent reads the answer, so the matches that fit are noted as shown to it; the searches of a person, a review or a
+    An agent gets none that says `disable-model-invocation: true`. dependencies: instead of the library's own. to_agent:
+    an agent reads the answer, so the matches that fit are noted as shown to it; the searches of a person, a review or a
     round are not. task_type: near ties are ordered by what is verified of each match for it, where that is enough. The
     same question has the same answer until library, scopes or evidence change. Raises InvalidArgument.
     """
@@ -206,8 +206,8 @@ def _capped_resources(
 ) -> set[int]:
     """Return the resources whose evidence counts little: an agent changed them, and they did not prove themselves.
 
-    successes: the evidence of those that have any. Only verified ends are worth more than the cap, so the others are not
-    looked at.
+    successes: the evidence of those that have any. Only verified ends are worth more than the cap, so the others are
+    not looked at.
     """
     verified = (resource for resource, proof in successes.items() if proof.verified)
     unknown = [resource for resource in verified if resource in authors and authors[resource].kind is AuthorKind.AGENT]

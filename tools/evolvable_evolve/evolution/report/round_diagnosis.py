@@ -47,7 +47,8 @@ def _signals(record: LedgerRecord) -> RoundDiagnosis:
         middle = mean(rollout[name] for rollout in rollouts)
         text += "" if middle is None else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
     details = [
-        f"{rollout['task']}: reward {rollout['reward']:.2f}, advantage {rollout['advantage']:+.2f}, similarity {rollout['ratio']:.2f},"
+        f"{rollout['task']}: reward {rollout['reward']:.2f}, advantage {rollout['advantage']:+.2f}, similarity "
+        f"{rollout['ratio']:.2f},"
         f" objective {rollout['objective']:+.2f}"
         for rollout in rollouts
     ]

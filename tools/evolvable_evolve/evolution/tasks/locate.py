@@ -132,8 +132,8 @@ def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
 def registered_scorers(tasks: Sequence[Task], named_commands: NamedCommands | None) -> dict[str, RegisteredScorer]:
     """Return the scorers that tasks name, as the person registered them.
 
-    named_commands: the person's commands, None where nothing is registered. Raise Refused for a name that is not registered,
-    and for a command that would run files of the task set: those are not approved.
+    named_commands: the person's commands, None where nothing is registered. Raise Refused for a name that is not
+    registered, and for a command that would run files of the task set: those are not approved.
     """
     found = dict[str, RegisteredScorer]()
     for name, task in scorer_names(tasks).items():
