@@ -100,7 +100,7 @@ def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: i
     if "step" not in body:
         # A dispatch: counted by what it is for, so that a second one of the same gets another id.
         work = body["dispatch"].rpartition(".")[0]
-        improvement.asked[work] = improvement.asked.get(work, 0) + 1
+        improvement.dispatch_counts[work] = improvement.dispatch_counts.get(work, 0) + 1
         return
     match body["step"]:
         case ImprovementStep.ANSWER if "text" in body:

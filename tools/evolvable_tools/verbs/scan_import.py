@@ -239,7 +239,7 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         would = bundle.import_json(library.store, source, check=look, dry_run=True, **options)
         refs = would.added + would.updated
     else:
-        would = _READERS[form](library.store, source, look=look, **options)
+        would = _READERS[form](library.store, source, check=look, **options)
         refs = would.held
     coming = sorted(
         (_coming(looking, ref) for ref in refs), key=lambda item: (not item.asks, not item.findings, item.ref)
@@ -284,7 +284,7 @@ def import_archive(
     if form == "json":
         imported = bundle.import_json(library.store, source, check=looking.refuse, **options)
         return ImportSummary(imported, {}, _finding_lines(looking, imported))
-    imported = _READERS[form](library.store, source, look=looking.hold, **options)
+    imported = _READERS[form](library.store, source, check=looking.hold, **options)
     together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
     importer = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}
