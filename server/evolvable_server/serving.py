@@ -193,12 +193,13 @@ class Serving:
         return {f"The memories of {copy.title} are not up to date: {copy.why}" for copy in broken}
 
     def _reread(self) -> None:
-        from evolvable_store.workingcopy import refresh_marks
-        from evolvable_tools import mark_repository_heads
-
         last = ""
         while not self._closed.is_set():
             try:
+                # A module cannot be read any more where the program was replaced meanwhile.
+                from evolvable_store.workingcopy import refresh_marks
+                from evolvable_tools import mark_repository_heads
+
                 for text in mark_repository_heads(self.library):
                     log.warning(text)
                 refresh_marks(self.library.store, YOUNG_COMMITS)

@@ -313,7 +313,7 @@ def outcome_of_round(library, sessions):
     """All that a round left: its state, what waits, what is on trial, and what its questions cost."""
     waiting = sorted((one.ref, one.reason) for one in proposal_inbox.list_waiting(library))
     trials = [(one.ref, one.state, one.reason) for one in list_pool(library, ended=True).trials]
-    return read_rounds(library).plain(), waiting, trials, library.store.backend.reviews.spent(sessions.day)
+    return read_rounds(library).plain(), waiting, trials, library.store.backend.reviews.spending_of(sessions.day)
 
 
 @pytest.mark.process

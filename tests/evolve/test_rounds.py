@@ -81,14 +81,14 @@ def guards(document):
 @pytest.mark.process
 def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, sessions):
     fill(sessions)
-    library.shown.flush()
+    library.impressions.flush()
     evidence = library.store.backend.evidence
     seen = evidence.count_impressions("")
     with RoundModel(guards) as api, asking(api) as model:
         report = run_round(library, PERSON, sessions.settings(reviewer_model=model))
         again = run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
-    library.shown.flush()
+    library.impressions.flush()
     assert seen and evidence.count_impressions("") == seen, "what a round searches for is shown to no agent"
 
     assert (report.number, report.episodes, report.successes) == (1, 5, 2)
