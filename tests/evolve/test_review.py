@@ -558,9 +558,17 @@ def test_a_budget_is_hard_and_counts_what_was_spent(library, tmp_path):
         with pytest.raises(OverBudget, match="no price"):
             review(library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=parse_budget("money=1"))
         with pytest.raises(OverBudget):
-            review(library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=parse_budget("money=0.01,price=3/15"))
+            review(
+                library,
+                BY_NAME["units"],
+                tmp_path,
+                reviewer_model=thinker,
+                budget=parse_budget("money=0.01,price=3/15"),
+            )
         assert len(api.asked) == 1
-        later = review(library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=parse_budget("money=1,price=3/15"))
+        later = review(
+            library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=parse_budget("money=1,price=3/15")
+        )
     assert (one.cost["tokens"], one.why, later.state) == (15, "one question", "done")
     assert api.asked[0].body["system"][0]["cache_control"] == {"type": "ephemeral"}
 

@@ -341,7 +341,9 @@ def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_lea
         return {**found, "candidates": [{**found["candidates"][0], "target": "skill:helps"}]}
 
     with RoundModel(answers) as api, asking(api) as model:
-        report = run_round(library, PERSON, sessions.settings(reviewer_model=model), TrialSource.of(library, PERSON, run))
+        report = run_round(
+            library, PERSON, sessions.settings(reviewer_model=model), TrialSource.of(library, PERSON, run)
+        )
     assert report.source == f"run:{run}" and report.episodes > 0 == report.successes
     shown = json.dumps(api.shown)
     assert {one["id"] for one in tasks if one["prompt"] in shown} <= {
