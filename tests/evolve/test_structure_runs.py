@@ -81,7 +81,7 @@ def test_a_new_skill_belongs_to_the_agent_that_does_the_tasks_it_answers(run):
 @pytest.mark.process
 def test_the_proposer_may_edit_skills_alone_and_is_told_of_the_agents(run):
     _, context = run
-    asked = [one for one in context.brain.asked if one.role is ModelRole.PROPOSER]
+    asked = [one for one in context.proposer_model.asked if one.role is ModelRole.PROPOSER]
 
     assert all(one.data["may_change"] == [Kind.SKILL] and one.data["agents"][0] == MAIN for one in asked)
     assert any("agent:delta" in one.data["agents"] for one in asked)
