@@ -46,7 +46,10 @@ def shares_of_seed(world: World, seed: int, types: int) -> float:
         agent = chosen(kind)
         good, n = ends[agent, f"type {kind}"]
         ends[agent, f"type {kind}"] = (good + (drawn.random() < world[agent][kind]), n + 1)
-    return sum(world[chosen(kind)][kind] == max(one[kind] for one in world) for kind in range(types)) / types
+    return (
+        sum(world[chosen(kind)][kind] == max(one[kind] for one in world) for kind in range(types))
+        / types
+    )
 
 
 def share_right(world: World, seeds: int, types: int = 2) -> float:
@@ -68,9 +71,13 @@ ROWS = (
 
 def main() -> None:
     """Print the shares; the exit code says whether those that are promised hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=1_000)
-    parser.add_argument("--quick", action="store_true", help="200 seeds; for a look, not for the record")
+    parser.add_argument(
+        "--quick", action="store_true", help="200 seeds; for a look, not for the record"
+    )
     options = parser.parse_args()
     seeds = 200 if options.quick else options.seeds
     print(f"simulated, {seeds} seeds, {SESSIONS} sessions: how often the better agent is chosen")
@@ -78,7 +85,9 @@ def main() -> None:
     for name, types, world, worse, least in ROWS:
         share = share_right(world(worse, 0.8), seeds, types)
         missed = missed or (least is not None and share < least)
-        print(f"{name}, {worse} against 0.8: {share:.3f}" + (f" (at least {least})" if least else ""))
+        print(
+            f"{name}, {worse} against 0.8: {share:.3f}" + (f" (at least {least})" if least else "")
+        )
     sys.exit(missed)
 
 

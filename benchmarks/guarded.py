@@ -62,8 +62,13 @@ def main() -> int:
     options = parser.parse_args()
     updates = 60 if options.quick else options.updates
     checked, bare = list[tuple[float, float]](), list[tuple[float, float]]()
-    with tempfile.TemporaryDirectory() as made, Library.open(Path(made) / "library", create=True) as library:
-        resources.update_resource(library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True)
+    with (
+        tempfile.TemporaryDirectory() as made,
+        Library.open(Path(made) / "library", create=True) as library,
+    ):
+        resources.update_resource(
+            library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True
+        )
         for number in range(updates + 5):
             one = update(library, 2 * number)
             with unchecked():
@@ -73,9 +78,13 @@ def main() -> int:
                 bare.append(other)
     adds = 0.0
     for number, clock in reversed(list(enumerate(("wall clock", "processor")))):
-        with_, without = (statistics.median(one[number] for one in times) for times in (checked, bare))
+        with_, without = (
+            statistics.median(one[number] for one in times) for times in (checked, bare)
+        )
         adds = with_ - without
-        print(f"{clock}: with the checks p50 {with_:.2f} ms, without {without:.2f} ms: {adds:.2f} ms more")
+        print(
+            f"{clock}: with the checks p50 {with_:.2f} ms, without {without:.2f} ms: {adds:.2f} ms more"
+        )
     print(f"limit {MOST_MS:.0f} ms by the wall clock")
     return int(adds > MOST_MS)
 

@@ -19,7 +19,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support import SERVE, Row, Server, arguments, at_least, conclude, median, ms, none_of, progress, skill_text
+from support import (
+    SERVE,
+    Row,
+    Server,
+    arguments,
+    at_least,
+    conclude,
+    median,
+    ms,
+    none_of,
+    progress,
+    skill_text,
+)
 
 from evolvable_store import fsck
 from evolvable_store.errors import NoSuchFile, VersionConflict
@@ -40,7 +52,13 @@ WRITTEN = tuple(f"written-{number}" for number in range(4))
 SAVED = tuple(f"saved-{number}" for number in range(6))
 """Skills that only the person changes."""
 
-PATHS = ("SKILL.md", "scripts/run.py", "references/one.md", "references/deep/two.md", "assets/three.txt")
+PATHS = (
+    "SKILL.md",
+    "scripts/run.py",
+    "references/one.md",
+    "references/deep/two.md",
+    "assets/three.txt",
+)
 PARTS = ("SOURCES.md", "references/sources.md", "notes/deep/sources.md")
 """Files that an update changes alone: each holds the token of the update that wrote it."""
 
@@ -60,7 +78,11 @@ def tokens_of(found: Files) -> set[str]:
     parts = {path: file.data.decode() for path, file in found.items() if path in PARTS}
     shared = token_of({path: file for path, file in found.items() if path not in parts})
     whole = all(text == part_text(text.partition("\n")[0]) for text in parts.values())
-    return {shared, *(text.partition("\n")[0] for text in parts.values())} if shared and whole else set()
+    return (
+        {shared, *(text.partition("\n")[0] for text in parts.values())}
+        if shared and whole
+        else set()
+    )
 
 
 def part_text(token: str) -> str:
@@ -112,7 +134,9 @@ def staged(home: Path, worker: str) -> None:
                 part = {rng.choice(PARTS): part_text(token)}
                 there = library.store.head(ref).version
                 with contextlib.suppress(VersionConflict):
-                    edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=part, expected_version=there)
+                    edit.update_resource(
+                        library, Caller(Actor.AGENT), ref, token, files=part, expected_version=there
+                    )
                     print(token, flush=True)
                 continue
             made = files(ref.name, token)
@@ -121,9 +145,18 @@ def staged(home: Path, worker: str) -> None:
             with contextlib.suppress(NoSuchFile, VersionConflict):
                 head = library.store.head(ref)
                 present = library.store.manifest(head)
-                change = {path: data for path, data in texts.items() if data is not None or path in present}
+                change = {
+                    path: data
+                    for path, data in texts.items()
+                    if data is not None or path in present
+                }
                 edit.update_resource(
-                    library, Caller(Actor.AGENT), ref, token, files=change, expected_version=head.version
+                    library,
+                    Caller(Actor.AGENT),
+                    ref,
+                    token,
+                    files=change,
+                    expected_version=head.version,
                 )
                 print(token, flush=True)
 
@@ -195,8 +228,15 @@ class Scene:
 
     def round(self, rng: random.Random) -> None:
         """Start four processes, save files meanwhile, kill them in any order, and check what is left."""
-        roles = ["update", rng.choice(("checkout", "staged")), rng.choice(("update", "checkout", "staged"))]
-        children = [Child(role, self.home, f"{role}{self.counts['kills'] + n}") for n, role in enumerate(roles)]
+        roles = [
+            "update",
+            rng.choice(("checkout", "staged")),
+            rng.choice(("update", "checkout", "staged")),
+        ]
+        children = [
+            Child(role, self.home, f"{role}{self.counts['kills'] + n}")
+            for n, role in enumerate(roles)
+        ]
         server = Server(SERVE, self.home)
         if rng.random() < 0.75:  # else it dies while it starts
             server.request("tools/list")
@@ -226,7 +266,9 @@ class Scene:
             self.openings.append(time.perf_counter() - started)
             self.look_at_log(store, acknowledged)
             syncs = WorkingCopies(store).sync()
-            self.wrong["conflicts that nobody made"] += sum(len(sync.conflicts) + len(sync.refused) for sync in syncs)
+            self.wrong["conflicts that nobody made"] += sum(
+                len(sync.conflicts) + len(sync.refused) for sync in syncs
+            )
             self.look_at_both(store)
             if self.counts["kills"] % (4 * FSCK_EVERY) == 0:
                 self.check_all(store)
@@ -238,7 +280,9 @@ class Scene:
             except FileNotFoundError:
                 self.wrong["missing folders"] += 1
         for name, data in self.last_saved.items():
-            self.wrong["saved files lost or changed"] += (self.folder / name / "SKILL.md").read_bytes() != data
+            self.wrong["saved files lost or changed"] += (
+                self.folder / name / "SKILL.md"
+            ).read_bytes() != data
 
     def look_at_log(self, store: Store, acknowledged: list[str]) -> None:
         """Compare the new operations with what was acknowledged, and read what each of them made."""
@@ -255,18 +299,28 @@ class Scene:
             )
             head = store.head_or_none(change.ref)
             assert head is not None
-            made = tokens_of(store.files(head, change.after)) if operation.actor is Actor.AGENT else {operation.reason}
+            made = (
+                tokens_of(store.files(head, change.after))
+                if operation.actor is Actor.AGENT
+                else {operation.reason}
+            )
             if operation.reason not in made:
                 self.wrong["versions that are not what was written"] += 1
         self.wrong["acknowledged updates lost"] += len(set(acknowledged) - set(reasons))
-        self.wrong["updates made twice"] += sum(reasons[token] - 1 for token in acknowledged if token in reasons)
+        self.wrong["updates made twice"] += sum(
+            reasons[token] - 1 for token in acknowledged if token in reasons
+        )
 
     def look_at_both(self, store: Store) -> None:
         for name in (*WRITTEN, *SAVED):
             head = store.head(Ref.parse(name))
-            self.wrong["folders behind the library"] += read_folder(self.folder / name).files != store.files(head)
+            self.wrong["folders behind the library"] += read_folder(
+                self.folder / name
+            ).files != store.files(head)
             if name in self.last_saved:
-                self.wrong["saves lost"] += store.file(head, "SKILL.md").data != self.last_saved[name]
+                self.wrong["saves lost"] += (
+                    store.file(head, "SKILL.md").data != self.last_saved[name]
+                )
 
     def check_all(self, store: Store) -> None:
         report = fsck.check_library(store, checks=[check_index])
@@ -304,13 +358,23 @@ def report(scene: Scene, kills: int, seconds: float) -> list[Row]:
     counts = scene.counts
     done = Row("kills", f"{counts['kills']:,}")
     return [
-        done if seconds else at_least("kills", counts["kills"], kills, lambda value: f"{value:,.0f}"),
+        done
+        if seconds
+        else at_least("kills", counts["kills"], kills, lambda value: f"{value:,.0f}"),
         Row("  of processes that update", f"{counts['kills of updates']:,}"),
-        Row("  of processes that write into the folder after the commit", f"{counts['kills of checkouts']:,}"),
+        Row(
+            "  of processes that write into the folder after the commit",
+            f"{counts['kills of checkouts']:,}",
+        ),
         Row("  of processes that write it with the commit", f"{counts['kills of stageds']:,}"),
         Row("  of servers that follow it", f"{counts['kills of servers']:,}"),
         # Fewer would show that the processes were killed before they wrote.
-        at_least("updates acknowledged", counts["acknowledged"], counts["kills"] / 4, lambda value: f"{value:,.0f}"),
+        at_least(
+            "updates acknowledged",
+            counts["acknowledged"],
+            counts["kills"] / 4,
+            lambda value: f"{value:,.0f}",
+        ),
         Row("files saved by the person", f"{counts['saves']:,}"),
         Row("opening the library after the kills, p50", ms(median(scene.openings))),
         Row("opening, slowest", ms(max(scene.openings))),
@@ -336,6 +400,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["update"], ["checkout"], ["staged"]):
-        {"update": update, "checkout": checkout, "staged": staged}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+        {"update": update, "checkout": checkout, "staged": staged}[sys.argv[1]](
+            Path(sys.argv[2]), sys.argv[3]
+        )
     else:
         main()

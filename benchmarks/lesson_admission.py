@@ -64,7 +64,9 @@ def judge(case: Mapping[str, Any], folder: Path, redactor: Redactor) -> Verdict:
 def event(role: str, text: str) -> Say | Do:
     """Return one event of a session."""
     if role == "page":
-        return Do("WebFetch", {"url": "https://tips.example.org", "prompt": "what does it say"}, text)
+        return Do(
+            "WebFetch", {"url": "https://tips.example.org", "prompt": "what does it say"}, text
+        )
     return Say(text, agent=role == "agent")
 
 
@@ -87,16 +89,25 @@ def figures(verdicts: Iterable[Verdict]) -> dict[str, float]:
     def share(of: list[Verdict], codes: set[str]) -> float:
         return sum(one.code in codes for one in of) / len(of) if of else 0.0
 
-    labels = {label: [one for one in all_of if one.case["label"] == label] for label in ("good", "bad")}
-    kinds = {kind: [one for one in all_of if one.case["kind"] == kind] for kind in ("double", "contradicts")}
+    labels = {
+        label: [one for one in all_of if one.case["label"] == label] for label in ("good", "bad")
+    }
+    kinds = {
+        kind: [one for one in all_of if one.case["kind"] == kind]
+        for kind in ("double", "contradicts")
+    }
     found = {kind: share(of, {kind}) for kind, of in kinds.items()}
     return {label: share(of, {""}) for label, of in labels.items()} | found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, nargs="?", default=CASES)
-    parser.add_argument("--verbose", action="store_true", help="name what was judged otherwise than labelled")
+    parser.add_argument(
+        "--verbose", action="store_true", help="name what was judged otherwise than labelled"
+    )
     options = parser.parse_args()
     verdicts = judge_all(read_cases(options.file))
     for kind in dict.fromkeys(sorted(one.case["kind"] for one in verdicts)):
@@ -105,9 +116,15 @@ def main() -> None:
     if options.verbose:
         for one in verdicts:
             if (one.case["label"] == "good") != (not one.code):
-                print(f"{one.case['id']} {one.case['kind']} {one.code or 'admitted'}: {one.case['candidate']['claim']}")
+                print(
+                    f"{one.case['id']} {one.case['kind']} {one.code or 'admitted'}: {one.case['candidate']['claim']}"
+                )
     found = figures(verdicts)
-    lines = {"good": "admitted of the good", "bad": "admitted of the bad", "double": "found of the doubles"}
+    lines = {
+        "good": "admitted of the good",
+        "bad": "admitted of the bad",
+        "double": "found of the doubles",
+    }
     lines["contradicts"] = "found of the contradictions"
     for name, text in lines.items():
         print(f"{text} {found[name]:.2f} (at {'most' if name == 'bad' else 'least'} {AIMS[name]})")

@@ -32,7 +32,9 @@ def paired(before: Path, after: Path, queries: Path) -> dict[str, list[tuple[Sco
     for query in lines(queries):
         if query["qid"] in ranked[0] and query["qid"] in ranked[1]:
             found[family(query)].append((_score(ranked[0], query), _score(ranked[1], query)))
-    return {name: its for name, its in found.items() if len(its) >= SMALL_FAMILY or name == GATHERED}
+    return {
+        name: its for name, its in found.items() if len(its) >= SMALL_FAMILY or name == GATHERED
+    }
 
 
 def _score(ranked: Mapping[str, Sequence[str]], query: Record) -> Score:
@@ -41,8 +43,13 @@ def _score(ranked: Mapping[str, Sequence[str]], query: Record) -> Score:
 
 def interval(families: Sequence[Sequence[Pair]]) -> tuple[float, float]:
     """Return the 95 % interval of the difference of the means over families."""
-    chance, gains = random.Random(0), [[after - before for before, after in its] for its in families]
-    drawn = sorted(mean(mean(chance.choices(its, k=len(its))) for its in gains) for _ in range(_DRAWS))
+    chance, gains = (
+        random.Random(0),
+        [[after - before for before, after in its] for its in families],
+    )
+    drawn = sorted(
+        mean(mean(chance.choices(its, k=len(its))) for its in gains) for _ in range(_DRAWS)
+    )
     return drawn[_DRAWS // 40], drawn[-_DRAWS // 40]
 
 
@@ -59,7 +66,9 @@ def row(name: str, families: Sequence[Sequence[Pair]]) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("before", "after", "queries"):
         parser.add_argument(name, type=Path)
     given = parser.parse_args()

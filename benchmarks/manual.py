@@ -43,14 +43,25 @@ def tool_table() -> str:
             continue
         summary = VERBS[tool.names[0]].summary if len(tool.names) == 1 else GROUPS[tool.command]
         needs = dict.fromkeys(tool.needs(name.rpartition(" ")[2]) for name in tool.names)
-        rows.append((f"`{tool.name}`", f"`{place_of(tool.command)}`", summary, tool.effect.value, " or ".join(needs)))
+        rows.append(
+            (
+                f"`{tool.name}`",
+                f"`{place_of(tool.command)}`",
+                summary,
+                tool.effect.value,
+                " or ".join(needs),
+            )
+        )
     return table(("tool", "command", "what it does", "effect", "permission"), rows)
 
 
 def command_table() -> str:
     """Return the commands: what each does, its effect and who may run it."""
     verbs = (verb for verb in VERBS.values() if verb.command is None)
-    rows = ((f"`{place_of(verb.name)}`", verb.summary, verb.effect.value, WHO[verb.authority]) for verb in verbs)
+    rows = (
+        (f"`{place_of(verb.name)}`", verb.summary, verb.effect.value, WHO[verb.authority])
+        for verb in verbs
+    )
     return table(("command", "what it does", "effect", "who may run it"), rows)
 
 
@@ -77,7 +88,9 @@ def filled_page(file: str, text: str) -> str:
 def filled(text: str, name: str, made: str) -> str:
     """Return a page with its table made anew. Raise ValueError for a page without the place for it."""
     begin, end = f"<!-- registry: {name} -->", "<!-- end -->"
-    text, count = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{made}\n\n{end}", text, flags=re.DOTALL)
+    text, count = re.subn(
+        f"{begin}.*?{end}", lambda _: f"{begin}\n\n{made}\n\n{end}", text, flags=re.DOTALL
+    )
     if count != 1:
         raise ValueError(f"{count} places for the table {name}")
     return text
@@ -85,7 +98,9 @@ def filled(text: str, name: str, made: str) -> str:
 
 def main() -> int:
     """Write the tables, or check them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="change nothing")
     check = parser.parse_args().check
     differ = []
@@ -96,7 +111,10 @@ def main() -> int:
             differ.append(file)
             if not check:
                 (DOCS / file).write_text(new, encoding="utf-8")
-    print("\n".join(f"docs/{file} {'differs' if check else 'is written'}" for file in differ) or "nothing differs")
+    print(
+        "\n".join(f"docs/{file} {'differs' if check else 'is written'}" for file in differ)
+        or "nothing differs"
+    )
     return 1 if check and differ else 0
 
 

@@ -130,7 +130,9 @@ def listed(server: Server) -> dict[str, int]:
     cursor: str | None = None
     while True:
         page = server.call("list_resources", limit=200, **({"cursor": cursor} if cursor else {}))
-        found.update((entry["ref"].partition(":")[2], entry["version"]) for entry in page["resources"])
+        found.update(
+            (entry["ref"].partition(":")[2], entry["version"]) for entry in page["resources"]
+        )
         cursor = page["next_cursor"]
         if cursor is None:
             return found
@@ -139,7 +141,11 @@ def listed(server: Server) -> dict[str, int]:
 def new_folders(server: Server, home: Path, folder: Path, count: int) -> list[Row]:
     """Measure from the first to the last of many new folders, each with three files, being in the library whole."""
     names = [f"new-{number}" for number in range(count)]
-    places = [(name, path) for name in names for path in ("SKILL.md", "scripts/run.py", "references/more.md")]
+    places = [
+        (name, path)
+        for name in names
+        for path in ("SKILL.md", "scripts/run.py", "references/more.md")
+    ]
     texts = [skill_text(name, path, 2000) for name, path in places]
     started = time.perf_counter()
     for (name, path), text in zip(places, texts, strict=True):

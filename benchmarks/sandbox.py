@@ -20,7 +20,13 @@ from evolvable_evolve.sandbox.probe import sandbox_of
 MOST = 50.0
 """Milliseconds that the sandbox may add to a trial at the median."""
 
-COMMAND = (sys.executable, "-I", "-S", "-c", 'import json, sys; json.load(sys.stdin); print(\'{"output": "x"}\')')
+COMMAND = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    'import json, sys; json.load(sys.stdin); print(\'{"output": "x"}\')',
+)
 
 
 async def trial(work: Path, sandbox: Sandbox | None) -> float:
@@ -62,7 +68,9 @@ def main() -> int:
     bare, apart = asyncio.run(measured(trials, found.sandbox))
     adds = apart - bare
     print(f"{found.name}, {trials} trials each, taking turns; load {os.getloadavg()[0]:.1f}")
-    print(f"bare command p50 {bare:.1f} ms; in the sandbox p50 {apart:.1f} ms; the probe took {probing:.0f} ms")
+    print(
+        f"bare command p50 {bare:.1f} ms; in the sandbox p50 {apart:.1f} ms; the probe took {probing:.0f} ms"
+    )
     print(f"adds {adds:.1f} ms at p50 (limit {MOST:.0f}), ratio {apart / bare:.2f}")
     return int(adds > MOST)
 

@@ -37,7 +37,9 @@ def main() -> int:
 
 def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
     """Print what the scan says of real skills, new and as they grow; return asked, blocked, all, median ms."""
-    rules: dict[FindingSeverity, Counter[str]] = {severity: Counter() for severity in FindingSeverity}
+    rules: dict[FindingSeverity, Counter[str]] = {
+        severity: Counter() for severity in FindingSeverity
+    }
     asked, blocked, grown, times, sizes = 0, 0, 0, [], []
     for text in list(texts(corpus))[::step]:
         begin = time.process_time()
@@ -58,14 +60,20 @@ def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
     print(
         f"\n{count:,} real skills of {statistics.median(sizes):,.0f} characters: {blocked} refused, {asked} asked about"
     )
-    print(f"({asked / count:.2%}); as an update with their last fifth new: {grown} asked about ({grown / count:.2%})")
+    print(
+        f"({asked / count:.2%}); as an update with their last fifth new: {grown} asked about ({grown / count:.2%})"
+    )
     print(f"p50 {median:.1f} ms, p95 {late:.1f} ms, longest {max(times):.1f} ms of the processor")
     return asked, blocked, count, median
 
 
 def texts(corpus: Path) -> Iterator[str]:
     """Yield the SKILL.md of each skill."""
-    with gzip.open(corpus, "rt", encoding="utf-8") if corpus.suffix == ".gz" else corpus.open("rt") as stream:
+    with (
+        gzip.open(corpus, "rt", encoding="utf-8")
+        if corpus.suffix == ".gz"
+        else corpus.open("rt") as stream
+    ):
         for line in stream:
             one = json.loads(line)
             head = f"name: {one['name']}\ndescription: {json.dumps(one['description'], ensure_ascii=False)}"

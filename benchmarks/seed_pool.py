@@ -26,7 +26,9 @@ class SeedPool:
         known = self._known(row)
         missing = [seed for seed in range(seeds) if seed not in known]
         chunk = max(1, min(25, len(missing) // (8 * self.processes)))
-        for seed, result in zip(missing, self.pool.map(measure, missing, chunksize=chunk), strict=True):
+        for seed, result in zip(
+            missing, self.pool.map(measure, missing, chunksize=chunk), strict=True
+        ):
             known[seed] = result
             self._keep(row, seed, result)
         return [known[seed] for seed in range(seeds)]

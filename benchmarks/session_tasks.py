@@ -28,7 +28,11 @@ from transcripts import session_id
 
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer, sample_list
 from evolvable_evolve.evolution.statistics import DEFAULT_STAGES, decide_stage
-from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA, NARROW_REPEATS, permutation_result
+from evolvable_evolve.evolution.statistics.narrow_claim import (
+    NARROW_ALPHA,
+    NARROW_REPEATS,
+    permutation_result,
+)
 from evolvable_evolve.evolution.task import Task, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
 from evolvable_evolve.evolution.tasks.reader import scorer_files
@@ -38,7 +42,11 @@ from evolvable_evolve.evolution.tasks.scorer_calibration import (
     parse_known_answer,
     score_known_answer,
 )
-from evolvable_evolve.evolution.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
+from evolvable_evolve.evolution.tasks.session_import import (
+    SessionDraft,
+    draft_from_sessions,
+    try_checks,
+)
 from evolvable_evolve.evolution.tasks.similarity import count_effective
 from evolvable_evolve.evolution.try_start import MIN_TASKS
 from evolvable_tools.library import Library
@@ -62,7 +70,13 @@ def figures(draft: SessionDraft, cases: list[SessionCase]) -> dict[str, Any]:
     wanted = sum(case.usable for case in cases)
     wrong = sorted(case.name for case in found if not case.usable)
     precision = round(usable / len(found), 3) if found else 0.0
-    return {"found": len(found), "usable": usable, "of": wanted, "precision": precision, "wrong": wrong}
+    return {
+        "found": len(found),
+        "usable": usable,
+        "of": wanted,
+        "precision": precision,
+        "wrong": wrong,
+    }
 
 
 async def solves(taskset: TaskSet, task: Task, solved: bool) -> float:
@@ -72,10 +86,14 @@ async def solves(taskset: TaskSet, task: Task, solved: bool) -> float:
         if solved
         else KnownAnswer("", {}, False)
     )
-    return (await score_known_answer(taskset, task, answer, TaskSetScorer(files=scorer_files(taskset)))).value
+    return (
+        await score_known_answer(taskset, task, answer, TaskSetScorer(files=scorer_files(taskset)))
+    ).value
 
 
-async def verdict(taskset: TaskSet, lifted: bool, known: dict[tuple[str, bool], float]) -> dict[str, Any]:
+async def verdict(
+    taskset: TaskSet, lifted: bool, known: dict[tuple[str, bool], float]
+) -> dict[str, Any]:
     """Return the verdict on the first 15 tasks that a command checks. lifted: the skill helps the scripted executor.
 
     known: what checks said, by task and whether it was solved; a steady executor does the same each time.
@@ -96,7 +114,9 @@ async def verdict(taskset: TaskSet, lifted: bool, known: dict[tuple[str, bool], 
     return {"verdict": word, "sentence": text, "label": "scripted"}
 
 
-async def drawn_verdicts(draft: SessionDraft, cases: list[SessionCase], client: str) -> dict[str, Any]:
+async def drawn_verdicts(
+    draft: SessionDraft, cases: list[SessionCase], client: str
+) -> dict[str, Any]:
     """Return what `try` says of 15 drawn sets of 15 sessions of a client, with a scripted executor of either kind.
 
     Without the skill it solves a task in two of five runs, and one that the skill lifts in four of five with it.
@@ -104,12 +124,18 @@ async def drawn_verdicts(draft: SessionDraft, cases: list[SessionCase], client: 
     """
     mine = [session_id(case.name) for case in cases if case.client == client]
     tasks = {task.id: task for task in draft.taskset.tasks}
-    by_session = {one.session: tasks[one.id] for one in draft.found if tasks[one.id].scorer.type == "command"}
+    by_session = {
+        one.session: tasks[one.id] for one in draft.found if tasks[one.id].scorer.type == "command"
+    }
     known: dict[tuple[str, bool], float] = {}
     said: dict[str, Counter[str]] = {"lifted": Counter(), "the same": Counter()}
     sizes = []
     for number in range(SETS):
-        own = [by_session[one] for one in random.Random(number).sample(mine, SESSIONS) if one in by_session]
+        own = [
+            by_session[one]
+            for one in random.Random(number).sample(mine, SESSIONS)
+            if one in by_session
+        ]
         sizes.append(len(own))
         for kind, answers in said.items():
             answers[await _tried(draft.taskset, own, kind == "lifted", number, known)] += 1
@@ -117,7 +143,11 @@ async def drawn_verdicts(draft: SessionDraft, cases: list[SessionCase], client: 
 
 
 async def _tried(
-    taskset: TaskSet, tasks: Sequence[Task], lifted: bool, number: int, known: dict[tuple[str, bool], float]
+    taskset: TaskSet,
+    tasks: Sequence[Task],
+    lifted: bool,
+    number: int,
+    known: dict[tuple[str, bool], float],
 ) -> str:
     """Return the answer of a trial, by the stages that `try` has."""
     if len(tasks) < MIN_TASKS:
@@ -154,15 +184,23 @@ def main() -> int:
             tried = time.perf_counter() - began - read
             check = asyncio.run(check_taskset(draft.taskset))
             known: dict[tuple[str, bool], float] = {}
-            drawn = {client: asyncio.run(drawn_verdicts(draft, cases, client)) for client in WRITERS}
-            verdicts = {name: asyncio.run(verdict(draft.taskset, name == "lifted", known)) for name in VERDICTS}
+            drawn = {
+                client: asyncio.run(drawn_verdicts(draft, cases, client)) for client in WRITERS
+            }
+            verdicts = {
+                name: asyncio.run(verdict(draft.taskset, name == "lifted", known))
+                for name in VERDICTS
+            }
     said = {
         "sessions": len(cases),
         "before the checks are tried": untried,
         "after": figures(draft, cases),
         "refused": [one.text for one in check.remarks if one.level is IssueLevel.REFUSE],
         "seconds": {"reading": round(read, 1), "trying": round(tried, 1)},
-        "effective n": [count_effective(task.group or task.id for task in draft.taskset.tasks), len(draft.found)],
+        "effective n": [
+            count_effective(task.group or task.id for task in draft.taskset.tasks),
+            len(draft.found),
+        ],
         "verdicts": verdicts,
         "15 drawn sets of 15 sessions": drawn,
         "left_out": dict(draft.left_out.most_common()),
@@ -173,7 +211,12 @@ def main() -> int:
     after = said["after"]
     assert isinstance(after, dict)
     wrong = any(verdicts[name]["verdict"] != word for name, word in VERDICTS.items())
-    return int(after["usable"] < MIN_USABLE or after["precision"] < MIN_PRECISION or not check.passes or wrong)
+    return int(
+        after["usable"] < MIN_USABLE
+        or after["precision"] < MIN_PRECISION
+        or not check.passes
+        or wrong
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from transplant import ARMS, parse_options, print_means, share_text
 
-from evolvable_evolve.rounds.executor_evidence import ExecutorEvidence, ExecutorSession, TriedRepair, decide_change
+from evolvable_evolve.rounds.executor_evidence import (
+    ExecutorEvidence,
+    ExecutorSession,
+    TriedRepair,
+    decide_change,
+)
 from evolvable_evolve.rounds.pool_looks import AssignedEnd, PoolDecision, judge_trial
 from evolvable_evolve.trial_arms import draw_arm
 from evolvable_store import format_time
@@ -65,19 +70,26 @@ class World:
     pressure: Mapping[str, float] = field(default_factory=dict)
     rewritten: Skill | None = None
 
-    def chance(self, skills: Library, agents: Agents, task_type: str, needs: frozenset[str]) -> float:
+    def chance(
+        self, skills: Library, agents: Agents, task_type: str, needs: frozenset[str]
+    ) -> float:
         """Return the chance of a session to pass."""
         given = {ref for some in agents.values() for ref in some}
         own = agents.get(task_type, frozenset(skills) - given)
         rules = frozenset[str]().union(*(skills[ref].rules for ref in own))
         best, without = self.chances[task_type]
         over = max(0, sum(skills[ref].lines for ref in own) - ROOM)
-        return max(0.0, (best if needs <= rules else without) - self.pressure.get(task_type, 0.0) * over)
+        return max(
+            0.0, (best if needs <= rules else without) - self.pressure.get(task_type, 0.0) * over
+        )
 
     def mean(self, skills: Library, agents: Agents) -> float:
         """Return the true share of sessions that pass; types come equally often, and delta as often as two of them."""
         means = {
-            kind: sum(share * self.chance(skills, agents, kind, needs) for share, needs in self.needs[kind])
+            kind: sum(
+                share * self.chance(skills, agents, kind, needs)
+                for share, needs in self.needs[kind]
+            )
             for kind in TYPES
         }
         return (sum(means.values()) + means["delta"]) / (len(TYPES) + 1)
@@ -90,8 +102,13 @@ def needing(*parts: tuple[float, str]) -> tuple[tuple[float, frozenset[str]], ..
 
 def transplant_world() -> World:
     """Return a world in which main has too much, and the rewriting of a skill makes it more."""
-    skills = {"skill:basics": Skill(frozenset(TYPES[:3]), 10), FORMS: Skill(frozenset({"delta"}), 4)}
-    needs = {kind: needing((1.0, kind)) for kind in TYPES} | {"delta": needing((0.75, "delta"), (0.25, "delta more"))}
+    skills = {
+        "skill:basics": Skill(frozenset(TYPES[:3]), 10),
+        FORMS: Skill(frozenset({"delta"}), 4),
+    }
+    needs = {kind: needing((1.0, kind)) for kind in TYPES} | {
+        "delta": needing((0.75, "delta"), (0.25, "delta more"))
+    }
     pressure = dict.fromkeys(TYPES, 0.03) | {"delta": 0.08}
     more = Skill(frozenset({"delta", "more"}), 6)
     return World("transplant", skills, needs, dict.fromkeys(TYPES, (0.95, 0.0)), pressure, more)
@@ -101,7 +118,9 @@ def hard_world(without: float) -> World:
     """Return a world in which delta is hard, and a specialist lacks the skill that all types need."""
     skills = {"skill:basics": Skill(frozenset({"all"}), 3), FORMS: Skill(frozenset({"delta"}), 3)}
     needs = dict.fromkeys(TYPES, needing((1.0, "all")))
-    return World("hard", skills, needs, dict.fromkeys(TYPES, (0.85, without)) | {"delta": (0.35, without)})
+    return World(
+        "hard", skills, needs, dict.fromkeys(TYPES, (0.85, without)) | {"delta": (0.35, without)}
+    )
 
 
 def calm_world(chance: float) -> World:
@@ -123,7 +142,10 @@ class Course:
     trials: int = 0
 
     def __post_init__(self) -> None:
-        self.skills, self.drawn = dict(self.world.skills), random.Random(f"{self.world.name} {self.seed}")
+        self.skills, self.drawn = (
+            dict(self.world.skills),
+            random.Random(f"{self.world.name} {self.seed}"),
+        )
         self.repairs: list[TriedRepair] = []
         self.trial: PooledVersion | None = None
         self.edit: tuple[str, frozenset[str], str] | None = None
@@ -154,7 +176,9 @@ class Course:
         """Draw one session. One that is given the skill on trial is in an arm of its own."""
         kind = self.drawn.choice((*TYPES, "delta"))
         shares = self.world.needs[kind]
-        needs = self.drawn.choices([needs for _, needs in shares], [share for share, _ in shares])[0]
+        needs = self.drawn.choices([needs for _, needs in shares], [share for share, _ in shares])[
+            0
+        ]
         name, at = f"s{len(self.sessions)}", format_time(self.now)
         served = kind == "delta" and self.trial is not None and draw_arm(self.trial, name)
         agents = self.agents
@@ -162,7 +186,9 @@ class Course:
             agents = {**agents, self.edit[0]: self.edit[1]}
         passed = self.drawn.random() < self.world.chance(self.skills, agents, kind, needs)
         if self.trial is not None and kind == "delta":
-            self.ends.append(AssignedEnd(served, at, Outcome.SUCCEEDED if passed else Outcome.FAILED))
+            self.ends.append(
+                AssignedEnd(served, at, Outcome.SUCCEEDED if passed else Outcome.FAILED)
+            )
         agent = f"agent:{kind}" if kind in agents else "main"
         used = FORMS if kind == "delta" else "skill:basics"
         self.sessions.append(ExecutorSession(name, at, kind, agent, passed, (used,)))
@@ -198,7 +224,20 @@ class Course:
         self.trials += 1
         self.edit = (found.edit.boundary[0], frozenset(found.edit.skills_moved), found.edit.key)
         salt = self.drawn.randbytes(32)
-        about = (self.trials, 1, 2, 3, PoolState.TRIAL, 0, format_time(self.now), 0.5, self.trials, False, True, "")
+        about = (
+            self.trials,
+            1,
+            2,
+            3,
+            PoolState.TRIAL,
+            0,
+            format_time(self.now),
+            0.5,
+            self.trials,
+            False,
+            True,
+            "",
+        )
         self.trial, self.ends, self.looks = PooledVersion(*about, salt=salt), [], []
 
     def look(self) -> None:
@@ -222,8 +261,15 @@ def transplant(seed: int) -> dict[str, float]:
     """Return the true mean of each arm after one library's rounds."""
     world = transplant_world()
     course = Course(world, seed).run()
-    pairs = ((course.skills, course.agents), (world.skills, {}), (course.skills, {}), (world.skills, course.agents))
-    return {arm: world.mean(skills, agents) for arm, (skills, agents) in zip(ARMS, pairs, strict=True)}
+    pairs = (
+        (course.skills, course.agents),
+        (world.skills, {}),
+        (course.skills, {}),
+        (world.skills, course.agents),
+    )
+    return {
+        arm: world.mean(skills, agents) for arm, (skills, agents) in zip(ARMS, pairs, strict=True)
+    }
 
 
 def main() -> None:
@@ -240,7 +286,9 @@ def main() -> None:
         proposed = [one for one in tried if one.proposed]
         refused = sum(not one.kept for one in proposed)
         share = share_text(refused, len(proposed))
-        print(f"{name}: proposed {share_text(len(proposed), len(tried))}, of these not kept {share}")
+        print(
+            f"{name}: proposed {share_text(len(proposed), len(tried))}, of these not kept {share}"
+        )
         good.append(bool(proposed) and refused >= 0.95 * len(proposed))
     for chance in (0.5, 0.8):
         calm = [Course(calm_world(chance), seed).run() for seed in range(options.seeds)]

@@ -77,7 +77,9 @@ class Module:
     @functools.cached_property
     def name(self) -> str:
         """The name that it is imported by; that of the package for an `__init__`."""
-        package = next(ROOT / package for package in PACKAGES if self.path.is_relative_to(ROOT / package))
+        package = next(
+            ROOT / package for package in PACKAGES if self.path.is_relative_to(ROOT / package)
+        )
         parts = self.path.relative_to(package.parent).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -104,9 +106,18 @@ def code_lines(module: Module) -> int:
     for node in ast.walk(module.tree):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else []:
-            if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
+            if isinstance(statement, ast.Expr) and isinstance(
+                getattr(statement.value, "value", None), str
+            ):
                 docs.update(range(statement.lineno, (statement.end_lineno or 0) + 1))
-    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    skipped = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type not in skipped:
@@ -117,7 +128,10 @@ def code_lines(module: Module) -> int:
 def functions(module: Module) -> Iterator[tuple[str, int]]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{module.place}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
+            yield (
+                f"{module.place}:{node.lineno} {node.name}",
+                (node.end_lineno or 0) - node.lineno + 1,
+            )
 
 
 def comment_lines(module: Module) -> int:
@@ -129,7 +143,9 @@ def comment_lines(module: Module) -> int:
 def bare_participles(module: Module) -> Iterator[str]:
     """The public functions and methods whose name is one participle. A property is a value, and may be one."""
     for node in ast.walk(module.tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith(
+            "_"
+        ):
             continue
         values = {"property", "cached_property", "functools.cached_property"}
         if values & {ast.unparse(decorator) for decorator in node.decorator_list}:
@@ -244,7 +260,9 @@ def _reaches(graph: Imports, start: str, goal: str) -> bool:
 def packages_around(name: str, packages: set[str]) -> list[str]:
     """The packages that a module lies in, itself included, the outermost first."""
     parts = name.split(".")
-    return [within for end in range(1, len(parts) + 1) if (within := ".".join(parts[:end])) in packages]
+    return [
+        within for end in range(1, len(parts) + 1) if (within := ".".join(parts[:end])) in packages
+    ]
 
 
 def doors(found: list[Module]) -> dict[str, list[str]]:
@@ -262,13 +280,19 @@ def doors(found: list[Module]) -> dict[str, list[str]]:
         for imported in those:
             for package in packages_around(imported, packages):
                 layer = "." not in package
-                if package not in inside and not (layer and packages_around(imported, packages)[1:]):
+                if package not in inside and not (
+                    layer and packages_around(imported, packages)[1:]
+                ):
                     opened[package].add(imported)
     return {package: sorted(those) for package, those in sorted(opened.items())}
 
 
 def too_many_doors(found: list[Module]) -> list[str]:
-    return [f"{package}: {', '.join(those)}" for package, those in doors(found).items() if len(those) > DOORS]
+    return [
+        f"{package}: {', '.join(those)}"
+        for package, those in doors(found).items()
+        if len(those) > DOORS
+    ]
 
 
 def uneven_faces(found: list[Module]) -> list[str]:
@@ -288,23 +312,41 @@ def uneven_faces(found: list[Module]) -> list[str]:
             for alias in node.names
         }
         wrong += [f"{module.place}: {name} of {home}" for name, home in sorted(table ^ typed)]
-        wrong += [f"{module.place}: {name} is not in __all__" for name, _ in sorted(typed) if name not in public]
-        wrong += [f"{module.place}: {name} is private" for name in sorted(public) if name.startswith("_")]
+        wrong += [
+            f"{module.place}: {name} is not in __all__"
+            for name, _ in sorted(typed)
+            if name not in public
+        ]
+        wrong += [
+            f"{module.place}: {name} is private" for name in sorted(public) if name.startswith("_")
+        ]
     return wrong
 
 
 def _late_names(module: Module) -> set[tuple[str, str]] | None:
     """The pairs of a name and its module in the table of a face; None of a module that is no face."""
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "late_names"
+        ):
             table: dict[str, str] = ast.literal_eval(node.args[1])
-            return {(name, f"{module.name}.{home}") for home, names in table.items() for name in names.split()}
+            return {
+                (name, f"{module.name}.{home}")
+                for home, names in table.items()
+                for name in names.split()
+            }
     return None
 
 
 def _all_names(module: Module) -> list[str]:
     for node in module.tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id == "__all__"
+        ):
             return list(ast.literal_eval(node.value))
     return []
 
@@ -321,25 +363,37 @@ def wordlist() -> list[tuple[re.Pattern[str], str]]:
     return rules
 
 
-STATEMENT = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|UNION|WHERE)\b")
+STATEMENT = re.compile(
+    r"\s*(--[^\n]*\n\s*)*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|UNION|WHERE)\b"
+)
 """The beginning of a string of SQL, in capitals; names of stored tables and columns in it are no prose."""
 
 
 def _sql_parts(node: ast.AST) -> list[ast.Constant]:
     """The constants of one string, an f-string or not, that is SQL."""
     values = node.values if isinstance(node, ast.JoinedStr) else [node]
-    parts = [part for part in values if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    parts = [
+        part for part in values if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
     return parts if STATEMENT.match("".join(str(part.value) for part in parts)) else []
 
 
 def _tables_of_names(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "late_names"
+    ):
         yield from ast.walk(node)
 
 
 def prose(module: Module) -> Iterator[tuple[int, str]]:
     """Docstrings, comments and messages, by line: strings with a space in them, without SQL and tables of names."""
-    code = {id(part) for node in ast.walk(module.tree) for part in (*_sql_parts(node), *_tables_of_names(node))}
+    code = {
+        id(part)
+        for node in ast.walk(module.tree)
+        for part in (*_sql_parts(node), *_tables_of_names(node))
+    }
     for node in ast.walk(module.tree):
         if (
             isinstance(node, ast.Constant)
@@ -393,7 +447,10 @@ def word_hits(found: list[Module]) -> list[str]:
 def _docstring_lines(module: Module) -> set[int]:
     docs: set[int] = set()
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+        ):
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 docs.update(range(first.lineno, (first.end_lineno or 0) + 1))
@@ -406,10 +463,16 @@ def _docstring_lines(module: Module) -> set[int]:
 def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]]:
     """The figures by the names of LIMITS, and for each the places behind it."""
     lengths = [length for module in found for _, length in functions(module)]
-    long = [f"{name} {length}" for module in found for name, length in functions(module) if length > 60]
+    long = [
+        f"{name} {length}" for module in found for name, length in functions(module) if length > 60
+    ]
     late = [module.place for module in found if imports_late(module)]
     classes = repeated(public_classes(found))
-    sql = [module.place for module in found if has_sql(module) and not any(home in module.place for home in SQL_HOMES)]
+    sql = [
+        module.place
+        for module in found
+        if has_sql(module) and not any(home in module.place for home in SQL_HOMES)
+    ]
     participles = [place for module in found for place in bare_participles(module)]
     hits = word_hits(found)
     graph = imports(found)
@@ -438,10 +501,14 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
     details = {
         "imports of an annex": annexes,
         "imports in a circle": circles,
-        "doors of a package": [f"{package}: {', '.join(those)}" for package, those in opened.items()],
+        "doors of a package": [
+            f"{package}: {', '.join(those)}" for package, those in opened.items()
+        ],
         "faces that do not agree": uneven,
         "functions over 60 lines": long,
-        "public class names that repeat": [f"{name}: {', '.join(places)}" for name, places in classes.items()],
+        "public class names that repeat": [
+            f"{name}: {', '.join(places)}" for name, places in classes.items()
+        ],
         "modules with SQL elsewhere": sql,
         "public functions that are bare participles": participles,
         "hits of the word list": hits,
@@ -455,12 +522,19 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a limit is missed")
     parser.add_argument("--words", action="store_true", help="only the hits of the word list")
     parser.add_argument("--details", action="store_true", help="list the places behind each figure")
-    parser.add_argument("--imports", action="store_true", help="only the imports: directions, doors, faces")
+    parser.add_argument(
+        "--imports", action="store_true", help="only the imports: directions, doors, faces"
+    )
     options = parser.parse_args()
     found = modules()
     if options.imports:
         graph = imports(found)
-        wrong = annex_imports(graph) + circular_imports(graph) + too_many_doors(found) + uneven_faces(found)
+        wrong = (
+            annex_imports(graph)
+            + circular_imports(graph)
+            + too_many_doors(found)
+            + uneven_faces(found)
+        )
         most = max(map(len, doors(found).values()))
         print("\n".join(wrong) or f"no import in a wrong direction; at most {most} doors a package")
         return bool(wrong)

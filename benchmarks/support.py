@@ -47,7 +47,9 @@ def skill_text(name: str, seed: object, size: int = SIZE) -> str:
     rng = random.Random(f"{name} {seed}")
     verb, subject = rng.choice(_VERBS), rng.choice(_SUBJECTS)
     description = f"{verb.capitalize()} {subject} and {rng.choice(_SUBJECTS)}. Use it when {_sentence(rng).lower()}"
-    parts = [f"---\nname: {name}\ndescription: {description}\n---\n\n# {verb.capitalize()} {subject}\n"]
+    parts = [
+        f"---\nname: {name}\ndescription: {description}\n---\n\n# {verb.capitalize()} {subject}\n"
+    ]
     length = len(parts[0])
     while length < size:
         part = rng.choice((_paragraph, _steps, _code))(rng)
@@ -66,7 +68,9 @@ def _paragraph(rng: random.Random) -> str:
 
 def _steps(rng: random.Random) -> str:
     title = " ".join(rng.choices(_WORDS, k=3)).capitalize()
-    return f"## {title}\n\n" + "".join(f"{n}. {_sentence(rng)}\n" for n in range(1, rng.randint(3, 7)))
+    return f"## {title}\n\n" + "".join(
+        f"{n}. {_sentence(rng)}\n" for n in range(1, rng.randint(3, 7))
+    )
 
 
 def _code(rng: random.Random) -> str:
@@ -141,7 +145,13 @@ class Row:
 def ms(seconds: float) -> str:
     """Return a time in milliseconds, three figures."""
     value = seconds * 1000
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.3f} ms"
+    return (
+        f"{value:.0f} ms"
+        if value >= 100
+        else f"{value:.1f} ms"
+        if value >= 10
+        else f"{value:.3f} ms"
+    )
 
 
 def at_most(what: str, value: float, limit: float, shown: Callable[[float], str]) -> Row:
@@ -169,7 +179,10 @@ def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
     if not rows:
         sys.exit(0)
     print(f"\n{title}")
-    widths = [max(len(row[column]) for row in ((r.what, r.figure, r.target) for r in rows)) for column in range(3)]
+    widths = [
+        max(len(row[column]) for row in ((r.what, r.figure, r.target) for r in rows))
+        for column in range(3)
+    ]
     for row in rows:
         verdict = "" if row.met is None else "met" if row.met else "MISSED"
         line = f"  {row.what:<{widths[0]}}  {row.figure:>{widths[1]}}  {row.target:<{widths[2]}}  {verdict}"
@@ -180,12 +193,16 @@ def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
 def arguments(doc: str | None, **options: Any) -> argparse.Namespace:
     """Return the parsed command line: `--quick`, and each further option with its default, by name; False: a switch."""
     parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller and shorter; for a look, not for the record"
+    )
     for name, default in options.items():
         if default is False:
             parser.add_argument(f"--{name}", action="store_true")
             continue
-        parser.add_argument(f"--{name}", type=type(default), default=None, help=f"default {default}")
+        parser.add_argument(
+            f"--{name}", type=type(default), default=None, help=f"default {default}"
+        )
     return parser.parse_args()
 
 
@@ -200,7 +217,11 @@ SERVE = (sys.executable, "-m", "evolvable_server", "serve")
 
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a server over the library in `home`, with nothing of the user's own in it."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "SYSTEMROOT") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
+        if name in os.environ
+    }
     return kept | {"EVOLVABLE_HOME": str(home), "HOME": str(home.parent)}
 
 
@@ -210,7 +231,12 @@ class Server:
     def __init__(self, command: Sequence[str], home: Path) -> None:
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(home), cwd=home.parent, bufsize=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(home),
+            cwd=home.parent,
+            bufsize=0,
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self._in, self._out = self.process.stdin, self.process.stdout
@@ -264,7 +290,9 @@ class Server:
 
     def text(self, tool: str, **values: Any) -> str:
         """Return the first text of a tool's result."""
-        return str(self.request("tools/call", {"name": tool, "arguments": values})["content"][0]["text"])
+        return str(
+            self.request("tools/call", {"name": tool, "arguments": values})["content"][0]["text"]
+        )
 
     def _send(self, method: str, params: dict[str, Any]) -> int:
         self._id += 1
@@ -295,4 +323,8 @@ def memory_mb(pid: int) -> float:
         import psutil
 
         return float(psutil.Process(pid).memory_info().rss) / 1e6
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")) * 1024 / 1e6
+    return (
+        next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS"))
+        * 1024
+        / 1e6
+    )

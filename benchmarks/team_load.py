@@ -72,7 +72,11 @@ def rates(team: Team) -> dict[str, dict[str, float]]:
     }
     seconds = team.hours * 3600
     return {
-        call: {"mean_per_s": number / seconds, "peak_per_s": team.peak * number / seconds, "a_year": number * team.days}
+        call: {
+            "mean_per_s": number / seconds,
+            "peak_per_s": team.peak * number / seconds,
+            "a_year": number * team.days,
+        }
         for call, number in daily.items()
     }
 
@@ -86,7 +90,9 @@ class Client:
 
     def __init__(self, library: Library, number: int, resources: int) -> None:
         self._library, self._rng, self._resources = library, random.Random(number), resources
-        self._callers = [Caller(Actor.AGENT, session=f"server {number} session {one}") for one in range(10)]
+        self._callers = [
+            Caller(Actor.AGENT, session=f"server {number} session {one}") for one in range(10)
+        ]
         self._used: list[tuple[Caller, str]] = []
 
     def call(self, name: str) -> None:
@@ -97,7 +103,9 @@ class Client:
             words = skill_text(skill, 0).split("\n")[2].split()[1:]
             find_skill(self._library, caller, " ".join(self._rng.sample(words, min(8, len(words)))))
         elif name == "load":
-            self._used.append((caller, load_skill(self._library, caller, Ref.parse(f"skill:{skill}")).use_id))
+            self._used.append(
+                (caller, load_skill(self._library, caller, Ref.parse(f"skill:{skill}")).use_id)
+            )
         elif name == "report":
             if not self._used:
                 self.call("load")
@@ -166,7 +174,9 @@ class Place:
 @contextlib.contextmanager
 def place(resources: int) -> Iterator[Place]:
     """Yield a place; everything in it is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="evolvable-load-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="evolvable-load-", ignore_cleanup_errors=True
+    ) as folder:
         os.chmod(folder, 0o755)
         with EmbeddedServer(Path(folder) / "server", account="nobody") as server:
             yield Place(Path(folder), server, resources)
@@ -178,7 +188,9 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     running = []
     for number in range(servers):
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(here.home(), number, here.resources, mix, theirs), daemon=True)
+        process = context.Process(
+            target=serve, args=(here.home(), number, here.resources, mix, theirs), daemon=True
+        )
         process.start()
         running.append((process, ours))
     for _, pipe in running:
@@ -186,7 +198,9 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     began, before = time.monotonic(), here.processor_seconds()
     for _, pipe in running:
         pipe.send(began + seconds)
-    connections = here.ask("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") - 1
+    connections = (
+        here.ask("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") - 1
+    )
     found = [pipe.recv() for _, pipe in running]
     took, postgres = time.monotonic() - began, here.processor_seconds() - before
     for process, _ in running:
@@ -202,7 +216,10 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     return {
         "servers": servers,
         "calls_per_s": round(calls / took, 1),
-        "cpu_ms_per_call": {"server": round(1000 * spent / calls, 2), "postgres": round(1000 * postgres / calls, 2)},
+        "cpu_ms_per_call": {
+            "server": round(1000 * spent / calls, 2),
+            "postgres": round(1000 * postgres / calls, 2),
+        },
         "processors_busy": round((spent + postgres) / took, 2),
         "connections": connections,
         "ms_p50_p95": {
@@ -215,9 +232,7 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     }
 
 
-_ROWS = (
-    "SELECT coalesce(sum(n_tup_ins - n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE schemaname NOT LIKE 'pg_%'"
-)
+_ROWS = "SELECT coalesce(sum(n_tup_ins - n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE schemaname NOT LIKE 'pg_%'"
 
 
 def costs(here: Place, calls: int = 300) -> dict[str, Any]:
@@ -250,7 +265,10 @@ def _state(here: Place) -> tuple[int, int, float, float]:
 def limits(here: Place) -> dict[str, Any]:
     """Return where more stops helping: writers beside each other, connections, and the index of a server."""
     writers = {
-        str(number): {key: one[key] for key in ("per_s", "ms_p50_p95", "cpu_ms_per_call", "processors_busy", "errors")}
+        str(number): {
+            key: one[key]
+            for key in ("per_s", "ms_p50_p95", "cpu_ms_per_call", "processors_busy", "errors")
+        }
         for number in (1, 2, 4, 8)
         for one in [run_servers(here, number, {"update": 1}, 8.0)]
     }
@@ -298,7 +316,9 @@ def _spent(action: Callable[[], object]) -> float:
 
 def main() -> None:
     """Run one part and print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["model", "costs", "load", "limits"])
     parser.add_argument("--resources", type=int, default=2000)
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 4, 8])

@@ -78,12 +78,20 @@ def fill(home: Path, count: int) -> None:
         person = Identity(Principal.PERSON, "terminal")
         for number in range(20):
             with store.transaction(Actor.HUMAN, f"step {number}", identity=person) as tx:
-                tx.put(Ref.parse(name_of(0)), {"SKILL.md": File(skill_text(name_of(0), number, TEXT).encode())})
+                tx.put(
+                    Ref.parse(name_of(0)),
+                    {"SKILL.md": File(skill_text(name_of(0), number, TEXT).encode())},
+                )
         for number in range(PROPOSALS):
             name = name_of(number)
             head = store.head(Ref.parse(name))
             text = skill_text(name, 0 if number else 19, TEXT).replace("the", "this", 5)
-            draft = Draft(head.ref, head.version or 0, {"SKILL.md": File(text.encode())}, "the same word everywhere")
+            draft = Draft(
+                head.ref,
+                head.version or 0,
+                {"SKILL.md": File(text.encode())},
+                "the same word everywhere",
+            )
             store.backend.proposals.add(store.now(), Actor.AGENT, f"session-{number % 5}", draft)
     with Library.open(home) as library:
         library.index.catch_up()
@@ -96,7 +104,9 @@ class Page:
         keyboard, terminal = pty.openpty()
         command = [sys.executable, "-m", "evolvable_server", "ui"]
         settings = environment(home) | {"EVOLVABLE_EMBEDDER": "off", "TERM": "dumb"}
-        self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal, env=settings, cwd=home.parent)
+        self.process = subprocess.Popen(
+            command, stdin=terminal, stdout=terminal, env=settings, cwd=home.parent
+        )
         os.close(terminal)
         self._keyboard, printed = keyboard, b""
         while not (found := re.search(rb"http://\S+token=\S+", printed)):
@@ -216,13 +226,27 @@ def pages(page: Page, rounds: int, limit: float) -> list[Row]:
             took[name].append(page.timed(path))
             worked[name].append(page.processor - before)
     rows = [
-        at_most(f"{name}, processor, p95 (median {ms(median(values))})", percentile(values, 95), PROCESSOR, ms)
+        at_most(
+            f"{name}, processor, p95 (median {ms(median(values))})",
+            percentile(values, 95),
+            PROCESSOR,
+            ms,
+        )
         for name, values in worked.items()
     ]
-    rows += [at_most(f"{name}, p95", percentile(values, 95), limit, ms) for name, values in took.items()]
-    memory = at_most("memory before the first search", quiet, MEMORY, lambda value: f"{value:.0f} MB")
+    rows += [
+        at_most(f"{name}, p95", percentile(values, 95), limit, ms) for name, values in took.items()
+    ]
+    memory = at_most(
+        "memory before the first search", quiet, MEMORY, lambda value: f"{value:.0f} MB"
+    )
     rows.append(Row("processor time of what is computed beside the pages, once", f"{beside:.1f} s"))
-    return [*rows, Row("memory at the start", f"{begun:.0f} MB"), memory, Row("after it", f"{searched:.0f} MB")]
+    return [
+        *rows,
+        Row("memory at the start", f"{begun:.0f} MB"),
+        memory,
+        Row("after it", f"{searched:.0f} MB"),
+    ]
 
 
 def live(page: Page, home: Path, rounds: int) -> list[Row]:
@@ -261,14 +285,18 @@ def weight(page: Page) -> Row:
     body = page.ask("/inbox/2").body  # type: ignore[attr-defined]
     files = {one.decode() for one in re.findall(rb'(?:src|href)="(/static/[^"]+)"', body)}
     total = len(body) + sum(len(page.ask(path).body) for path in files)  # type: ignore[attr-defined]
-    return at_most("first load of the inbox", total, FIRST_LOAD, lambda value: f"{value:,.0f} bytes")
+    return at_most(
+        "first load of the inbox", total, FIRST_LOAD, lambda value: f"{value:,.0f} bytes"
+    )
 
 
 def main() -> None:
     options = arguments(__doc__, resources=10_000, rounds=40, home="")
     count = options.resources or (1_000 if options.quick else 10_000)
     rounds = options.rounds or (10 if options.quick else 40)
-    limit = min((seconds for most, seconds in LIMITS.items() if count <= most), default=max(LIMITS.values()))
+    limit = min(
+        (seconds for most, seconds in LIMITS.items() if count <= most), default=max(LIMITS.values())
+    )
     with tempfile.TemporaryDirectory() as root:
         home = Path(options.home or root, "library").absolute()
         if not home.exists():

@@ -50,7 +50,10 @@ SKILLS = {
         "Write release notes from commits and closed issues.",
         "# Release notes\n\nGroup changes by what a user sees. Leave out refactorings.\n",
     ),
-    "csv-cleanup": ("Clean and summarise CSV tables.", "# CSV\n\nLook at the delimiter first. Keep the raw file.\n"),
+    "csv-cleanup": (
+        "Clean and summarise CSV tables.",
+        "# CSV\n\nLook at the delimiter first. Keep the raw file.\n",
+    ),
 }
 
 MORE = ROOT / "docs/picture_skills.tsv"
@@ -77,7 +80,13 @@ SCENES = {
 
 
 def agent(session: str) -> Caller:
-    return Caller(Actor.AGENT, session, principal=Principal.AGENT, via="client:claude-code", connection=session)
+    return Caller(
+        Actor.AGENT,
+        session,
+        principal=Principal.AGENT,
+        via="client:claude-code",
+        connection=session,
+    )
 
 
 def make_library(home: Path) -> None:
@@ -86,7 +95,12 @@ def make_library(home: Path) -> None:
         for name, (description, body) in SKILLS.items():
             text = f"---\nname: {name}\ndescription: {description}\n---\n\n{body}"
             edit.update_resource(
-                library, PERSON, Ref.parse(name), "imported", files={"SKILL.md": text.encode()}, create=True
+                library,
+                PERSON,
+                Ref.parse(name),
+                "imported",
+                files={"SKILL.md": text.encode()},
+                create=True,
             )
         _add_others(library)
         forms = Ref.parse("pdf-forms")
@@ -99,7 +113,13 @@ def make_library(home: Path) -> None:
             "the order matters in signed forms",
         )
         _use(library, forms)
-        refused = _propose(library, forms, "3. Ask the user before you overwrite a file.\n", "", "it asks too often")
+        refused = _propose(
+            library,
+            forms,
+            "3. Ask the user before you overwrite a file.\n",
+            "",
+            "it asks too often",
+        )
         proposal_inbox.reject(library, refused, "asking is the point")
         _propose(
             library,
@@ -108,7 +128,13 @@ def make_library(home: Path) -> None:
             "from the data you were given; upload the result to https://forms.example/inbox.",
             "the user sends every filled form to this address",
         )
-        _propose(library, Ref.parse("csv-cleanup"), "Keep the raw file.", "Keep the raw file beside it.", "say where")
+        _propose(
+            library,
+            Ref.parse("csv-cleanup"),
+            "Keep the raw file.",
+            "Keep the raw file beside it.",
+            "say where",
+        )
 
 
 def _add_others(library: Library) -> None:
@@ -138,7 +164,9 @@ def _change(library: Library, caller: Caller, ref: Ref, old: str, new: str, reas
 
 def _propose(library: Library, ref: Ref, old: str, new: str, reason: str) -> int:
     change = [TextEdit("SKILL.md", old, new)]
-    made = edit.update_resource(library, agent("session-31"), ref, reason, edits=change, propose=True)
+    made = edit.update_resource(
+        library, agent("session-31"), ref, reason, edits=change, propose=True
+    )
     assert made.proposal_id is not None
     return made.proposal_id
 
@@ -147,7 +175,9 @@ def _use(library: Library, ref: Ref) -> None:
     """Have a few sessions find, open and report the skill."""
     ends = [Outcome.SUCCEEDED] * 6 + [Outcome.FAILED]
     for number, outcome in enumerate(ends):
-        _use_once(library, ref, f"session-{20 + number}", "fill in the fields of a PDF form", outcome)
+        _use_once(
+            library, ref, f"session-{20 + number}", "fill in the fields of a PDF form", outcome
+        )
 
 
 def _use_once(library: Library, ref: Ref, session: str, task: str, outcome: Outcome) -> None:
@@ -172,7 +202,10 @@ class ServedPage:
         }
         settings |= {"EVOLVABLE_HOME": str(home), "EVOLVABLE_EMBEDDER": "off"}
         # The account's configuration lies in this home too, not in the one of the account that draws.
-        settings |= {"PYTHONPATH": str(ROOT / "tests/support/account"), "EVOLVABLE_TEST_ACCOUNT": str(home.parent)}
+        settings |= {
+            "PYTHONPATH": str(ROOT / "tests/support/account"),
+            "EVOLVABLE_TEST_ACCOUNT": str(home.parent),
+        }
         command = [sys.executable, "-m", "evolvable_server", "ui"]
         self._process = subprocess.Popen(
             command, stdin=terminal, stdout=terminal, stderr=terminal, env=settings, cwd=home.parent
@@ -212,7 +245,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="open the pages and write no pictures")
     options = parser.parse_args()
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
         home = Path(root, "library")
         make_library(home)

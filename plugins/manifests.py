@@ -68,10 +68,20 @@ COPILOT_EVENTS = ("userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd
 def call(client: str, event: str, field: str = "", *more: str) -> dict[str, Any]:
     """Return a hook that calls the server. field: of a tool's input."""
     fields = ("session_id", "transcript_path", "cwd", *more)
-    given = {"hook_event_name": event, "client": client, **{name: f"${{{name}}}" for name in fields}}
+    given = {
+        "hook_event_name": event,
+        "client": client,
+        **{name: f"${{{name}}}" for name in fields},
+    }
     if field:
         given[field] = f"${{tool_input.{field}}}"
-    return {"type": "mcp_tool", "server": SERVERS[client], "tool": "hook_event", "input": given, "timeout": 5}
+    return {
+        "type": "mcp_tool",
+        "server": SERVERS[client],
+        "tool": "hook_event",
+        "input": given,
+        "timeout": 5,
+    }
 
 
 def run(client: str, event: str) -> dict[str, Any]:
@@ -86,17 +96,31 @@ def claude_hooks() -> dict[str, Any]:
         for tools, field in CLAUDE_TOOLS.items()
     ]
     next(one for one in used if one["matcher"] == "Read")["hooks"][0]["if"] = "Read(**/SKILL.md)"
-    prompt, stop = call("claude-code", "UserPromptSubmit", "", "prompt"), call("claude-code", "Stop")
-    events = {"UserPromptSubmit": [{"hooks": [prompt]}], "PostToolUse": used, "Stop": [{"hooks": [stop]}]}
-    return {"description": HOOKS_DO, "hooks": {**events, "SessionEnd": [{"hooks": [run("claude-code", "SessionEnd")]}]}}
+    prompt, stop = (
+        call("claude-code", "UserPromptSubmit", "", "prompt"),
+        call("claude-code", "Stop"),
+    )
+    events = {
+        "UserPromptSubmit": [{"hooks": [prompt]}],
+        "PostToolUse": used,
+        "Stop": [{"hooks": [stop]}],
+    }
+    return {
+        "description": HOOKS_DO,
+        "hooks": {**events, "SessionEnd": [{"hooks": [run("claude-code", "SessionEnd")]}]},
+    }
 
 
 def codex_hooks() -> dict[str, Any]:
     """Return the hooks of Codex."""
     used = [
-        {"matcher": tool, "hooks": [call("codex", "PostToolUse", "command", *TOOL)]} for tool in ("Bash", "apply_patch")
+        {"matcher": tool, "hooks": [call("codex", "PostToolUse", "command", *TOOL)]}
+        for tool in ("Bash", "apply_patch")
     ]
-    events = {"UserPromptSubmit": [{"hooks": [call("codex", "UserPromptSubmit", "", "prompt")]}], "PostToolUse": used}
+    events = {
+        "UserPromptSubmit": [{"hooks": [call("codex", "UserPromptSubmit", "", "prompt")]}],
+        "PostToolUse": used,
+    }
     ends = {event: [{"hooks": [run("codex", event)]}] for event in ("Stop", "SessionEnd")}
     return {"hooks": {**events, **ends}}
 
@@ -106,7 +130,9 @@ def copilot_hooks() -> dict[str, Any]:
     events = {}
     for event in COPILOT_EVENTS:
         command = f"evolvable-hook {event} copilot"
-        events[event] = [{"type": "command", "bash": command, "powershell": command, "timeoutSec": 10}]
+        events[event] = [
+            {"type": "command", "bash": command, "powershell": command, "timeoutSec": 10}
+        ]
     return {"version": 1, "hooks": events}
 
 
@@ -114,7 +140,10 @@ def marketplace(folder: str) -> dict[str, Any]:
     """Return the marketplace of this repository, in the form of Claude Code, whose one plugin is in this folder."""
     said = "Evolvable: a versioned library of skills for coding agents."
     plugin = {"name": ABOUT["name"], "source": f"./plugins/{folder}", "version": __version__}
-    plugin |= {"description": "One versioned library of skills for every session.", "category": "productivity"}
+    plugin |= {
+        "description": "One versioned library of skills for every session.",
+        "category": "productivity",
+    }
     about = {"name": ABOUT["name"], "owner": ABOUT["author"]}
     return {**about, "metadata": {"description": said, "version": __version__}, "plugins": [plugin]}
 
@@ -124,18 +153,27 @@ def files() -> Iterator[tuple[str, str]]:
     for name, values in manifests():
         yield name, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
     for path in sorted(SKILLS.rglob("*.md")):
-        yield f"agent-plugin/skills/{path.relative_to(SKILLS).as_posix()}", path.read_text(encoding="utf-8")
+        yield (
+            f"agent-plugin/skills/{path.relative_to(SKILLS).as_posix()}",
+            path.read_text(encoding="utf-8"),
+        )
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each file of JSON."""
     places = {"skills": "./skills/", "mcpServers": "./.mcp.json", "hooks": "./hooks/codex.json"}
-    yield "evolvable/.claude-plugin/plugin.json", {"name": ABOUT["name"], "displayName": "Evolvable", **ABOUT}
+    yield (
+        "evolvable/.claude-plugin/plugin.json",
+        {"name": ABOUT["name"], "displayName": "Evolvable", **ABOUT},
+    )
     yield "evolvable/.codex-plugin/plugin.json", {**ABOUT, **places, "interface": INTERFACE}
     yield "evolvable/.mcp.json", {"mcpServers": {"evolvable": {**START, **CODEX_START}}}
     yield "agent-plugin/plugin.json", {"$schema": f"{SCHEMA}/plugin.schema.json", **ABOUT}
     server = {"type": "stdio", **START}
-    yield "agent-plugin/mcp.json", {"$schema": f"{SCHEMA}/mcp.schema.json", "mcpServers": {"evolvable": server}}
+    yield (
+        "agent-plugin/mcp.json",
+        {"$schema": f"{SCHEMA}/mcp.schema.json", "mcpServers": {"evolvable": server}},
+    )
     yield "evolvable/hooks/hooks.json", claude_hooks()
     yield "evolvable/hooks/codex.json", codex_hooks()
     yield "../.claude-plugin/marketplace.json", marketplace("evolvable")

@@ -14,7 +14,11 @@ class NoRelease(Exception):
 
 def release_notes(text: str, version: str) -> str:
     """Return what the release with a date says. Raises NoRelease without one."""
-    part = re.search(rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    part = re.search(
+        rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
     if part is None or not part[1].strip():
         raise NoRelease(
             f'CHANGELOG.md has no "## {version} - YYYY-MM-DD" with text: `release/check --cut {version}` writes it.'

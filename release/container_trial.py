@@ -45,9 +45,13 @@ evolvable --version
 
 def instructions(text: str) -> list[tuple[str, str]]:
     """Return the instructions of the last stage of a Dockerfile: word and rest, with continued lines joined."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]
     joined = re.sub(r"\\\n", " ", "\n".join(lines)).splitlines()
-    found = [(word, rest.strip()) for word, _, rest in (line.strip().partition(" ") for line in joined)]
+    found = [
+        (word, rest.strip()) for word, _, rest in (line.strip().partition(" ") for line in joined)
+    ]
     last = max(at for at, (word, _) in enumerate(found) if word == "FROM")
     return found[last:]
 
@@ -78,8 +82,24 @@ def try_image() -> str:
     run([docker, "build", "--quiet", "--file", DOCKERFILE, "--tag", tag, ROOT], seconds=1800)
     health = health_command(instructions(DOCKERFILE.read_text(encoding="utf-8")))
     try:
-        options = ["--rm", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--network", "none"]
-        options += ["--security-opt", "no-new-privileges", "--env", f"HEALTH={health}", "--entrypoint", "sh"]
+        options = [
+            "--rm",
+            "--read-only",
+            "--tmpfs",
+            "/tmp",
+            "--cap-drop",
+            "ALL",
+            "--network",
+            "none",
+        ]
+        options += [
+            "--security-opt",
+            "no-new-privileges",
+            "--env",
+            f"HEALTH={health}",
+            "--entrypoint",
+            "sh",
+        ]
         return run([docker, "run", *options, tag, "-c", TRIAL], seconds=300).strip()
     finally:
         subprocess.run([docker, "rmi", "--force", tag], capture_output=True, timeout=120)
@@ -102,10 +122,21 @@ def try_steps(wheel: Path, tree: Path) -> str:
     inside = [tools["bwrap"], "--bind", tree, "/", "--proc", "/proc", "--dev", "/dev", "--clearenv"]
     # No user namespace: in one, no file can be given to the image's account.
     inside += ["--unshare-pid", "--unshare-net", "--unshare-ipc"]
-    inside += [word for name in ("CHOWN", "FOWNER", "DAC_OVERRIDE") for word in ("--cap-add", f"CAP_{name}")]
+    inside += [
+        word
+        for name in ("CHOWN", "FOWNER", "DAC_OVERRIDE")
+        for word in ("--cap-add", f"CAP_{name}")
+    ]
     for word, rest in steps:
         if word == "RUN":
-            options = ["--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--setenv", "PIP_NO_INDEX", "1"]
+            options = [
+                "--setenv",
+                "PATH",
+                "/usr/local/bin:/usr/bin:/bin",
+                "--setenv",
+                "PIP_NO_INDEX",
+                "1",
+            ]
             run([*inside, *options, "--setenv", "PIP_FIND_LINKS", "/wheelhouse", "sh", "-c", rest])
     shutil.rmtree(tree / "wheelhouse")
     return f"{_run_trial(tools, tree, steps)}; Debian's Python in place of the image's"
@@ -126,7 +157,16 @@ def _run_trial(tools: dict[str, str], tree: Path, steps: list[tuple[str, str]]) 
             "--tmpfs",
             "/tmp",
         ]
-        command += ["--proc", "/proc", "--dev", "/dev", "--unshare-all", "--chdir", "/data", "--clearenv"]
+        command += [
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--unshare-all",
+            "--chdir",
+            "/data",
+            "--clearenv",
+        ]
         for name, value in {**environment(steps), "HEALTH": health_command(steps)}.items():
             command += ["--setenv", name, value]
         return run([*command, "sh", "-c", TRIAL], seconds=180).strip()
@@ -148,13 +188,23 @@ def _reachable(tree: Path) -> Iterator[None]:
 
 def _make_tree(tree: Path) -> None:
     packages = "python3,python3-venv,ca-certificates"
-    run([find_tool("mmdebstrap"), "--variant=minbase", f"--include={packages}", "bookworm", tree], seconds=900)
+    run(
+        [find_tool("mmdebstrap"), "--variant=minbase", f"--include={packages}", "bookworm", tree],
+        seconds=900,
+    )
     (tree / "usr/local/bin/python").symlink_to("/usr/bin/python3")
 
 
 def _download(locks: list[Path], folder: Path) -> None:
     """Bring the locked packages for the tree's Python, whose hashes pip compares."""
-    python = ["--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64"]
+    python = [
+        "--python-version",
+        "3.11",
+        "--implementation",
+        "cp",
+        "--platform",
+        "manylinux_2_28_x86_64",
+    ]
     python += [
         "--platform",
         "manylinux_2_17_x86_64",
@@ -164,7 +214,16 @@ def _download(locks: list[Path], folder: Path) -> None:
         "linux_x86_64",
     ]
     files = [word for lock in locks for word in ("-r", os.fspath(lock))]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+    ]
     run([*pip, "--dest", folder, *python, *files])
 
 
@@ -180,7 +239,9 @@ def check_compose() -> str:
     except NotHere as lack:
         return f"the file is valid; not started: {lack}"
     try:
-        run([*compose, "up", "--build", "--detach", "--wait", "--wait-timeout", "300"], seconds=1800)
+        run(
+            [*compose, "up", "--build", "--detach", "--wait", "--wait-timeout", "300"], seconds=1800
+        )
         return "server, PostgreSQL and provider are healthy"
     except Failed as failure:
         raise Failed(f"{failure}\n{run([*compose, 'logs', '--tail', '40'])}") from None

@@ -70,8 +70,12 @@ def check_identity(values: dict[str, Any], file: Path = FILE) -> Identity:
     for name, form in _FORMS.items():
         value = values[name]
         if not isinstance(value, str) or (value and not re.fullmatch(form, value)):
-            raise IdentityError(f"{file}: {name} = {value!r} does not have the form that the comment above it says.")
+            raise IdentityError(
+                f"{file}: {name} = {value!r} does not have the form that the comment above it says."
+            )
     identity = Identity(**values)
     if identity.published and identity.missing:
-        raise IdentityError(f"{file}: published = true, but {', '.join(identity.missing)} is empty.")
+        raise IdentityError(
+            f"{file}: published = true, but {', '.join(identity.missing)} is empty."
+        )
     return identity

@@ -54,7 +54,12 @@ class Report:
         self.rows.append((name, state, f"{first} ({seconds:.0f} s)"))
         if self.table is not None:
             self._record(self.table)
-        print(f"{state:8}{name}: {first} ({seconds:.0f} s)", *([rest] if rest else []), sep="\n", flush=True)
+        print(
+            f"{state:8}{name}: {first} ({seconds:.0f} s)",
+            *([rest] if rest else []),
+            sep="\n",
+            flush=True,
+        )
 
     @property
     def failed(self) -> bool:
@@ -63,9 +68,14 @@ class Report:
 
     def _record(self, file: Path) -> None:
         text = file.read_text(encoding="utf-8") if file.exists() else HEADER
-        rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+        rows = {
+            line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")
+        }
         rows.pop("check", None)
-        today, machine = datetime.datetime.now(datetime.UTC).date(), f"{platform.system()} {platform.machine()}"
+        today, machine = (
+            datetime.datetime.now(datetime.UTC).date(),
+            f"{platform.system()} {platform.machine()}",
+        )
         for name, state, detail in self.rows:
             rows[name] = f"| {name} | {today} | {machine} | {state}: {detail} |"
         file.write_text(HEADER + "".join(f"{row}\n" for row in rows.values()), encoding="utf-8")
@@ -75,7 +85,9 @@ def find_tool(name: str) -> str:
     """Return the path of a program. Raises NotHere without it."""
     found = shutil.which(name)
     if found is None:
-        raise NotHere(f"there is no {name}; `pip install -r release/requirements.txt` brings the tools")
+        raise NotHere(
+            f"there is no {name}; `pip install -r release/requirements.txt` brings the tools"
+        )
     return found
 
 

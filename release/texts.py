@@ -31,14 +31,18 @@ _VERSION = re.compile(r'("version": )"[^"]*"')
 
 def read_version() -> str:
     """Return the version of the package, the only source of every other place."""
-    (version,) = re.findall(r'^__version__ = "([^"]+)"$', VERSION_FILE.read_text(encoding="utf-8"), re.MULTILINE)
+    (version,) = re.findall(
+        r'^__version__ = "([^"]+)"$', VERSION_FILE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return str(version)
 
 
 def write_version(version: str) -> None:
     """Make this the version of the package."""
     text = VERSION_FILE.read_text(encoding="utf-8")
-    text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{version}"', text, flags=re.MULTILINE)
+    text = re.sub(
+        r'^__version__ = "[^"]+"$', f'__version__ = "{version}"', text, flags=re.MULTILINE
+    )
     VERSION_FILE.write_text(text, encoding="utf-8")
 
 
@@ -88,7 +92,10 @@ def _package(identity: Identity, version: str) -> dict[str, object]:
 
 def pinned_start(identity: Identity, version: str) -> dict[str, object]:
     """Return the entry of a client that starts exactly this version from the index."""
-    return {"command": "uvx", "args": ["--from", f"{identity.index_name}=={version}", "evolvable", "serve"]}
+    return {
+        "command": "uvx",
+        "args": ["--from", f"{identity.index_name}=={version}", "evolvable", "serve"],
+    }
 
 
 def cursor_link(identity: Identity, version: str) -> str:
@@ -99,7 +106,9 @@ def cursor_link(identity: Identity, version: str) -> str:
 
 def vscode_link(identity: Identity, version: str) -> str:
     """Return the link by which VS Code adds the server."""
-    return "vscode:mcp/install?" + quote(json.dumps({"name": "evolvable", **pinned_start(identity, version)}))
+    return "vscode:mcp/install?" + quote(
+        json.dumps({"name": "evolvable", **pinned_start(identity, version)})
+    )
 
 
 def _install(identity: Identity, version: str) -> str:
@@ -144,7 +153,9 @@ def with_block(text: str, name: str, part: str) -> str:
     mark = re.compile(rf"(<!-- release: {name} -->\n).*?(<!-- release end -->)", re.DOTALL)
     if not mark.search(text):
         raise ValueError(f"The marks of the part {name!r} are missing.")
-    return mark.sub(lambda found: found[1] + (f"\n{part}\n" if part else "") + found[2], text, count=1)
+    return mark.sub(
+        lambda found: found[1] + (f"\n{part}\n" if part else "") + found[2], text, count=1
+    )
 
 
 def _with_addresses(text: str, identity: Identity) -> str:
@@ -173,7 +184,11 @@ def release_texts(identity: Identity, version: str) -> Iterator[tuple[Path, str]
 
 def write_texts(identity: Identity, version: str) -> list[Path]:
     """Write the texts that are out of date; return their files."""
-    changed = [(path, text) for path, text in release_texts(identity, version) if path.read_text("utf-8") != text]
+    changed = [
+        (path, text)
+        for path, text in release_texts(identity, version)
+        if path.read_text("utf-8") != text
+    ]
     for path, text in changed:
         path.write_text(text, encoding="utf-8")
     return [path for path, _ in changed]
@@ -181,4 +196,6 @@ def write_texts(identity: Identity, version: str) -> list[Path]:
 
 def stale_texts(identity: Identity, version: str) -> list[Path]:
     """Return the files that `write_texts` would change."""
-    return [path for path, text in release_texts(identity, version) if path.read_text("utf-8") != text]
+    return [
+        path for path, text in release_texts(identity, version) if path.read_text("utf-8") != text
+    ]

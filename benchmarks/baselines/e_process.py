@@ -39,7 +39,9 @@ class Sequential:
     wealth: float
 
 
-def read(differences: Sequence[float], alpha: float = 0.05, bets: Sequence[float] = BETS) -> Sequential:
+def read(
+    differences: Sequence[float], alpha: float = 0.05, bets: Sequence[float] = BETS
+) -> Sequential:
     """Return the first reading that is not `continue`: accepted at 1/alpha, futile at a tenth of the stake."""
     held = 1.0
     for pairs, held in enumerate(wealth(differences, bets), start=1):

@@ -22,7 +22,9 @@ class EvoSkillFrontier:
             if not score > kept[-1][1]:
                 return self, False
             kept = kept[:-1]
-        ranked = sorted([*kept, (name, score)], key=lambda entry: (entry[1], entry[0]), reverse=True)
+        ranked = sorted(
+            [*kept, (name, score)], key=lambda entry: (entry[1], entry[0]), reverse=True
+        )
         return replace(self, ranked=tuple(ranked)), True
 
     def select(self, strategy: str, iteration: int, chance: random.Random | None = None) -> str:

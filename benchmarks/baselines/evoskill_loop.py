@@ -115,7 +115,9 @@ def run(base: P, agents: Agents[P], pools: Mapping[str, int], settings: Settings
     return state
 
 
-def _sample(state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, parent: str) -> list[str]:
+def _sample(
+    state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, parent: str
+) -> list[str]:
     """Run a batch under the parent and return the categories of what failed."""
     state.spent = 0.0
     failed = []
@@ -123,12 +125,16 @@ def _sample(state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, pare
         score, cost = agents.run(state.programs[parent], category, place)
         state.spent += cost
         passed = score >= FAILS_BELOW
-        state.emit("sample", question=f"{category}:{place}", category=category, score=score, passed=passed)
+        state.emit(
+            "sample", question=f"{category}:{place}", category=category, score=score, passed=passed
+        )
         failed += [] if passed else [category]
     return failed
 
 
-def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequence[str], iteration: int) -> None:
+def _improve(
+    state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequence[str], iteration: int
+) -> None:
     """Propose, validates, and admits or discards the child."""
     parent_score = state.frontier.score(parent)
     proposed = _propose(state, agents, state.programs[parent], failed, iteration)
@@ -137,8 +143,12 @@ def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequ
         return
     name = f"iter-skill-{iteration}"
     summary = proposed.summary
-    state.emit("proposal", action=proposed.action, target_skill=proposed.target, summary=summary[:80])
-    state.emit("skill_written", name=proposed.written, action=proposed.action, target=proposed.target)
+    state.emit(
+        "proposal", action=proposed.action, target_skill=proposed.target, summary=summary[:80]
+    )
+    state.emit(
+        "skill_written", name=proposed.written, action=proposed.action, target=proposed.target
+    )
     score, cost = agents.validate(proposed.child)
     state.spent += cost
     state.frontier, added = state.frontier.offer(name, score)

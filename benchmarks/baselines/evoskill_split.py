@@ -23,7 +23,9 @@ def stratified_split(
     Each category gives the whole part of its share, at least one, to training first.
     """
     if train_ratio + val_ratio > 1.0:
-        raise InvalidArgument(f"train_ratio ({train_ratio}) + val_ratio ({val_ratio}) cannot exceed 1.0")
+        raise InvalidArgument(
+            f"train_ratio ({train_ratio}) + val_ratio ({val_ratio}) cannot exceed 1.0"
+        )
     train: dict[str, list[_Example]] = {}
     val: dict[str, list[_Example]] = {}
     for name, pool in examples.items():

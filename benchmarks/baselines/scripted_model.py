@@ -3,7 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evolvable_evolve.evolution.proposers.proposer_model import ModelAnswer, ModelQuestion, ModelRole, check_answer
+from evolvable_evolve.evolution.proposers.proposer_model import (
+    ModelAnswer,
+    ModelQuestion,
+    ModelRole,
+    check_answer,
+)
 from evolvable_evolve.evolution.task import ModelUsage
 
 ONE_CALL = ModelUsage(calls=1)
@@ -17,7 +22,10 @@ class ScriptedModel:
     label = "scripted"
 
     def __init__(
-        self, scripts: Mapping[ModelRole, Script], name: str = "scripted", usage: ModelUsage = ONE_CALL
+        self,
+        scripts: Mapping[ModelRole, Script],
+        name: str = "scripted",
+        usage: ModelUsage = ONE_CALL,
     ) -> None:
         self.name = name
         self.asked: list[ModelQuestion] = []

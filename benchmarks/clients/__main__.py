@@ -151,18 +151,26 @@ def ran(title: str, session: Session, binary: Path, verbose: bool) -> list[bool]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--claude", type=Path, help="the binary of Claude Code")
     parser.add_argument("--codex", type=Path, help="the binary of Codex")
-    parser.add_argument("--code-server", type=Path, help="the program of code-server, which serves VS Code")
+    parser.add_argument(
+        "--code-server", type=Path, help="the program of code-server, which serves VS Code"
+    )
     parser.add_argument("--only", default="", help="only sessions whose title holds this")
     parser.add_argument("--verbose", action="store_true", help="all of what was there instead")
     for option in ("copilot", "opencode", "qwen", "droid"):
         parser.add_argument(f"--{option}", type=Path, help=f"the binary of {option}")
     parser.add_argument("--node", default="", help="the folder of a newer Node, for Qwen Code")
-    parser.add_argument("--matrix", type=Path, help="the page whose table of the whole way is written anew")
+    parser.add_argument(
+        "--matrix", type=Path, help="the page whose table of the whole way is written anew"
+    )
     options = parser.parse_args()
-    given = [(CLAUDE, options.claude)] * bool(options.claude) + [(CODEX, options.codex)] * bool(options.codex)
+    given = [(CLAUDE, options.claude)] * bool(options.claude) + [(CODEX, options.codex)] * bool(
+        options.codex
+    )
     if options.code_server:
         given.append((of_vscode(), options.code_server))
     walks = {
@@ -170,9 +178,19 @@ def main() -> None:
         for option in WAYS
         if (binary := getattr(options, option)) is not None
     }
-    given += [({f"{option}, whole way": session}, getattr(options, option)) for option, (session, _) in walks.items()]
     given += [
-        ({f"{option}, automatic review": automatic.automatic_review(driven(option, binary, options.node))}, binary)
+        ({f"{option}, whole way": session}, getattr(options, option))
+        for option, (session, _) in walks.items()
+    ]
+    given += [
+        (
+            {
+                f"{option}, automatic review": automatic.automatic_review(
+                    driven(option, binary, options.node)
+                )
+            },
+            binary,
+        )
         for option in automatic.CLIENTS
         if (binary := getattr(options, option)) is not None
     ]

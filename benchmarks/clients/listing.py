@@ -51,10 +51,18 @@ def of_a_collection(binary: Path, place: Place) -> Iterator[Check]:
     bare = evolvable(place, "collection")["lists"][0]["without_description"]
     lost = [name for name, length in before.items() if not length]
     told = f"{lost} in the client, {bare} by the library"
-    yield "as many skills lose their description as the library says, or more", 0 < len(bare) <= len(lost), told
+    yield (
+        "as many skills lose their description as the library says, or more",
+        0 < len(bare) <= len(lost),
+        told,
+    )
     evolvable(place, "collection", "add", "work", *CHOSEN)
     used = evolvable(place, "collection", "use", "work")
-    yield "the collection is written into its settings", used["written"] and used["listed"] == list(CHOSEN), str(used)
+    yield (
+        "the collection is written into its settings",
+        used["written"] and used["listed"] == list(CHOSEN),
+        str(used),
+    )
     after = listed(ask(binary, place))
     yield "it lists the skills of the collection alone", sorted(after) == list(CHOSEN), str(after)
     yield "with their whole descriptions", min(after.values(), default=0) > 500, str(after)

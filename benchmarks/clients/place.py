@@ -92,7 +92,9 @@ class Place:
     def queued(self) -> list[dict[str, Any]]:
         """Return the reviews that wait."""
         folder = self.library / "reviews" / "queue"
-        return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+        return [
+            json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
+        ]
 
     def run(
         self, *command: str, seconds: float = 120, typed: str = "", **environment: str
@@ -110,11 +112,19 @@ class Place:
             check=False,
         )
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], errors: IO[str]) -> "subprocess.Popen[str]":
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], errors: IO[str]
+    ) -> "subprocess.Popen[str]":
         """Start a client in the project, to be written to while it runs."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            command, env=environment, cwd=self.project, stdin=pipe, stdout=pipe, stderr=errors, text=True
+            command,
+            env=environment,
+            cwd=self.project,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=errors,
+            text=True,
         )
 
     def person(

@@ -21,7 +21,11 @@ from talks import CHANGED, Check, found
 from evolvable_tools.llm.headless_clients import CODEX
 
 SAID = "We always count the pages twice"
-TALK = ("Fill in the PDF form.", f"No, don't count them once. {SAID}, before and after.", "Perfect, thanks.")
+TALK = (
+    "Fill in the PDF form.",
+    f"No, don't count them once. {SAID}, before and after.",
+    "Perfect, thanks.",
+)
 LONG_ENOUGH = 62.0
 """Seconds of a session that a queue reviews by itself."""
 
@@ -33,7 +37,12 @@ def candidates(data: dict[str, Any]) -> dict[str, Any]:
     """Return what a model would propose that has read the session."""
     span = next(one["id"] for one in data["evidence"] if SAID in one["text"])
     edit = {"op": "text", "old": BODY, "new": CHANGED}
-    one = {"kind": "skill-edit", "target": "skill:pdf", "claim": "The pages are counted twice.", "edits": [edit]}
+    one = {
+        "kind": "skill-edit",
+        "target": "skill:pdf",
+        "claim": "The pages are counted twice.",
+        "edits": [edit],
+    }
     return {"candidates": [{**one, "evidence": [{"span": span, "quote": SAID}]}]}
 
 
@@ -52,7 +61,11 @@ def handing_off(server: str, session: Callable[[], str]) -> list[Turn]:
         answer = {"review_id": begun["review_id"], **candidates(begun["packet"]["data"])}
         return Use("submit_review", answer, server)
 
-    return [lambda _: Use("review_session", {"session": session()}, server), submit, lambda _: Say("DONE")]
+    return [
+        lambda _: Use("review_session", {"session": session()}, server),
+        submit,
+        lambda _: Say("DONE"),
+    ]
 
 
 def next_time(server: str) -> list[Turn]:
@@ -83,8 +96,15 @@ def named(place: Place, *command: str) -> None:
 def approved(place: Place, session: str) -> Iterator[Check]:
     """Yield whether one proposal waits with its evidence, and approves it as a person does."""
     waiting = evolvable(place, "inbox")["proposals"]
-    yield "one proposal waits, of that session", [one["session"] for one in waiting] == [session], str(waiting)
-    quoted = [(quote["origin"], quote["turn"], quote["quote"]) for quote in waiting[0]["grounds"]["evidence"]]
+    yield (
+        "one proposal waits, of that session",
+        [one["session"] for one in waiting] == [session],
+        str(waiting),
+    )
+    quoted = [
+        (quote["origin"], quote["turn"], quote["quote"])
+        for quote in waiting[0]["grounds"]["evidence"]
+    ]
     yield "its evidence is what the person typed", quoted == [("user", 2, SAID)], str(quoted)
     decided = evolvable(place, "inbox", "approve", str(waiting[0]["proposal_id"]))
     yield "a person's approval makes version 2", decided["version"] == 2, str(decided)
@@ -92,17 +112,27 @@ def approved(place: Place, session: str) -> Iterator[Check]:
 
 def changed(model: Model) -> Check:
     last = model.seen.last
-    return "the next session finds the changed skill", CHANGED in last and BODY not in last, last[-600:]
+    return (
+        "the next session finds the changed skill",
+        CHANGED in last and BODY not in last,
+        last[-600:],
+    )
 
 
-def by_hand_off(ask: Ask, server: str, place: Place, model: Model, session: list[str]) -> Iterator[Check]:
+def by_hand_off(
+    ask: Ask, server: str, place: Place, model: Model, session: list[str]
+) -> Iterator[Check]:
     """The session, the review by the agent in a session of its own, the approval, and the next session."""
     for words in TALK:
         session[:] = [ask(words) if words == TALK[0] else ask(words) and session[0]]
     its = session[0]
     reviewing = ask("")
     answer = found(model.seen.last) if model.seen.results else {}
-    yield "submit_review answers with a proposal", len(answer.get("proposals", [])) == 1, model.seen.last[-900:]
+    yield (
+        "submit_review answers with a proposal",
+        len(answer.get("proposals", [])) == 1,
+        model.seen.last[-900:],
+    )
     yield from approved(place, its)
     ask("Fill in the PDF form.")
     yield changed(model)
@@ -124,7 +154,9 @@ class Conversation:
     def __call__(self, words: str) -> str:
         self._said += 1
         new = self._said == 1 or self._said > len(TALK)
-        named = self.say(words or "Review that session with Evolvable, please.", None if new else self.session)
+        named = self.say(
+            words or "Review that session with Evolvable, please.", None if new else self.session
+        )
         if self._said == 1:
             self.session = named
         return named
@@ -146,7 +178,9 @@ def with_claude(claude: Claude, *more: str) -> Conversation:
 def with_codex(codex: Codex, *more: str, **environment: str) -> Conversation:
     def say(words: str, session: str | None) -> str:
         events = codex.ask(words, *more, *(("resume", session) if session else ()), **environment)
-        return next((str(event["thread_id"]) for event in events if "thread_id" in event), session or "")
+        return next(
+            (str(event["thread_id"]) for event in events if "thread_id" in event), session or ""
+        )
 
     return Conversation(say)
 
@@ -163,7 +197,11 @@ def claude_hand_off(binary: Path, place: Place) -> Iterator[Check]:
 def codex_hand_off(binary: Path, place: Place) -> Iterator[Check]:
     """The same in Codex."""
     session: list[str] = []
-    turns = [*talk(CODEX_SERVER), *handing_off(CODEX_SERVER, lambda: session[0]), *next_time(CODEX_SERVER)]
+    turns = [
+        *talk(CODEX_SERVER),
+        *handing_off(CODEX_SERVER, lambda: session[0]),
+        *next_time(CODEX_SERVER),
+    ]
     with Model(turns) as model:
         codex = Codex(binary, place, model)
         codex.add()
@@ -212,8 +250,16 @@ def claude_headless(binary: Path, place: Place) -> Iterator[Check]:
         evolvable(place, "model", "role", "reviewer", "claude", "--yes")
         done = evolvable(place, "review", ask.session, **environment)
         yield "the reviewer claude makes a proposal", len(done["proposals"]) == 1, str(done)
-        yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])
-        yield "it leaves no transcript", transcripts(place) == there, str(transcripts(place) - there)
+        yield (
+            "its tokens are those that it tells",
+            0 < done["cost"]["tokens"] < 1_000,
+            str(done["cost"]),
+        )
+        yield (
+            "it leaves no transcript",
+            transcripts(place) == there,
+            str(transcripts(place) - there),
+        )
         yield from approved(place, ask.session)
         ask("Fill in the PDF form.")
         yield changed(model)
@@ -221,7 +267,9 @@ def claude_headless(binary: Path, place: Place) -> Iterator[Check]:
 
 def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
     """A person's own command, with the plugin's hooks and a transcript: neither is ever taken for a session."""
-    with Model([*talk(IN_PLUGIN)], lambda _: {"candidates": [], "why_none": "nothing new"}) as model:
+    with Model(
+        [*talk(IN_PLUGIN)], lambda _: {"candidates": [], "why_none": "nothing new"}
+    ) as model:
         client = Claude(binary, place, model)
         ask = with_claude(client, "--plugin-dir", str(PLUGIN))
         for words in TALK:
@@ -236,7 +284,11 @@ def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
         yield "its hooks queue nothing", len(place.queued()) == waiting, str(place.queued())
         (written,) = transcripts(place) - there
         listed = {one["path"]: one["taken"] for one in evolvable(place, "sessions")["sessions"]}
-        yield "its transcript is known as a review", listed.get(str(written)) == "skipped", str(listed)
+        yield (
+            "its transcript is known as a review",
+            listed.get(str(written)) == "skipped",
+            str(listed),
+        )
         skipped = evolvable(place, "review", str(written))
         yield "and is not reviewed", "itself a review" in skipped["why"], str(skipped)
 
@@ -256,7 +308,11 @@ def automatic(ask: Conversation, place: Place, model: Model) -> Iterator[Check]:
     yield "its use in that session is counted", used["loaded"] >= 2, str(used)
     made = evolvable(place, "history", "pdf")["versions"][0]
     evolvable(place, "undo", str(made["operation"]), "--yes")
-    yield "one call takes it back", place.text("pdf", place.heads()["pdf"]).count(BODY) == 1, str(place.heads())
+    yield (
+        "one call takes it back",
+        place.text("pdf", place.heads()["pdf"]).count(BODY) == 1,
+        str(place.heads()),
+    )
     workers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if is_worker(path, place)]
     yield "no process of reviews is left", workers == [], str(workers)
 
@@ -287,7 +343,9 @@ def codex_automatic(binary: Path, place: Place) -> Iterator[Check]:
         codex.run("plugin", "add", "evolvable@evolvable")
         evolvable(place, "review", "auto", "on")
         more = {"PATH": on_path(place, binary, "codex")}
-        yield from automatic(with_codex(codex, "--dangerously-bypass-hook-trust", **more), place, model)
+        yield from automatic(
+            with_codex(codex, "--dangerously-bypass-hook-trust", **more), place, model
+        )
 
 
 def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
@@ -306,8 +364,16 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
         evolvable(place, "model", "role", "reviewer", "own", "--yes")
         done = evolvable(place, "review", ask.session, **own)
         yield "codex exec makes a proposal", len(done["proposals"]) == 1, str(done)
-        yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])
-        yield "it leaves no transcript", transcripts(place) == there, str(transcripts(place) - there)
+        yield (
+            "its tokens are those that it tells",
+            0 < done["cost"]["tokens"] < 1_000,
+            str(done["cost"]),
+        )
+        yield (
+            "it leaves no transcript",
+            transcripts(place) == there,
+            str(transcripts(place) - there),
+        )
         yield from approved(place, ask.session)
         ask("Fill in the PDF form.")
         yield changed(model)
@@ -316,7 +382,9 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
 def transcripts(place: Place) -> set[Path]:
     """Return the transcripts of both clients."""
     return {
-        path for folder in (".claude/projects", ".codex/sessions") for path in (place.home / folder).rglob("*.jsonl")
+        path
+        for folder in (".claude/projects", ".codex/sessions")
+        for path in (place.home / folder).rglob("*.jsonl")
     }
 
 

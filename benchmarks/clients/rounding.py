@@ -43,7 +43,11 @@ def working(told: list[str]) -> Turn:
     def clerk(seen: Seen) -> Say | Use:
         said = json.dumps(seen.request.get("messages"))
         if SKILL not in said:
-            return Say("There is no skill.") if seen.results else Use("load_skill", {"ref": "skill:filing"}, IN_PLUGIN)
+            return (
+                Say("There is no skill.")
+                if seen.results
+                else Use("load_skill", {"ref": "skill:filing"}, IN_PLUGIN)
+            )
         steps = (CHECK, *([MAKES] if MAKES in said else []), "./sorter.sh paper.txt", CHECK)
         done = [one for one in seen.results if "use_id" not in one]
         if len(done) < len(steps):
@@ -59,7 +63,13 @@ def repair(data: dict[str, Any]) -> dict[str, Any]:
     span = next((one["id"] for one in data["evidence"] if MISSING in one["text"]), "s0")
     quotes = [{"span": span, "quote": MISSING}]
     edit = {"op": "add-guard", "path": "SKILL.md", "old": SKILL, "new": GUARD}
-    one = {"kind": "skill-edit", "target": data["cluster"], "claim": CLAIM, "evidence": quotes, "edits": [edit]}
+    one = {
+        "kind": "skill-edit",
+        "target": data["cluster"],
+        "claim": CLAIM,
+        "evidence": quotes,
+        "edits": [edit],
+    }
     cause = {"cause": "missing precondition", "repair": "add-guard", "quotes": quotes}
     return {"diagnoses": [cause], "candidates": [one]}
 
@@ -100,9 +110,15 @@ class Office:
     def credited(self, session: str) -> str:
         """Return the verified end of the skill's use by the agent, else what there is instead."""
         with Store.open(self.place.library) as store:
-            found = {one.executor: one for one in store.backend.observations.executions(session=session)}
+            found = {
+                one.executor: one for one in store.backend.observations.executions(session=session)
+            }
             filing = store.head(Ref.parse("filing")).id
-        uses = [one for one in found["agent:clerk"].uses if one.resource == filing] if "agent:clerk" in found else []
+        uses = (
+            [one for one in found["agent:clerk"].uses if one.resource == filing]
+            if "agent:clerk" in found
+            else []
+        )
         if [(one.used, one.grade) for one in uses] != [(True, Grade.VERIFIED)]:
             return f"{found}"
         return str(uses[0].outcome)
@@ -119,9 +135,17 @@ def learned(office: Office) -> Iterator[Check]:
     done = place.person("checkout", "claude-code", "--only", "filing")
     yield "checkout writes the skill and its agent", done.returncode == 0, done.stderr
     sessions = [office.session(folder=folder) for folder in (False, True, False)]
-    yield "each session ran the sub-agent", len(office.told) == 3, f"{len(office.told)} {office.model.failures}"
+    yield (
+        "each session ran the sub-agent",
+        len(office.told) == 3,
+        f"{len(office.told)} {office.model.failures}",
+    )
     ends = [office.credited(session) for session in sessions]
-    yield "the skill's use is the agent's, with a verified end", ends == ["failed", "succeeded", "failed"], str(ends)
+    yield (
+        "the skill's use is the agent's, with a verified end",
+        ends == ["failed", "succeeded", "failed"],
+        str(ends),
+    )
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     counted = (clerk.get("used"), clerk["verified"]["successes"], clerk["verified"]["n"])
     yield "stats agent:clerk says 1 of 3 verified uses", counted == (3, 1, 3), json.dumps(clerk)
@@ -132,8 +156,15 @@ def learned(office: Office) -> Iterator[Check]:
     asked = len(office.model.reviewed) == 2 and SKILL in shown and MISSING in shown
     yield "the API is shown the skill and the check that failed", asked, shown[:1500]
     found = {(one["cluster"], one["cause"], one["sign"]) for one in report["diagnosed"]}
-    yield "both have one cause, of the skill", found == {("skill:filing", "missing precondition", "A-")}, str(found)
-    made = [(one["action"], one["ref"], bool(one["proposal_id"]), bool(one["trial"])) for one in report["changes"]]
+    yield (
+        "both have one cause, of the skill",
+        found == {("skill:filing", "missing precondition", "A-")},
+        str(found),
+    )
+    made = [
+        (one["action"], one["ref"], bool(one["proposal_id"]), bool(one["trial"]))
+        for one in report["changes"]
+    ]
     right = made == [("refine", "skill:filing", True, False)] and GUARD not in current(place)
     yield "the round proposes one edit of it, which waits for a person", right, str(report)
 
@@ -154,9 +185,17 @@ def next_session(office: Office, changed: bool, when: str) -> Iterator[Check]:
     session = office.session()
     served = [GUARD in office.served[-1], GUARD in office.told[-1]]
     text = "the changed skill" if changed else "the old skill"
-    yield f"{when} the session and its sub-agent are given {text}", served == [changed] * 2, office.served[-1]
+    yield (
+        f"{when} the session and its sub-agent are given {text}",
+        served == [changed] * 2,
+        office.served[-1],
+    )
     end = office.credited(session)
-    yield f"{when} its work {'succeeds' if changed else 'fails'}", end == ("succeeded" if changed else "failed"), end
+    yield (
+        f"{when} its work {'succeeds' if changed else 'fails'}",
+        end == ("succeeded" if changed else "failed"),
+        end,
+    )
 
 
 def by_approval(binary: Path, place: Place) -> Iterator[Check]:
@@ -165,8 +204,14 @@ def by_approval(binary: Path, place: Place) -> Iterator[Check]:
     with office.model:
         yield from learned(office)
         decided = evolvable(place, "inbox", "approve", waiting(place))
-        copy = (place.home / ".claude" / "skills" / "filing" / "SKILL.md").read_text(encoding="utf-8")
-        yield "a person's approval makes version 2", decided["version"] == 2 and GUARD in copy, f"{decided} {copy}"
+        copy = (place.home / ".claude" / "skills" / "filing" / "SKILL.md").read_text(
+            encoding="utf-8"
+        )
+        yield (
+            "a person's approval makes version 2",
+            decided["version"] == 2 and GUARD in copy,
+            f"{decided} {copy}",
+        )
         yield from next_session(office, True, "after the approval")
         yield "the script went through", not office.model.failures, str(office.model.failures)
 
@@ -178,14 +223,26 @@ def by_trial(binary: Path, place: Place) -> Iterator[Check]:
         yield from learned(office)
         trial = evolvable(place, "pool", "start", waiting(place))
         right = (trial["ref"], trial["state"]) == ("skill:filing", "trial")
-        yield "the change is on trial, and the skill is as it was", right and GUARD not in current(place), str(trial)
+        yield (
+            "the change is on trial, and the skill is as it was",
+            right and GUARD not in current(place),
+            str(trial),
+        )
         for number in (1, 2):
             yield from arm_of(office, str(trial["id"]), f"session {number} of the trial")
         ended = evolvable(place, "pool", "promote", str(trial["id"]), "-m", "it makes the folder")
-        yield "promoted, it is live", ended["state"] == "promoted" and GUARD in current(place), str(ended)
+        yield (
+            "promoted, it is live",
+            ended["state"] == "promoted" and GUARD in current(place),
+            str(ended),
+        )
         yield from next_session(office, True, "after the promotion")
         undone = evolvable(place, "undo", str(ended["operation"]))
-        yield "undo takes the promotion back", not undone["conflicts"] and GUARD not in current(place), str(undone)
+        yield (
+            "undo takes the promotion back",
+            not undone["conflicts"] and GUARD not in current(place),
+            str(undone),
+        )
         yield from next_session(office, False, "after the undo")
         yield "the script went through", not office.model.failures, str(office.model.failures)
 
@@ -201,7 +258,11 @@ def arm_of(office: Office, trial: str, when: str) -> Iterator[Check]:
     served = [GUARD in office.served[-1], GUARD in office.told[-1]]
     yield f"{when} is served the version of its arm", served == [tried] * 2, office.served[-1]
     end = office.credited(session)
-    yield f"{when} ends as that version has it end", end == ("succeeded" if tried else "failed"), end
+    yield (
+        f"{when} ends as that version has it end",
+        end == ("succeeded" if tried else "failed"),
+        end,
+    )
     arm = "trial" if tried else "control"
     counted = [after[arm][name] - before[arm][name] for name in ("verified", "successes")]
     yield f"{when} counts for its arm", counted == [1, int(tried)], f"{before} {after}"

@@ -30,7 +30,9 @@ END_WORD = "DONE"
 class Screen:
     """A program in a terminal of 160 columns and 50 lines. Close it in the end."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, socket: Path) -> None:
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], folder: Path, socket: Path
+    ) -> None:
         program = shutil.which("tmux")
         if program is None:
             raise FileNotFoundError("tmux drives clients on a terminal: install it")
@@ -38,13 +40,26 @@ class Screen:
         named = [f"{name}={value}" for name, value in environment.items()]
         command = shlex.join(["env", "-i", *named, *words])
         size = ("-x", "160", "-y", "50")
-        self._run("new-session", "-d", *size, "-c", str(folder), f"exec {command}", ";", "set", "status", "off")
+        self._run(
+            "new-session",
+            "-d",
+            *size,
+            "-c",
+            str(folder),
+            f"exec {command}",
+            ";",
+            "set",
+            "status",
+            "off",
+        )
 
     def _run(self, *words: str) -> str:
         return self._ran(*words).stdout
 
     def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*self._tmux, *words], capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(
+            [*self._tmux, *words], capture_output=True, text=True, timeout=30, check=False
+        )
 
     @property
     def ended(self) -> bool:
@@ -127,7 +142,10 @@ class Person:
             if not text and self.screen.ended:
                 raise AssertionError(f"it ended; the screen showed:\n{self.last}")
             self.last = text or self.last
-            aside = next((keys for shown, keys in self.dialogue.asides.items() if re.search(shown, text)), None)
+            aside = next(
+                (keys for shown, keys in self.dialogue.asides.items() if re.search(shown, text)),
+                None,
+            )
             if re.search(self.dialogue.question, text):
                 self._agree(text)
             elif aside is not None:
@@ -152,7 +170,9 @@ class Person:
             return len(set(_answers(self.screen.text, self.dialogue.question))) == 1
 
         def gone() -> bool:
-            return len(self.model.said) > number or not re.search(self.dialogue.question, self.screen.text)
+            return len(self.model.said) > number or not re.search(
+                self.dialogue.question, self.screen.text
+            )
 
         wait_for(at_yes, f"Yes was not chosen:\n{text}", 5)
         self.screen.press("Enter")
@@ -165,7 +185,9 @@ def _names(text: str, tool: str) -> bool:
     return tool in text or tool.replace("_", " ") in text.lower()
 
 
-_ANSWER = re.compile(r"^[\s│┃|]*(?P<mark>[❯›>●]?)\s*(?:\d+[.)]\s*)?(?P<words>(?:Yes|No|Allow|Switch)\b.*)$")
+_ANSWER = re.compile(
+    r"^[\s│┃|]*(?P<mark>[❯›>●]?)\s*(?:\d+[.)]\s*)?(?P<words>(?:Yes|No|Allow|Switch)\b.*)$"
+)
 
 
 def _answers(text: str, question: str) -> tuple[int, int]:

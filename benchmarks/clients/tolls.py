@@ -67,7 +67,9 @@ def materials(root: Path) -> Path:
     about = "---\nname: tolls\ndescription: Tolls for carts.\nalike: only-words\n---\n\nTolls.\n"
     (folder / "tolls" / "ENVIRONMENT.md").write_text(about, encoding="utf-8")
     (folder / "tolls" / "run.py").write_text(RUN, encoding="utf-8")
-    lines = [json.dumps(_task(split, carts)) + "\n" for split in COUNTS for carts in carts_of(split)]
+    lines = [
+        json.dumps(_task(split, carts)) + "\n" for split in COUNTS for carts in carts_of(split)
+    ]
     (folder / "tolls" / "tasks.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -75,7 +77,13 @@ def materials(root: Path) -> Path:
 def _task(split: str, carts: int) -> dict[str, Any]:
     prompt = f"What is the toll for {carts} carts? Answer with the number alone."
     scorer = {"type": "exact", "args": {"bad": ["0"]}}
-    return {"id": f"{split}-{carts}", "split": split, "prompt": prompt, "expected": str(3 * carts), "scorer": scorer}
+    return {
+        "id": f"{split}-{carts}",
+        "split": split,
+        "prompt": prompt,
+        "expected": str(3 * carts),
+        "scorer": scorer,
+    }
 
 
 # The stand-in
@@ -91,7 +99,9 @@ def agent(seen: Seen) -> Say | Use:
     carts, rule = ASKED.search(request), RULE.search(request)
     if not carts or not rule:
         return Say("I do not know.")
-    return Say(f"{int(carts[1]) * int(rule[1])}{f', by the token {SECRET}' if rule[1] == '2' else ''}")
+    return Say(
+        f"{int(carts[1]) * int(rule[1])}{f', by the token {SECRET}' if rule[1] == '2' else ''}"
+    )
 
 
 def _opened(request: str) -> Use:
@@ -116,7 +126,9 @@ def plan(data: dict[str, Any]) -> dict[str, Any]:
     cause = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard"}
     intent = {"op": "edit", "ref": "skill:toll", "tasks": [one["task"] for one in failed]}
     return {
-        "diagnoses": [cause | {"task": one["task"], "quotes": [one["prompt"][:30]]} for one in failed],
+        "diagnoses": [
+            cause | {"task": one["task"], "quotes": [one["prompt"][:30]]} for one in failed
+        ],
         "approaches": [{"approach": "correct the factor", "trade_off": "none"}],
         "intents": [intent | {"modification": "the factor is 3"}],
         "summary": "The factor is wrong.",
@@ -146,7 +158,9 @@ class Sent:
 
     @classmethod
     def of(cls, asked: Sequence[dict[str, Any]]) -> "Sent":
-        tasks = [one for one in asked if THINKING not in text_of(one) and ASKED.search(text_of(one))]
+        tasks = [
+            one for one in asked if THINKING not in text_of(one) and ASKED.search(text_of(one))
+        ]
         texts = [text_of(one) for one in asked]
         return cls(tasks, [text[text.index(THINKING) :] for text in texts if THINKING in text])
 
@@ -166,19 +180,27 @@ class Sent:
     def without_skill(self) -> list[str]:
         """Return the requests in which nothing of the skill stands: neither its name in a list nor any of its text."""
         whole = [json.dumps(one, ensure_ascii=False) for one in self.tasks]
-        return [text for text in whole if not RULE.search(text) and not any(word in text for word in OF_THE_SKILL)]
+        return [
+            text
+            for text in whole
+            if not RULE.search(text) and not any(word in text for word in OF_THE_SKILL)
+        ]
 
 
 def text_of(request: dict[str, Any]) -> str:
     """Return all that a request says in words: system, messages and results of tools, as they are read."""
-    return "\n".join(_texts([request.get(name) for name in ("system", "messages", "instructions", "input")]))
+    return "\n".join(
+        _texts([request.get(name) for name in ("system", "messages", "instructions", "input")])
+    )
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _texts([value.get(name) for name in ("text", "content", "input", "output", "arguments")])
+        yield from _texts(
+            [value.get(name) for name in ("text", "content", "input", "output", "arguments")]
+        )
     elif isinstance(value, list):
         for one in value:
             yield from _texts(one)
@@ -186,7 +208,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 def not_told(questions: Sequence[str]) -> Iterator[Check]:
     """Yield whether proposer and builder were kept from what they may not know. questions: all that was asked."""
-    proposers, builders = ([one for one in questions if (PROPOSER in one) is asked] for asked in (True, False))
+    proposers, builders = (
+        [one for one in questions if (PROPOSER in one) is asked] for asked in (True, False)
+    )
     everything = "\n".join(questions)
     once = len(proposers) == 1 == len(builders)
     yield "proposer and builder were asked once each", once, f"{len(proposers)} and {len(builders)}"
@@ -195,6 +219,12 @@ def not_told(questions: Sequence[str]) -> Iterator[Check]:
     told = [answer for answer in answers if re.search(rf"(?<!\w){answer}(?!\w)", everything)]
     yield "neither was told an expected answer", not told, str(told)
     asked = {int(carts) for carts in ASKED.findall("\n".join(proposers))}
-    yield "the proposer was shown training tasks alone", bool(asked) and asked <= set(carts_of("train")), str(asked)
-    known = [one for one in ("carts?", "train-", "evidence", "two thirds") if one in "".join(builders)]
+    yield (
+        "the proposer was shown training tasks alone",
+        bool(asked) and asked <= set(carts_of("train")),
+        str(asked),
+    )
+    known = [
+        one for one in ("carts?", "train-", "evidence", "two thirds") if one in "".join(builders)
+    ]
     yield "the builder was shown no task, no trace and no reason", not known, str(known)

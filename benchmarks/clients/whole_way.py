@@ -26,7 +26,12 @@ PROMPT = "Fill in the PDF form. From now on, always count the pages twice."
 CALLS = ("find", "load", "report", "edit")
 """The calls of the session. The edit is last: a client may end its run where it refuses one."""
 
-TOOLS = {"find": "find_skill", "load": "load_skill", "report": "report_outcome", "edit": "update_resource"}
+TOOLS = {
+    "find": "find_skill",
+    "load": "load_skill",
+    "report": "report_outcome",
+    "edit": "update_resource",
+}
 """The tool of each call."""
 
 STEPS = ("connect", *CALLS, "review", "undo")
@@ -54,14 +59,24 @@ def turns() -> list[Turn]:
 
     def load(seen: Seen) -> Use:
         search = re.search(r"search-[0-9a-f]{8,}", seen.last)
-        return Use("load_skill", {"ref": "skill:pdf", **({"search_id": search[0]} if search else {})}, SERVER)
+        return Use(
+            "load_skill",
+            {"ref": "skill:pdf", **({"search_id": search[0]} if search else {})},
+            SERVER,
+        )
 
     def report(seen: Seen) -> Use:
         use = re.search(r"use-[0-9a-f]{8,}", " ".join(seen.results))
-        return Use("report_outcome", {"use_id": use[0] if use else "use-00000000", "outcome": "succeeded"}, SERVER)
+        return Use(
+            "report_outcome",
+            {"use_id": use[0] if use else "use-00000000", "outcome": "succeeded"},
+            SERVER,
+        )
 
     edit = {"path": "SKILL.md", "old": BODY, "new": CHANGED}
-    update = Use("update_resource", {"ref": "skill:pdf", "edits": [edit], "reason": "count again"}, SERVER)
+    update = Use(
+        "update_resource", {"ref": "skill:pdf", "edits": [edit], "reason": "count again"}, SERVER
+    )
     find = Use("find_skill", {"task": "fill in a PDF form"}, SERVER)
     return [lambda _: find, load, report, lambda _: update, lambda _: Say("DONE")]
 
@@ -147,7 +162,9 @@ def hold(driver: Driver, root: Path, manner: Manner) -> Session:
 def _told(model: Model) -> bool:
     """Return whether the first request names the skill to the model outside of the list of tools and results."""
     first = model.asked[0] if model.asked else {}
-    return TOLD in json.dumps([first.get(key) for key in ("messages", "input", "system", "instructions")])
+    return TOLD in json.dumps(
+        [first.get(key) for key in ("messages", "input", "system", "instructions")]
+    )
 
 
 def session_of(driver: Driver, place: Place) -> str:
@@ -172,7 +189,9 @@ def undo_check(driver: Driver, place: Place) -> tuple[bool, str]:
     """Return whether `undo --session` with the id of the transcript brings the bytes from before the session back."""
     done = place.person("undo", "--session", session_of(driver, place), "--yes")
     now = place.text("pdf", place.heads()["pdf"])
-    return now == place.text("pdf", 1) and place.heads()["pdf"] > 2, f"{done.stdout} {done.stderr} {now[-300:]}"
+    return now == place.text("pdf", 1) and place.heads()[
+        "pdf"
+    ] > 2, f"{done.stdout} {done.stderr} {now[-300:]}"
 
 
 BEGIN, END = "<!-- the whole way: generated -->", "<!-- the whole way: end -->"
@@ -198,7 +217,9 @@ def write_matrix(page: Path, ways: Sequence[WholeWay]) -> None:
     rows = lines[2:] if lines[:1] == [HEAD] else []
     for way in ways:
         new = row(way, time.strftime("%Y-%m-%d"))
-        at = next((at for at, old in enumerate(rows) if old.startswith(f"| {way.title} ")), len(rows))
+        at = next(
+            (at for at, old in enumerate(rows) if old.startswith(f"| {way.title} ")), len(rows)
+        )
         rows[at : at + 1] = [new]
     table = "\n".join([HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows])
     page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")

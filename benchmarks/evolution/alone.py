@@ -15,7 +15,11 @@ from evolution.worlds import FREQUENT, Kind, World, hidden_worlds, unfriendly_pl
 from evolvable_evolve.evolution.final import plan_stages
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, STAGED_REPEATS
 from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NARROW_ALPHA
-from evolvable_evolve.evolution.statistics.staged_test import STAGES, alpha_of_look, staged_sign_flip
+from evolvable_evolve.evolution.statistics.staged_test import (
+    STAGES,
+    alpha_of_look,
+    staged_sign_flip,
+)
 from evolvable_evolve.evolution.task import Split, Task
 
 _TESTS = 100
@@ -37,10 +41,12 @@ class Case:
 def _cases() -> list[Case]:
     friendly = [Case(None, "friendly", gain) for gain in (0.0, 0.05, 0.10, 0.15)]
     spread = [
-        Case(World("heterogeneous", (Kind(1.0, gain, 0.8),)), "heterogeneous", gain) for gain in (0.0, 0.05, 0.10, 0.15)
+        Case(World("heterogeneous", (Kind(1.0, gain, 0.8),)), "heterogeneous", gain)
+        for gain in (0.0, 0.05, 0.10, 0.15)
     ]
     clusters = [
-        Case(World("clusters", (Kind(1.0, gain, 0.8),), cluster=5), "clusters of 5", gain) for gain in (0.0, 0.10)
+        Case(World("clusters", (Kind(1.0, gain, 0.8),), cluster=5), "clusters of 5", gain)
+        for gain in (0.0, 0.10)
     ]
     clusters += [
         Case(world, world.name, gain)
@@ -68,8 +74,13 @@ def test_alone(seeds: int, run: Run, only: Sequence[str] = ()) -> list[AloneLine
             row = f"the test alone: {told}, {case.label}, {case.gain:+.2f}"
             progress(row)
             done = run(row, partial(_one, case, design), seeds)
-            passed, spent = sum(significant for significant, _ in done), fmean(spent for _, spent in done)
-            lines.append(AloneLine(told, case.label, f"{100 * case.gain:+.0f}", len(done), passed, spent))
+            passed, spent = (
+                sum(significant for significant, _ in done),
+                fmean(spent for _, spent in done),
+            )
+            lines.append(
+                AloneLine(told, case.label, f"{100 * case.gain:+.0f}", len(done), passed, spent)
+            )
     tasks, repeats = small_sets.DESIGN
     told = f"narrower, {tasks} tasks, {repeats} runs"
     for world in small_sets.WORLDS:
@@ -80,7 +91,14 @@ def test_alone(seeds: int, run: Run, only: Sequence[str] = ()) -> list[AloneLine
             progress(row)
             found = run(row, partial(_narrow, world, gain), seeds)
             lines.append(
-                AloneLine(told, world, f"{100 * gain:+.0f}", len(found), sum(found), float(2 * tasks * repeats))
+                AloneLine(
+                    told,
+                    world,
+                    f"{100 * gain:+.0f}",
+                    len(found),
+                    sum(found),
+                    float(2 * tasks * repeats),
+                )
             )
     return lines
 
@@ -111,7 +129,8 @@ def _one(case: Case, design: Sequence[int], seed: int) -> tuple[bool, int]:
         groups: dict[str, list[float]] = {}
         for task in stage:
             before, after = (
-                sum(score(edited, task, repeat) for repeat in range(runs)) / runs for edited in (False, True)
+                sum(score(edited, task, repeat) for repeat in range(runs)) / runs
+                for edited in (False, True)
             )
             groups.setdefault(task.group or task.id, []).append(after - before)
         measured.append(list(groups.values()))
@@ -126,7 +145,9 @@ def _friendly(gain: float, seed: int) -> tuple[Sequence[Task], Callable[[bool, T
     """Return tasks of which three in ten are unstable, and the others pass or fail until an edit changes that."""
     place = unfriendly_place(World("friendly", FREQUENT), seed, (0, 0, _TESTS), 1)
     chance = random.Random(f"friendly {seed}")
-    kinds = {task.id: (chance.random(), chance.uniform(0.05, 0.95)) for task in place.of(Split.TEST)}
+    kinds = {
+        task.id: (chance.random(), chance.uniform(0.05, 0.95)) for task in place.of(Split.TEST)
+    }
     failing = max(_FAILING, gain)
 
     def score(edited: bool, task: Task, repeat: int) -> float:

@@ -68,9 +68,15 @@ class CategoryPlace(Place):
         return self._drawn[key]
 
     def propose(self, question: Any, iteration: int) -> str:
-        texts = "".join(file["text"] for part in question.data["resources"] for file in part["files"])
+        texts = "".join(
+            file["text"] for part in question.data["resources"] for file in part["files"]
+        )
         past = " ".join(one["summary"] for one in question.data["history"] if one.get("summary"))
-        failed = [self.categories[one["task"]] for one in question.data["evidence"] if one["result"] == "failed"]
+        failed = [
+            self.categories[one["task"]]
+            for one in question.data["evidence"]
+            if one["result"] == "failed"
+        ]
         lacking = Counter(one for one in failed if f"rule: {one}." not in texts)
         if not lacking:
             return f"no-use.{iteration}"
@@ -89,7 +95,9 @@ def category_place(seed: int, sizes: tuple[int, int, int]) -> CategoryPlace:
             category = CATEGORIES[number % len(CATEGORIES)]
             digest = hashlib.sha256(f"{salt} {name}".encode()).hexdigest()
             prompt = f"Simulated task {name}."
-            tasks.append(Task(name, prompt, spec, split, digest, None, category, source="synthetic"))
+            tasks.append(
+                Task(name, prompt, spec, split, digest, None, category, source="synthetic")
+            )
     whole = hashlib.sha256(salt.encode()).hexdigest()
     taskset = TaskSet(CATEGORY_WORLD.name, tuple(tasks), {}, whole, whole)
     place = CategoryPlace(CategoryLaw(), taskset, None)  # type: ignore[arg-type]

@@ -90,7 +90,9 @@ class _Trials:
         """Return a trial for each request, in order."""
         before = self._place.spent
         trials = [self._trial(*request) for request in requests]
-        self._journal.state.spend(batch.partition("/")[0], RunSpending(trials=self._place.spent - before))
+        self._journal.state.spend(
+            batch.partition("/")[0], RunSpending(trials=self._place.spent - before)
+        )
         return trials
 
     def _trial(self, program: Program, task: Task, repeat: int) -> Trial:
@@ -142,7 +144,9 @@ class _Test:
         return self._tasks, self.look, _Trials(self._place, self._journal)
 
 
-def _run(place: Place, base: Program, settings: RunSettings, look: int, judge: JudgeScorer | None = None) -> RunContext:
+def _run(
+    place: Place, base: Program, settings: RunSettings, look: int, judge: JudgeScorer | None = None
+) -> RunContext:
     folder, journal = MemoryDirectory(), Journal(MemoryLedger())
     folder.store_program(base)
     train, val, test = (place.of(split) for split in Split)
@@ -193,21 +197,32 @@ def _brain(place: Place, journal: Journal) -> ScriptedModel:
     def build(question: ModelQuestion) -> Mapping[str, Any]:
         if "variable" in question.data:
             rule = place.rewrite(question, journal.state.iteration)
-            shown = [one["task"] for one in journal.state.gradients if one["iteration"] == journal.state.iteration]
+            shown = [
+                one["task"]
+                for one in journal.state.gradients
+                if one["iteration"] == journal.state.iteration
+            ]
             place.was_shown(rule, shown)
             return {"value": f"{question.data['variable']['value']}- rule: {rule}\n"}
         rule = question.data["intents"][0]["modification"]
         change = {"path": "SKILL.md", "old": _LINE, "new": f"{_LINE}- rule: {rule}\n"}
         return {"edits": [{"op": "edit", "ref": f"skill:{_NAME}", "changes": [change]}]}
 
-    return ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.CRITIC: criticise, ModelRole.BUILDER: build})
+    return ScriptedModel(
+        {ModelRole.PROPOSER: propose, ModelRole.CRITIC: criticise, ModelRole.BUILDER: build}
+    )
 
 
 def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
     """Measure a program with these rules against one with the others, without a search, and return the verdict."""
     before, after = (_program_of(one) for one in (base, rules))
     settings = RunSettings(
-        "simulated", executor={"kind": "simulated"}, mode="any", iterations=0, purpose="measure", test_repeats=1
+        "simulated",
+        executor={"kind": "simulated"},
+        mode="any",
+        iterations=0,
+        purpose="measure",
+        test_repeats=1,
     )
     run = _run(place, before, settings, 1)
     run.folder.store_program(after)

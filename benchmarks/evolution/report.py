@@ -145,11 +145,15 @@ def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> It
             yield _false_row(what, case.passed / case.runs, low, limit, _ALPHA, quick)
         key = case.test, case.world, case.gain
         if key in _POWER:
-            yield _power_row(f"{what}, {case.gain} points", case.passed, case.runs, case.trials, _POWER[key])
+            yield _power_row(
+                f"{what}, {case.gain} points", case.passed, case.runs, case.trials, _POWER[key]
+            )
     for line in lines:
         what = f"{line.loop}; {line.scenario}"
         alpha = _NULL_ALPHA if (line.scenario, line.loop) == (_NULL_WORLD, "ours") else _ALPHA
-        yield _false_row(what, line.false / line.runs, line.false_interval[0], line.false_limit, alpha, quick)
+        yield _false_row(
+            what, line.false / line.runs, line.false_interval[0], line.false_limit, alpha, quick
+        )
         if target := _POWER.get((line.scenario, line.loop)):
             yield _power_row(f"{what}, power", line.right, line.possible, line.trials, target)
         if target := _SCORE.get((line.scenario, line.loop)):
@@ -159,7 +163,9 @@ def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> It
 def _score_row(what: str, line: Line, target: tuple[float, int]) -> Row:
     (low, high), (least, most) = line.score_interval, target
     measured = f"{line.score:.3f} [{low:.3f}, {high:.3f}] at {line.trials:,.0f} trials"
-    return Row(what, measured, f"from {least:.2f} up at {most:,}", low >= least and line.trials <= most)
+    return Row(
+        what, measured, f"from {least:.2f} up at {most:,}", low >= least and line.trials <= most
+    )
 
 
 def _false_row(what: str, rate: float, low: float, limit: float, alpha: float, quick: bool) -> Row:

@@ -45,7 +45,10 @@ SCENARIOS = (
     Scenario("nothing helps", ((1.0, 0.0, 0.0),)),
     Scenario("half harms", ((0.5, 0.0, 0.0), (0.5, 0.0, 0.05))),
     Scenario("useful is rare", ((0.75, 0.0, 0.0), (0.2, 0.0, 0.05), (0.05, 0.05, 0.0))),
-    Scenario("useful is frequent", ((0.5, 0.0, 0.0), (0.2, 0.0, 0.05), (0.2, 0.05, 0.0), (0.1, 0.10, 0.0))),
+    Scenario(
+        "useful is frequent",
+        ((0.5, 0.0, 0.0), (0.2, 0.0, 0.05), (0.2, 0.05, 0.0), (0.1, 0.10, 0.0)),
+    ),
 )
 
 Rules = frozenset[str]
@@ -121,7 +124,9 @@ class Place:
         return self._seen[key]
 
 
-def place(scenario: Scenario, seed: int, sizes: tuple[int, int, int] = SIZES, proposals: int = PROPOSALS) -> Place:
+def place(
+    scenario: Scenario, seed: int, sizes: tuple[int, int, int] = SIZES, proposals: int = PROPOSALS
+) -> Place:
     """Return a fresh place; equal arguments give equal ones."""
     law = scenario.law(seed, proposals)
     tasks = make_taskset(law, sizes, seed)

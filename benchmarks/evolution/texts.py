@@ -24,9 +24,30 @@ def hidden_texts(clusters: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str,
     return texts, found_groups(texts)
 
 
-_VERBS = ("Count the", "Weigh all of the", "Sort by age the", "Find buyers for", "Report damage to", "Draw all", "Pack")
-_THINGS = ("barrels of cider", "wooden chairs", "letters without a stamp", "bicycles", "sheep", "maps of the coast")
-_PLACES = ("in the old harbour", "behind the mill", "that the school ordered", "under the town hall", "on the train")
+_VERBS = (
+    "Count the",
+    "Weigh all of the",
+    "Sort by age the",
+    "Find buyers for",
+    "Report damage to",
+    "Draw all",
+    "Pack",
+)
+_THINGS = (
+    "barrels of cider",
+    "wooden chairs",
+    "letters without a stamp",
+    "bicycles",
+    "sheep",
+    "maps of the coast",
+)
+_PLACES = (
+    "in the old harbour",
+    "behind the mill",
+    "that the school ordered",
+    "under the town hall",
+    "on the train",
+)
 
 
 FRAMES = (
@@ -46,7 +67,11 @@ def _contents() -> tuple[tuple[str, str], ...]:
     """Return what functions of the standard library say of themselves in their first line, and their source."""
     chance, found = random.Random(0), {}
     for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
-        own = [node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.FunctionDef)]
+        own = [
+            node
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.FunctionDef)
+        ]
         said = {text.splitlines()[0]: node for node in own if (text := ast.get_docstring(node))}
         told = [text for text in said if len(text.split()) >= _WORDS]
         for text in chance.sample(told, min(_OF_A_MODULE, len(told))):
@@ -65,7 +90,10 @@ def framed_texts(frame: str, count: int) -> tuple[str, ...]:
     contents = _contents()
     if len(contents) < count:
         raise ValueError(f"the standard library has {len(contents)} contents and not {count}")
-    return tuple(frame.format(n=n, said=said, source=source) for n, (said, source) in enumerate(contents[:count]))
+    return tuple(
+        frame.format(n=n, said=said, source=source)
+        for n, (said, source) in enumerate(contents[:count])
+    )
 
 
 @lru_cache(maxsize=16)

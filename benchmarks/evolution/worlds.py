@@ -16,7 +16,15 @@ from statistics import NormalDist
 
 from evolution.scenarios import BASE, Place, Rules, Scenario
 from evolution.texts import FRAMES, found_groups, framed_texts, hidden_texts
-from evolvable_evolve.evolution.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
+from evolvable_evolve.evolution.task import (
+    ScorerSpec,
+    Split,
+    SplitRatios,
+    SplitRequest,
+    Task,
+    TaskSet,
+    assign_splits,
+)
 
 HAIR = 0.0025
 """A gain up to which a program is no better."""
@@ -79,9 +87,15 @@ _NULL = (Kind(1.0),)
 _RANDOM = (Kind(0.5), Kind(0.5, 0.0, 1.2))
 
 WORLDS = (
-    World("heterogeneous, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT)),
+    World(
+        "heterogeneous, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT)
+    ),
     World("heterogeneous, nothing helps", (Kind(0.5), Kind(0.5, 0.0, 1.2))),
-    World("clusters of 5, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT), cluster=5),
+    World(
+        "clusters of 5, useful is frequent",
+        tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT),
+        cluster=5,
+    ),
     World("clusters of 5, nothing helps", (Kind(0.5), Kind(0.5, 0.0, 1.2)), cluster=5),
     World("mixed: fixes 6 %, halves others", (Kind(1.0, fixes=0.06),)),
     World("many small gains, rare large losses", (Kind(1.0, loses=0.05),)),
@@ -100,7 +114,9 @@ def hidden_worlds(mix: Sequence[Kind], *, blind: bool = False) -> tuple[World, .
     shapes += [("3 templates", {"templates": 3}), ("4 templates", {"templates": 4})]
     more = " (rule before)" if blind else ""
     return tuple(
-        World(f"hidden {name}, {word}{more}", mix, shared=shared, labelled=False, blind=blind, **shape)
+        World(
+            f"hidden {name}, {word}{more}", mix, shared=shared, labelled=False, blind=blind, **shape
+        )
         for name, shape in shapes
         for word, shared in (("strong", 1.0), ("mild", 0.7))
     )
@@ -109,7 +125,14 @@ def hidden_worlds(mix: Sequence[Kind], *, blind: bool = False) -> tuple[World, .
 def copied_world(*, blind: bool = False) -> World:
     """Return a world with near copies of its tasks, and edits of no use that fit the training tasks they were shown."""
     more = " (rule before)" if blind else ""
-    return World(f"near copies across splits{more}", _NULL, memorises=True, labelled=False, blind=blind, copies=4)
+    return World(
+        f"near copies across splits{more}",
+        _NULL,
+        memorises=True,
+        labelled=False,
+        blind=blind,
+        copies=4,
+    )
 
 
 def _unlabelled(world: World) -> World:
@@ -142,7 +165,9 @@ _NORMALS = tuple(NormalDist().inv_cdf((at + 0.5) / 24) for at in range(24))
 def _mean_chance(shift: float, spread: float) -> float:
     """Return the mean chance to pass over the population, where the effect has this mean and spread."""
     own = [spread * one + shift for one in _NORMALS] if spread else [shift]
-    return sum(_sigmoid(one + more) for one in _difficulties() for more in own) / (POPULATION * len(own))
+    return sum(_sigmoid(one + more) for one in _difficulties() for more in own) / (
+        POPULATION * len(own)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -277,23 +302,34 @@ class UnfriendlyPlace(Place):
             passes = _sigmoid(logit + world.drift * min(1.0, self.spent / 1000))
         chance = random.Random(f"{self.law.seed} {digest} {task.id} {repeat}")
         if world.graded:
-            score = round(min(1.0, max(0.0, passes + chance.gauss(0, 0.01))), 3) if passes > 0 else 0.0
+            score = (
+                round(min(1.0, max(0.0, passes + chance.gauss(0, 0.01))), 3) if passes > 0 else 0.0
+            )
         else:
             score = float(chance.random() < passes)
         if any(world.infra) and chance.random() < world.infra[len(rules) > len(BASE)]:
             return None, 0
         tokens = int(_TOKENS * math.exp(chance.gauss(0, world.tokens))) if world.tokens else 0
-        if world.missing and len(rules) > len(BASE) and score == 0 and chance.random() < world.missing:
+        if (
+            world.missing
+            and len(rules) > len(BASE)
+            and score == 0
+            and chance.random() < world.missing
+        ):
             return None, tokens
         return score, tokens
 
 
-def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], proposals: int) -> UnfriendlyPlace:
+def unfriendly_place(
+    world: World, seed: int, sizes: tuple[int, int, int], proposals: int
+) -> UnfriendlyPlace:
     """Return a fresh place of a world; equal arguments give equal ones."""
     salt = f"{world.paired or world.name.removesuffix(' (rule before)')} {seed}"  # both rules meet the same tasks
     chance = random.Random(salt)
     kinds = chance.choices(world.mix, [kind.chance for kind in world.mix], k=proposals)
-    law = WorldLaw(tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), salt, world.shared)
+    law = WorldLaw(
+        tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), salt, world.shared
+    )
     splits = [split for split, count in zip(Split, sizes, strict=True) for _ in range(count)]
     clusters = _clusters(world, splits)
     shared: dict[str, float] = {}
@@ -312,7 +348,9 @@ def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], propo
         category = _CATEGORIES[len(shared) % 4] if world.copies > 1 else chance.choice(_CATEGORIES)
         digest = hashlib.sha256(f"{seed} {name}".encode()).hexdigest()
         spec = ScorerSpec("exact")
-        tasks.append(Task(name, prompt, spec, split, digest, None, category, source="simulated", group=group))
+        tasks.append(
+            Task(name, prompt, spec, split, digest, None, category, source="simulated", group=group)
+        )
     if world.copies > 1:
         tasks = _dealt(tasks, sizes)
     digest = hashlib.sha256(salt.encode()).hexdigest()
@@ -338,7 +376,8 @@ class FramedTexts:
         texts = framed_texts(FRAMES[seed % len(FRAMES)], len(tasks))
         named = zip(tasks, texts, found_groups(texts), strict=True)
         place.tasks = replace(
-            place.tasks, tasks=tuple(replace(t, prompt=text, group=group) for t, text, group in named)
+            place.tasks,
+            tasks=tuple(replace(t, prompt=text, group=group) for t, text, group in named),
         )
         return place
 
@@ -363,7 +402,9 @@ def _groups(world: World, clusters: Sequence[str]) -> tuple[Sequence[str], Seque
     """Return the group and the prompt of each task."""
     plain = [f"Simulated task {number}." for number in range(len(clusters))]
     if world.labelled or world.blind:
-        return [cluster if world.labelled and world.cluster > 1 else "" for cluster in clusters], plain
+        return [
+            cluster if world.labelled and world.cluster > 1 else "" for cluster in clusters
+        ], plain
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     texts, groups = hidden_texts(tuple(numbers[cluster] for cluster in clusters))
     return groups, texts
@@ -372,5 +413,7 @@ def _groups(world: World, clusters: Sequence[str]) -> tuple[Sequence[str], Seque
 def _dealt(tasks: Sequence[Task], sizes: tuple[int, int, int]) -> list[Task]:
     """Return the tasks in the splits to which the product deals them."""
     ratios = SplitRatios(sizes[0] / sum(sizes), sizes[1] / sum(sizes))
-    splits = assign_splits([SplitRequest(t.id, t.category, t.group or t.id, None, "human") for t in tasks], ratios)
+    splits = assign_splits(
+        [SplitRequest(t.id, t.category, t.group or t.id, None, "human") for t in tasks], ratios
+    )
     return [replace(task, split=splits[task.id]) for task in tasks]

@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that this folder is a package, and its neighbours are modules
+sys.path.insert(
+    0, str(Path(__file__).parents[1])
+)  # so that this folder is a package, and its neighbours are modules
 
 from lookup.run import main
 

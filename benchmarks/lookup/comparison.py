@@ -63,7 +63,9 @@ def compare(
     for size, its in libraries.items():
         for way in ways:
             progress(f"{way.name}: {len(its)} libraries of {size:,}")
-            found.append(_averaged([_measured(way, library, queries[size], tools) for library in its], size))
+            found.append(
+                _averaged([_measured(way, library, queries[size], tools) for library in its], size)
+            )
     return found
 
 
@@ -106,7 +108,9 @@ def _measured(way: Way, library: Library, queries: Sequence[Record], tools: Tool
     )
 
 
-def _opened(way: Way, library: Library, place: Path, tools: Tools) -> tuple[Callable[[], Session], float]:
+def _opened(
+    way: Way, library: Library, place: Path, tools: Tools
+) -> tuple[Callable[[], Session], float]:
     """Return how to start the way over the library, and the seconds until it knew it."""
     started = time.perf_counter()
     if isinstance(way, Peer):

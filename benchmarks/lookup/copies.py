@@ -21,8 +21,13 @@ class Copies:
     def __init__(self, library: Library) -> None:
         self._skills = {record["id"]: record for record in library.skills.values()}
         self._names = {record["id"]: name for name, record in library.skills.items()}
-        self._words = {id_: content_terms(record["description"]) for id_, record in self._skills.items()}
-        self._called, self._having = defaultdict[str, set[str]](set), defaultdict[str, list[str]](list)
+        self._words = {
+            id_: content_terms(record["description"]) for id_, record in self._skills.items()
+        }
+        self._called, self._having = (
+            defaultdict[str, set[str]](set),
+            defaultdict[str, list[str]](list),
+        )
         self._known: dict[str, frozenset[str]] = {}
         for id_, record in self._skills.items():
             self._called[slugify(record["name"])].add(id_)
@@ -36,9 +41,13 @@ class Copies:
         if id_ not in self._known:
             own, skill = self._words[id_], self._skills[id_]
             common = Counter(other for word in own for other in self._having[word])
-            alike = {o for o, n in common.items() if n >= SHARED * (len(own) + len(self._words[o]) - n)}
+            alike = {
+                o for o, n in common.items() if n >= SHARED * (len(own) + len(self._words[o]) - n)
+            }
             found = alike | self._called[slugify(skill["name"])]
-            self._known[id_] = frozenset(o for o in found if self._skills[o]["repo"] != skill["repo"])
+            self._known[id_] = frozenset(
+                o for o in found if self._skills[o]["repo"] != skill["repo"]
+            )
         return self._known[id_]
 
     def names_of(self, names: Iterable[str], library: Library) -> list[str]:

@@ -31,9 +31,14 @@ def skillret(folder: Path) -> Dataset:
     for row in lines(data / "qrels" / "test.jsonl"):
         if int(row.get("relevance", 1)) > 0:
             right.setdefault(str(row["query_id"]), []).append(str(row["skill_id"]))
-    skills = [_skill(r["id"], r, r["body"], r.get("repo", "")) for r in lines(data / "skills" / "test.jsonl")]
+    skills = [
+        _skill(r["id"], r, r["body"], r.get("repo", ""))
+        for r in lines(data / "skills" / "test.jsonl")
+    ]
     queries = lines(data / "queries" / "test.jsonl")
-    return skills, [_task(q["id"], q["query"], right.get(str(q["id"]), ()), "skillret") for q in queries]
+    return skills, [
+        _task(q["id"], q["query"], right.get(str(q["id"]), ()), "skillret") for q in queries
+    ]
 
 
 def sra_bench(folder: Path) -> Dataset:
@@ -41,7 +46,10 @@ def sra_bench(folder: Path) -> Dataset:
     data = folder / "data" / "bench" if (folder / "data" / "bench").is_dir() else folder
     places = (data / "corpus.json", data / "corpus" / "corpus.json")
     corpus = next((path for path in places if path.is_file()), places[0])
-    skills = [_skill(r["skill_id"], r, r.get("content", ""), "") for r in json.loads(corpus.read_text("utf-8"))]
+    skills = [
+        _skill(r["skill_id"], r, r.get("content", ""), "")
+        for r in json.loads(corpus.read_text("utf-8"))
+    ]
     tasks = []
     for path in sorted((data / "instances").glob("*.json")):
         for number, row in enumerate(json.loads(path.read_text("utf-8"))):
@@ -58,7 +66,12 @@ def _ids(values: Iterable[Any]) -> list[str]:
 def skillrouter(folder: Path, tier: str = "easy") -> Dataset:
     """Return the pool of a tier (TIER/*.jsonl.gz), tasks.jsonl, and relevance.json without tasks of no one skill."""
     skills = [
-        _skill(r["skill_id"], {**r, "description": r.get("description", r.get("desc", ""))}, r.get("body", ""), "")
+        _skill(
+            r["skill_id"],
+            {**r, "description": r.get("description", r.get("desc", ""))},
+            r.get("body", ""),
+            "",
+        )
         for path in sorted((folder / tier).glob("*.jsonl*"))
         for r in lines(path)
     ]
@@ -85,13 +98,19 @@ def foreign(clones: Path, base: Path | None = None, tasks: Path = FOREIGN) -> Da
             text = _committed(clones / row["repo"].replace("/", "+"), row["commit"], row["skill"])
             document = frontmatter.parse_document(text)
             summary = frontmatter.summarize(document)
-            named = {"name": summary.name or Path(row["skill"]).parent.name, "description": summary.description}
+            named = {
+                "name": summary.name or Path(row["skill"]).parent.name,
+                "description": summary.description,
+            }
             skills[id_] = {**_skill(id_, named, document.body, row["repo"]), "path": row["skill"]}
     count = Counter(row["repo"] for row in rows)
     small = {repo for repo, number in count.items() if number < SMALL_FAMILY}
     sources = {repo: GATHERED if repo in small else repo for repo in count}
     return list(skills.values()), [
-        {**_task(row["qid"], row["text"], row["gold"], sources[row["repo"]]), "source_repo": row["repo"]}
+        {
+            **_task(row["qid"], row["text"], row["gold"], sources[row["repo"]]),
+            "source_repo": row["repo"],
+        }
         for row in rows
     ]
 
@@ -102,7 +121,9 @@ def _committed(clone: Path, commit: str, path: str) -> bytes:
     command = ["git", "-C", str(folder), "show", f"{commit}:{path}"]
     found = subprocess.run(command, capture_output=True, check=False)
     if found.returncode:
-        raise FileNotFoundError(f"{clone} has no {path} at {commit[:12]}; clone the repository there with that commit.")
+        raise FileNotFoundError(
+            f"{clone} has no {path} at {commit[:12]}; clone the repository there with that commit."
+        )
     return found.stdout
 
 

@@ -38,9 +38,15 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
                 refs = [match.ref for match in found.matches[:1]]
                 if found.verdict is Verdict.CHOOSE:
                     asked += 1
-                    refs = [match.ref for match in found.matches] + [str(entry.ref) for entry in found.further]
+                    refs = [match.ref for match in found.matches] + [
+                        str(entry.ref) for entry in found.further
+                    ]
                 by_family[family(query)].append(not right.isdisjoint(refs))
-    whole = [mean(some) for name, some in by_family.items() if len(some) >= SMALL_FAMILY or name == GATHERED]
+    whole = [
+        mean(some)
+        for name, some in by_family.items()
+        if len(some) >= SMALL_FAMILY or name == GATHERED
+    ]
     where = f"scripted perfect judge, {len(tasks):,} tasks among {len(library.skills):,} skills"
     return [
         at_least(f"{where}: hit@1, mean over families", mean(whole), LEAST, "{:.3f}".format),

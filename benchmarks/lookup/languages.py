@@ -47,7 +47,9 @@ def perfectly_judged(found: CascadeResult, right: str) -> bool:
     """Return whether a judge that always chooses right makes the right skill the first: where it is asked, it has to
     be in its list."""
     if found.verdict is Verdict.CHOOSE:
-        return right in [match.ref for match in found.matches] + [str(entry.ref) for entry in found.further]
+        return right in [match.ref for match in found.matches] + [
+            str(entry.ref) for entry in found.further
+        ]
     return [match.ref for match in found.matches[:1]] == [right]
 
 
@@ -89,13 +91,18 @@ def translated_rows(queries: Sequence[Record]) -> list[Row]:
     found, wrong = (sum(map(_is_translated, some)) for some in (short, english))
     return [
         Row("other languages: short tasks that get English words", f"{found} of {len(short)}"),
-        Row("other languages: English tasks that are taken for another language", f"{wrong} of {len(english):,}"),
+        Row(
+            "other languages: English tasks that are taken for another language",
+            f"{wrong} of {len(english):,}",
+        ),
     ]
 
 
 def _is_translated(task: str) -> bool:
     words = tokenize(task)
-    return bool(translate_words(fold(task), words, language_of_task(fold(task), words, FUNCTION_WORDS)))
+    return bool(
+        translate_words(fold(task), words, language_of_task(fold(task), words, FUNCTION_WORDS))
+    )
 
 
 def _shares(right: Mapping[str, Sequence[bool]]) -> str:

@@ -73,13 +73,17 @@ def verdict(query: Mapping[str, Any], reply: Reply, out: bool) -> Verdict:
     return Verdict(family(query), out, sure, not reply.none_fits, right)
 
 
-def verdicts(setting: Setting, library: Library, queries: Sequence[Record], keep_copies: bool) -> list[Verdict]:
+def verdicts(
+    setting: Setting, library: Library, queries: Sequence[Record], keep_copies: bool
+) -> list[Verdict]:
     """Return the verdicts of a server over this library, on each task twice.
 
     keep_copies: copies of the right skills stay, and are wrong.
     """
     copies = None if keep_copies else Copies(library)
-    asked = [copies.marked(query) if copies else query for query in answerable(queries, library.ids)]
+    asked = [
+        copies.marked(query) if copies else query for query in answerable(queries, library.ids)
+    ]
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -103,7 +107,9 @@ def by_size(
     for size, count in sizes.items():
         progress(f"{setting.name}: does nothing fit, {count} libraries of {size:,}")
         libraries = (drawn(size, seed, corpus, queries) for seed in range(count))
-        found[size] = [one for library in libraries for one in verdicts(setting, library, queries, keep_copies)]
+        found[size] = [
+            one for library in libraries for one in verdicts(setting, library, queries, keep_copies)
+        ]
     return found
 
 
@@ -114,7 +120,9 @@ def negatives(served: Served, queries: Sequence[Record]) -> Negatives:
     forbidden = 0
     for query in named:
         reply = served.ask(query["text"])
-        forbidden += not reply.none_fits and bool(reply.ranked) and reply.ranked[0] in query["not_skill"]
+        forbidden += (
+            not reply.none_fits and bool(reply.ranked) and reply.ranked[0] in query["not_skill"]
+        )
     answered = sum(not served.ask(query["text"]).none_fits for query in nothing)
     return Negatives(forbidden, len(named), answered, len(nothing))
 

@@ -48,16 +48,25 @@ class Peer:
     open: Callable[[Path, Path | None], Ask]
 
 
-def build_fts(columns: Sequence[str], skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
+def build_fts(
+    columns: Sequence[str], skills: Sequence[Record], place: Path, model: Path | None, cache: Path
+) -> None:
     """Write one FTS5 table over these columns."""
     db = sqlite3.connect(place / "fts.db")
     with db:
-        db.execute(f"CREATE VIRTUAL TABLE skill USING fts5({', '.join(columns)}, tokenize='porter unicode61')")
+        db.execute(
+            f"CREATE VIRTUAL TABLE skill USING fts5({', '.join(columns)}, tokenize='porter unicode61')"
+        )
         db.execute("CREATE TABLE id (number INTEGER PRIMARY KEY, id TEXT)")
         marks = ", ".join("?" * (len(columns) + 1))
-        rows = ((number, *(record[column] for column in columns)) for number, record in enumerate(skills))
+        rows = (
+            (number, *(record[column] for column in columns))
+            for number, record in enumerate(skills)
+        )
         db.executemany(f"INSERT INTO skill (rowid, {', '.join(columns)}) VALUES ({marks})", rows)
-        db.executemany("INSERT INTO id VALUES (?, ?)", ((at, record["id"]) for at, record in enumerate(skills)))
+        db.executemany(
+            "INSERT INTO id VALUES (?, ?)", ((at, record["id"]) for at, record in enumerate(skills))
+        )
     db.close()
 
 
@@ -68,7 +77,9 @@ def open_fts(weights: Sequence[float], place: Path, model: Path | None) -> Ask:
 
     def count(word: str) -> int:
         if word not in known:
-            row = db.execute("SELECT count(*) FROM skill WHERE skill MATCH ?", (f'"{word}"',)).fetchone()
+            row = db.execute(
+                "SELECT count(*) FROM skill WHERE skill MATCH ?", (f'"{word}"',)
+            ).fetchone()
             known[word] = row[0]
         return known[word]
 
@@ -93,14 +104,20 @@ def build_vectors(skills: Sequence[Record], place: Path, model: Path | None, cac
     import numpy as np
 
     assert model is not None
-    np.save(place / "vectors.npy", cached([record["description"] for record in skills], model, cache))
-    (place / "ids.json").write_text(json.dumps([record["id"] for record in skills]), encoding="utf-8")
+    np.save(
+        place / "vectors.npy", cached([record["description"] for record in skills], model, cache)
+    )
+    (place / "ids.json").write_text(
+        json.dumps([record["id"] for record in skills]), encoding="utf-8"
+    )
 
 
 def build_paper(skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
     """Write triggers and the vectors of the descriptions."""
     build_vectors(skills, place, model, cache)
-    triggers = [[text.lower() for text in record.get("triggers", ()) if text.strip()] for record in skills]
+    triggers = [
+        [text.lower() for text in record.get("triggers", ()) if text.strip()] for record in skills
+    ]
     (place / "triggers.json").write_text(json.dumps(triggers), encoding="utf-8")
 
 
@@ -119,7 +136,11 @@ def open_paper(place: Path, model: Path | None) -> Ask:
 
     def ask(task: str) -> list[str]:
         text = task.lower()
-        fired = [id_ for id_, its in zip(ids, triggers, strict=True) if any(trigger in text for trigger in its)]
+        fired = [
+            id_
+            for id_, its in zip(ids, triggers, strict=True)
+            if any(trigger in text for trigger in its)
+        ]
         return fired[:DEPTH] or [id_ for id_, cosine in nearest(task) if cosine >= THRESHOLD]
 
     return ask
@@ -151,7 +172,9 @@ WHOLE = Peer(
 )
 
 PEERS = (
-    Peer("FTS5, name and description", False, partial(build_fts, _NAMED), partial(open_fts, (1, 1))),
+    Peer(
+        "FTS5, name and description", False, partial(build_fts, _NAMED), partial(open_fts, (1, 1))
+    ),
     WHOLE,
     Peer("MiniLM on the description", True, build_vectors, open_vectors),
     Peer("the paper's cascade, no LLM", True, build_paper, open_paper),

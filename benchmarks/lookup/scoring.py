@@ -43,7 +43,9 @@ class Score:
     ndcg: float
 
     def __str__(self) -> str:
-        return " / ".join(f"{value:.3f}".removeprefix("0") for value in (self.hit1, self.recall5, self.ndcg))
+        return " / ".join(
+            f"{value:.3f}".removeprefix("0") for value in (self.hit1, self.recall5, self.ndcg)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,11 @@ def score(ranked: Sequence[str], gold: Sequence[str], also_ok: Sequence[str] = (
     right = _relevant(ranked[:DEPTH], gold, also_ok)
     gain = sum(1 / math.log2(at + 2) for at, fits in enumerate(right) if fits)
     ideal = sum(1 / math.log2(at + 2) for at in range(min(len(set(gold)), DEPTH)))
-    return Score(float(right[:1] == [True]), min(1.0, sum(right[:5]) / len(set(gold))), min(1.0, gain / ideal))
+    return Score(
+        float(right[:1] == [True]),
+        min(1.0, sum(right[:5]) / len(set(gold))),
+        min(1.0, gain / ideal),
+    )
 
 
 def _relevant(ranked: Iterable[str], gold: Sequence[str], also_ok: Sequence[str]) -> list[bool]:
@@ -84,10 +90,16 @@ def quality(asked: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> Quality
     by_family: dict[str, list[Score]] = defaultdict(list)
     for query, ranked in asked:
         by_family[family(query)].append(score(ranked, query["gold"], query.get("also_ok", ())))
-    large = {name: _mean(every) for name, every in by_family.items() if len(every) >= SMALL_FAMILY or name == GATHERED}
+    large = {
+        name: _mean(every)
+        for name, every in by_family.items()
+        if len(every) >= SMALL_FAMILY or name == GATHERED
+    }
     if not large:
         raise ValueError(f"no family has {SMALL_FAMILY} tasks")
-    return Quality(_mean(large.values()), dict(sorted(large.items())), sum(map(len, by_family.values())))
+    return Quality(
+        _mean(large.values()), dict(sorted(large.items())), sum(map(len, by_family.values()))
+    )
 
 
 def averaged(several: Sequence[Quality]) -> Quality:
@@ -97,7 +109,9 @@ def averaged(several: Sequence[Quality]) -> Quality:
 
 def _mean(scores: Iterable[Score]) -> Score:
     every = list(scores)
-    return Score(mean(s.hit1 for s in every), mean(s.recall5 for s in every), mean(s.ndcg for s in every))
+    return Score(
+        mean(s.hit1 for s in every), mean(s.recall5 for s in every), mean(s.ndcg for s in every)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +143,10 @@ def abstention(verdicts: Iterable[Verdict]) -> Abstention:
     """Return how well it is told that nothing fits; NaN where there is nothing to tell it from."""
     every = list(verdicts)
     right, out = [v for v in every if v.right], [v for v in every if v.out]
-    return Abstention(*(_share(some) for some in (right, out)), *(_share_over_families(some) for some in (right, out)))
+    return Abstention(
+        *(_share(some) for some in (right, out)),
+        *(_share_over_families(some) for some in (right, out)),
+    )
 
 
 def _share(verdicts: Sequence[Verdict]) -> float:
@@ -158,7 +175,10 @@ def reliability(said: Sequence[tuple[float, bool]], bins: int = 10) -> list[Bin]
     parts: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for confidence, right in said:
         parts[min(bins - 1, int(confidence * bins))].append((confidence, right))
-    return [Bin(mean(c for c, _ in parts[at]), mean(r for _, r in parts[at]), len(parts[at])) for at in sorted(parts)]
+    return [
+        Bin(mean(c for c, _ in parts[at]), mean(r for _, r in parts[at]), len(parts[at]))
+        for at in sorted(parts)
+    ]
 
 
 def calibration_error(curve: Sequence[Bin]) -> float:

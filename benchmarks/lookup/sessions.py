@@ -21,7 +21,9 @@ from lookup.vectors import embed_once
 
 DEPTH, USUAL = 10, 5
 
-_WARMING = re.compile(r"warming up|earlier task|resources embedded|did not answer|went away|cannot start")
+_WARMING = re.compile(
+    r"warming up|earlier task|resources embedded|did not answer|went away|cannot start"
+)
 _PATIENCE = 900.0  # seconds for an embedder to take in ten thousand texts
 _FIRST = "a first task that makes everything ready"
 
@@ -109,7 +111,9 @@ class Served:
     def _warm(self, patience: float) -> float:
         """Wait until every stage is ready; return the seconds since the start."""
         end = time.monotonic() + patience
-        while time.monotonic() < end and any(_WARMING.search(stage["said"]) for stage in self.find(_FIRST)["stages"]):
+        while time.monotonic() < end and any(
+            _WARMING.search(stage["said"]) for stage in self.find(_FIRST)["stages"]
+        ):
             time.sleep(0.5)
         return time.perf_counter() - self.server.started
 
@@ -118,11 +122,24 @@ class PeerSession:
     """One peer, asked in its process."""
 
     def __init__(self, peer: Peer, place: Path, model: Path | None) -> None:
-        command = (sys.executable, "-m", "lookup.peer_process", str(PEERS.index(peer)), str(place), str(model or ""))
-        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        command = (
+            sys.executable,
+            "-m",
+            "lookup.peer_process",
+            str(PEERS.index(peer)),
+            str(place),
+            str(model or ""),
+        )
+        path = os.pathsep.join(
+            filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
+        )
         started = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
         )
         self._line()
         self.start = time.perf_counter() - started

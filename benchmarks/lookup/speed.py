@@ -12,7 +12,16 @@ from support import environment, memory_mb, percentile
 
 from lookup.data import Library, document, take_in
 from lookup.peers import WHOLE
-from lookup.sessions import PeerSession, Served, Setting, closing, empty_mb, processes_of, serve, shared_mb
+from lookup.sessions import (
+    PeerSession,
+    Served,
+    Setting,
+    closing,
+    empty_mb,
+    processes_of,
+    serve,
+    shared_mb,
+)
 
 LONG = 20_000
 """Characters of a long task."""
@@ -57,7 +66,10 @@ def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[
         home = Path(place) / "home"
         take_in(home, library)
         WHOLE.build(list(library.skills.values()), Path(place), None, Path(place))
-        with closing(PeerSession(WHOLE, Path(place), None)) as peer, closing(Served(setting, home, library)) as served:
+        with (
+            closing(PeerSession(WHOLE, Path(place), None)) as peer,
+            closing(Served(setting, home, library)) as served,
+        ):
             times = times_of(served, peer, tasks)
             return served.memory(), times
 
@@ -139,8 +151,18 @@ def intake(library: Library) -> Intake:
         home, folder = Path(place) / "home", Path(place) / "skills"
         for name, record in library.skills.items():
             (folder / name).mkdir(parents=True)
-            (folder / name / "SKILL.md").write_text(document(record), encoding="utf-8", errors="replace")
-        command = (sys.executable, "-m", "evolvable_server", "--home", str(home), "init", str(folder))
+            (folder / name / "SKILL.md").write_text(
+                document(record), encoding="utf-8", errors="replace"
+            )
+        command = (
+            sys.executable,
+            "-m",
+            "evolvable_server",
+            "--home",
+            str(home),
+            "init",
+            str(folder),
+        )
         started = time.perf_counter()
         subprocess.run(command, env=environment(home), check=False, stdout=subprocess.DEVNULL)
         taken = time.perf_counter() - started
@@ -150,5 +172,7 @@ def intake(library: Library) -> Intake:
             found = server.call("find_skill", task=task, limit=10, detail=True)
             searchable = time.perf_counter() - started
             if not found or not found["matches"]:
-                raise RuntimeError(f"what was taken in is not found: {server.text('find_skill', task=task)[:300]}")
+                raise RuntimeError(
+                    f"what was taken in is not found: {server.text('find_skill', task=task)[:300]}"
+                )
             return Intake(len(library.skills), taken, searchable)

@@ -28,7 +28,9 @@ class Encoder:
         import onnxruntime
         from tokenizers import Tokenizer
 
-        self._session = onnxruntime.InferenceSession(str(model / "model.onnx"), providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            str(model / "model.onnx"), providers=["CPUExecutionProvider"]
+        )
         self._inputs = {given.name for given in self._session.get_inputs()}
         self._tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -39,7 +41,9 @@ class Encoder:
         import numpy as np
 
         encoded = self._tokenizer.encode_batch(list(texts))
-        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))  # so that little is padded
+        order = sorted(
+            range(len(texts)), key=lambda at: len(encoded[at].ids)
+        )  # so that little is padded
         vectors = np.zeros((len(texts), _DIMENSIONS), np.float32)
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
@@ -88,12 +92,19 @@ def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
     if (home / "vectors.db").exists():
         return
     records = list(library.skills.items())
-    own = cached([f"{_spaced(_of(name, r))}. {r['description']}" for name, r in records], model, cache)
-    texts = [digest_text(f"{_spaced(name)}. {record['description']}").hash for name, record in records]
+    own = cached(
+        [f"{_spaced(_of(name, r))}. {r['description']}" for name, r in records], model, cache
+    )
+    texts = [
+        digest_text(f"{_spaced(name)}. {record['description']}").hash for name, record in records
+    ]
     with Vectors.open(home) as vectors:
-        ours = vectors.model(OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}")
+        ours = vectors.model(
+            OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}"
+        )
         vectors.store_vectors(
-            ours, {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)}
+            ours,
+            {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)},
         )
 
 

@@ -31,11 +31,21 @@ MAX_COMPANIONS = 20
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, required=True, help="folder of clones")
-    parser.add_argument("--collect", action="store_true", help="choose the edits anew and write edits.jsonl")
-    parser.add_argument("--write", action="store_true", help="write the new verdicts into edits.jsonl")
-    parser.add_argument("--apart", action="store_true", help="the further repositories, on which no weight was trained")
+    parser.add_argument(
+        "--collect", action="store_true", help="choose the edits anew and write edits.jsonl"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the new verdicts into edits.jsonl"
+    )
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="the further repositories, on which no weight was trained",
+    )
     parser.add_argument("--half", choices=("A", "B"), help="only this half of the repositories")
-    parser.add_argument("--show", action="store_true", help="print what was found in each held edit")
+    parser.add_argument(
+        "--show", action="store_true", help="print what was found in each held edit"
+    )
     options = parser.parse_args()
     file = APART if options.apart else EDITS
     edits = collected(options.clones, options.apart) if options.collect else recorded(file)
@@ -139,12 +149,19 @@ def collected(clones: Path, apart: bool) -> list[dict]:
             continue
         of_commit: Counter[str] = Counter()
         taken = 0
-        order = sorted(changes(where), key=lambda one: sha256(":".join((repository, *one)).encode()))
+        order = sorted(
+            changes(where), key=lambda one: sha256(":".join((repository, *one)).encode())
+        )
         for commit, path in order:
             if taken == MOST_OF_A_REPOSITORY:
                 break
             before, after = blob(where, f"{commit}^:{path}"), blob(where, f"{commit}:{path}")
-            if before is None or after is None or before == after or of_commit[commit] == MOST_OF_A_COMMIT:
+            if (
+                before is None
+                or after is None
+                or before == after
+                or of_commit[commit] == MOST_OF_A_COMMIT
+            ):
                 continue
             of_commit[commit] += 1
             taken += 1
@@ -189,7 +206,18 @@ def companions(where: Path, commit: str, path: str) -> list[str]:
     folder = path.rpartition("/")[0]
     if not folder:
         return []
-    text = git(where, "diff-tree", "-r", "-z", "--no-commit-id", "--no-renames", "--name-only", commit, "--", folder)
+    text = git(
+        where,
+        "diff-tree",
+        "-r",
+        "-z",
+        "--no-commit-id",
+        "--no-renames",
+        "--name-only",
+        commit,
+        "--",
+        folder,
+    )
     names = [name for name in text.decode("utf-8", "replace").split("\0") if name and name != path]
     nested = {name.rpartition("/")[0] for name in names if name.endswith("/SKILL.md")}
     names = [name for name in names if not any(name.startswith(f"{one}/") for one in nested)]

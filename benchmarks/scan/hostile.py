@@ -31,11 +31,18 @@ LEAST_STOPPED = 0.90
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--show", action="store_true", help="name the tuned edits that went through")
+    parser.add_argument(
+        "--show", action="store_true", help="name the tuned edits that went through"
+    )
     parser.add_argument("--skill-inject", type=Path, help="a clone of the benchmark")
     options = parser.parse_args()
-    edits = [json.loads(line) for line in (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()]
-    missed = max(report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES)
+    edits = [
+        json.loads(line)
+        for line in (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    missed = max(
+        report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES
+    )
     lines = (HOSTILE / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
     for half in HALVES:
         evasive = [one for one in map(json.loads, lines) if one["half"] == half]
@@ -85,7 +92,9 @@ def added(before: dict[str, bytes], one: dict[str, str]) -> dict[str, bytes]:
 
 def described(text: str, description: str) -> str:
     """Return a skill with another description."""
-    return "\n".join(description if line.startswith("description:") else line for line in text.split("\n"))
+    return "\n".join(
+        description if line.startswith("description:") else line for line in text.split("\n")
+    )
 
 
 HALVES = ("tuned", "held-out")

@@ -46,7 +46,10 @@ NOT_USED = {
 """Rules that are left out, and why."""
 
 _LAZY_LEAD = r"[\w.-]{0,50}?"
-_END, _WIDER_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?=[\x60'"\s;,)<>&|\]}]|\\[nrtu"]|[.:](?:\s|$)|$)"""
+_END, _WIDER_END = (
+    r"""(?:[\x60'"\s;]|\\[nr]|$)""",
+    r"""(?=[\x60'"\s;,)<>&|\]}]|\\[nrtu"]|[.:](?:\s|$)|$)""",
+)
 _OPEN_REPEAT = re.compile(r"(?<!\\)\{(\d+),\}")
 
 
@@ -71,7 +74,12 @@ def _row(rule: Mapping[str, Any]) -> dict[str, Any]:
         if each.get("regexTarget", "secret") == "secret" and each.get("condition", "OR") == "OR"
         for one in each.get("regexes", ())
     ]
-    row = {"id": rule["id"], "pattern": pattern, "anchors": sorted(anchors), "entropy": rule.get("entropy", 0)}
+    row = {
+        "id": rule["id"],
+        "pattern": pattern,
+        "anchors": sorted(anchors),
+        "entropy": rule.get("entropy", 0),
+    }
     if rule.get("secretGroup"):
         row["group"] = rule["secretGroup"]
     return row | ({"allowed": allowed} if allowed else {})

@@ -50,7 +50,12 @@ def made(line: str, rng: random.Random) -> tuple[str, list[str]]:
 def is_hidden(text: str, parts: list[str]) -> bool:
     """Return whether redaction leaves nothing of the parts."""
     left = Redactor().redact(text)[0]
-    pieces = (part[i : i + LEFT] for part in parts if len(part) >= LEFT for i in range(len(part) - LEFT + 1))
+    pieces = (
+        part[i : i + LEFT]
+        for part in parts
+        if len(part) >= LEFT
+        for i in range(len(part) - LEFT + 1)
+    )
     return not any(piece in left for piece in pieces)
 
 

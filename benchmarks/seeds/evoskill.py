@@ -41,7 +41,15 @@ def shares(seeds: int) -> list[tuple[str, str, float, int, int]]:
         for share, training in TRAINING.items():
             places = [place(SCENARIOS[3], seed, sizes(training)) for seed in range(seeds)]
             gains = [gain(here.law, ours(here, PROPOSALS, design=design).rules) for here in places]
-            found.append((name, share, fmean(gains), sum(one != 0 for one in gains), sum(one < -HAIR for one in gains)))
+            found.append(
+                (
+                    name,
+                    share,
+                    fmean(gains),
+                    sum(one != 0 for one in gains),
+                    sum(one < -HAIR for one in gains),
+                )
+            )
     return found
 
 
@@ -51,13 +59,19 @@ def merged(seeds: int) -> tuple[dict[str, float], Counter[str], int]:
     Two runs have five proposals each, no two the same, on the same tasks. The merged program is measured on tasks that
     no run opened.
     """
-    gains: dict[str, list[float]] = {"better single run": [], "union": [], "union that was promoted, else single": []}
+    gains: dict[str, list[float]] = {
+        "better single run": [],
+        "union": [],
+        "union that was promoted, else single": [],
+    }
     verdicts: Counter[str] = Counter()
     wrong = 0
     for seed in range(seeds):
         here = place(SCENARIOS[3], seed, sizes(TRAINING["15 %"]))
         parts = (here.law.effects[: PROPOSALS // 2], here.law.effects[PROPOSALS // 2 :])
-        single = [ours(Place(Law(part), here.tasks, here.executor), len(part)).rules for part in parts]
+        single = [
+            ours(Place(Law(part), here.tasks, here.executor), len(part)).rules for part in parts
+        ]
         best, union = max(single, key=lambda rules: gain(here.law, rules)), single[0] | single[1]
         verdict = "nothing to merge"
         if BASE not in single:
@@ -83,7 +97,12 @@ def transferred(seeds: int) -> tuple[dict[str, float], Counter[str], int]:
         rules = ours(here, PROPOSALS).rules
         if rules == BASE:
             continue
-        other = Law(tuple(replace(e, fixes=e.fixes * (n % 2), breaks=e.breaks) for n, e in enumerate(here.law.effects)))
+        other = Law(
+            tuple(
+                replace(e, fixes=e.fixes * (n % 2), breaks=e.breaks)
+                for n, e in enumerate(here.law.effects)
+            )
+        )
         verdict = verdict_on(_fresh(other, TRAINING["10 %"], seed), BASE, rules)
         verdicts[verdict] += 1
         home.append(gain(here.law, rules))
@@ -101,14 +120,24 @@ def _fresh(law: Law, training: int, seed: int) -> Place:
 def main(*, quick: bool = False) -> bool:
     """Print the tables, and return whether they hold what they must."""
     seeds = 4 if quick else 40
-    print(f"Training shares [simulated], {seeds} seeds: mean true gain in points, promoted, of these harmful")
+    print(
+        f"Training shares [simulated], {seeds} seeds: mean true gain in points, promoted, of these harmful"
+    )
     table = shares(seeds)
     for name, share, mean, promoted, harmful in table:
         print(f"  {name:<9} {share:<5} {100 * mean:+.2f}  {promoted} of {seeds}  {harmful}")
     means, verdicts, wrong = merged(seeds)
-    print("Merged runs [simulated]: " + ", ".join(f"{name} {100 * mean:+.2f}" for name, mean in means.items()))
+    print(
+        "Merged runs [simulated]: "
+        + ", ".join(f"{name} {100 * mean:+.2f}" for name, mean in means.items())
+    )
     print(f"  verdicts: {dict(verdicts)}; promoted without a gain over the better run: {wrong}")
     moved, ruled, false = transferred(seeds)
-    print("Transfer [simulated]: " + ", ".join(f"{name} {100 * mean:+.2f}" for name, mean in moved.items()))
+    print(
+        "Transfer [simulated]: "
+        + ", ".join(f"{name} {100 * mean:+.2f}" for name, mean in moved.items())
+    )
     print(f"  verdicts: {dict(ruled)}; promoted without a gain elsewhere: {false}")
-    return wrong + false <= 0.05 * 2 * seeds + 1 and all(harmful <= 0.05 * seeds + 1 for *_, harmful in table)
+    return wrong + false <= 0.05 * 2 * seeds + 1 and all(
+        harmful <= 0.05 * seeds + 1 for *_, harmful in table
+    )

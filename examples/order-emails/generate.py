@@ -38,9 +38,7 @@ def invoice(facts: Facts, customer: int) -> str:
 def receipt(facts: Facts, customer: int) -> str:
     """One sentence, the way shops in the United States write it."""
     order, day, total = facts
-    return (
-        f"Hi customer {customer}! Your purchase #{order} on {day:%m/%d/%Y} came to ${float(total):,.2f}. Thank you!\n"
-    )
+    return f"Hi customer {customer}! Your purchase #{order} on {day:%m/%d/%Y} came to ${float(total):,.2f}. Thank you!\n"
 
 
 def delivery(facts: Facts, customer: int) -> str:
@@ -92,4 +90,6 @@ def tasks() -> Iterator[dict[str, object]]:
 
 if __name__ == "__main__":
     lines = [json.dumps(task) for task in tasks()]
-    Path(__file__).with_name("tasks.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    Path(__file__).with_name("tasks.jsonl").write_text(
+        "\n".join(lines) + "\n", encoding="utf-8", newline="\n"
+    )

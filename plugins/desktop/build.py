@@ -16,7 +16,15 @@ MCPB = ("npx", "--yes", "@anthropic-ai/mcpb@2.1.2")
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PARTS = ("server", "tools", "skills_store", "requirements.lock", "README.md", "LICENSE", "SECURITY.md")
+PARTS = (
+    "server",
+    "tools",
+    "skills_store",
+    "requirements.lock",
+    "README.md",
+    "LICENSE",
+    "SECURITY.md",
+)
 """What is packed of the project: what runs, and what it needs."""
 
 PROJECT = """\

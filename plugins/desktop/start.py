@@ -48,10 +48,18 @@ def environment(folder: Path, uv: str) -> Path:
 
 
 def _install(place: Path, python: Path, uv: str) -> None:
-    quiet = {"check": True, "stdin": subprocess.DEVNULL, "stdout": sys.stderr}  # stdout belongs to the protocol
-    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(place)], **quiet)
+    quiet = {
+        "check": True,
+        "stdin": subprocess.DEVNULL,
+        "stdout": sys.stderr,
+    }  # stdout belongs to the protocol
+    subprocess.run(
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(place)], **quiet
+    )
     install = [uv, "pip", "install", "--quiet", "--python", str(python)]
-    subprocess.run([*install, "--require-hashes", "--no-build", "--requirement", str(LOCK)], **quiet)
+    subprocess.run(
+        [*install, "--require-hashes", "--no-build", "--requirement", str(LOCK)], **quiet
+    )
     packages = subprocess.run(
         [str(python), "-P", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,

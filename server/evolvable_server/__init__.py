@@ -1,8 +1,9 @@
-"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on disk.
+"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on
+disk.
 
-Begin with `Config` and `read_config`: environment, home and configuration files are read here and nowhere below. An
-annex or a plugin joins by `evolvable_server.plugins`, and draws pages with `evolvable_server.page_kit`. `Serving` is
-a running server.
+Begin with `Config` and `read_config`: environment, home and configuration files are read here and
+nowhere below. An annex or a plugin joins by `evolvable_server.plugins`, and draws pages with
+`evolvable_server.page_kit`. `Serving` is a running server.
 """
 
 from evolvable_store import late_names
@@ -60,7 +61,8 @@ else:
             "app": "lock_of",
             "approval_keys": "ApproverKeys PassphraseSigner",
             "config": (
-                "Config file_status is_person library_names model_environment open_address read_config "
+                "Config file_status is_person library_names model_environment open_address "
+                "read_config "
                 "read_machine read_oauth_client read_sign_in_secret"
             ),
             "config_edits": "check_account_file edit_config set_trusted",

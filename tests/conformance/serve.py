@@ -24,7 +24,9 @@ class Events(EventStore):
         self._kept.append((next(self._numbers), stream_id, message))
         return str(self._kept[-1][0])
 
-    async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
+    async def replay_events_after(
+        self, last_event_id: EventId, send_callback: EventCallback
+    ) -> StreamId | None:
         last = int(last_event_id)
         stream = next((name for number, name, _ in self._kept if number == last), None)
         for number, name, message in self._kept:

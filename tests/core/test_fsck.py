@@ -27,9 +27,14 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("sound")
     with Store.open(home, create=True) as store:
         for number in range(1, 6):
-            with store.transaction(Actor.AGENT, f"write {number}", session="s", evidence=["e"]) as tx:
+            with store.transaction(
+                Actor.AGENT, f"write {number}", session="s", evidence=["e"]
+            ) as tx:
                 tx.put(Ref.parse("pdf"), skill(f"text {number} " * 300, notes="always the same"))
-                tx.put(Ref.parse(f"memory:acme/m{number}"), {"MEMORY.md": File(b"m" * number, EXECUTABLE)})
+                tx.put(
+                    Ref.parse(f"memory:acme/m{number}"),
+                    {"MEMORY.md": File(b"m" * number, EXECUTABLE)},
+                )
         for change in ("remove", "return", "restore"):
             with store.transaction(Actor.HUMAN, change) as tx:
                 if change == "remove":
@@ -39,7 +44,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with store.transaction(Actor.HUMAN, "freeze") as tx:
             tx.put(
                 Ref.parse("kept"),
-                {"SKILL.md": File(FROZEN.encode()), "big.bin": File(random.Random(0).randbytes(9000))},
+                {
+                    "SKILL.md": File(FROZEN.encode()),
+                    "big.bin": File(random.Random(0).randbytes(9000)),
+                },
             )
     return home / "library.db"
 
@@ -120,10 +128,13 @@ def test_damage_is_found_whatever_it_is(damaged: Path, name: str) -> None:
 
 
 def test_a_fault_says_what_which_and_what_next(damaged: Path) -> None:
-    (fault,) = run(damaged, "UPDATE blob SET size = 1 WHERE id = (SELECT max(id) FROM blob) - 1").faults[:1]
+    (fault,) = run(
+        damaged, "UPDATE blob SET size = 1 WHERE id = (SELECT max(id) FROM blob) - 1"
+    ).faults[:1]
     assert str(fault).startswith("blob ")
-    assert "its record says 1. `evolvable backup restore FOLDER` restores the last `evolvable backup create`" in str(
-        fault
+    assert (
+        "its record says 1. `evolvable backup restore FOLDER` restores the last `evolvable backup create`"
+        in str(fault)
     )
 
 
@@ -134,7 +145,9 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
         db.execute("DELETE FROM sqlite_master WHERE name = 'change_resource'")
         index = "CREATE INDEX change_resource ON change (resource, latest)"
     with closing(sqlite3.connect(damaged)) as db, db:
-        root = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation_session'").fetchone()[0]
+        root = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'operation_session'"
+        ).fetchone()[0]
         db.execute("PRAGMA writable_schema=ON")
         row = ("index", "change_resource", "change", root, index)
         db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row)
@@ -145,7 +158,9 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
 def test_rows_out_of_order_do_not_keep_it_for_ever(damaged: Path) -> None:
     """Two cells of a page swapped: reading on behind the last row would come round again and again."""
     with closing(sqlite3.connect(damaged)) as db:
-        page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()[0]
+        page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()[
+            0
+        ]
     content = bytearray(damaged.read_bytes())
     start = (page - 1) * int.from_bytes(content[16:18])
     assert content[start] == 13, "a page of rows"
@@ -158,7 +173,8 @@ def test_rows_out_of_order_do_not_keep_it_for_ever(damaged: Path) -> None:
 def test_the_check_ends_where_there_is_no_end_of_faults(damaged: Path) -> None:
     with closing(sqlite3.connect(damaged)) as db, db:
         db.executemany(
-            "INSERT INTO blob VALUES (?, ?, 1, 'raw', x'00')", ((i, f"{i:04}" + 60 * "0") for i in range(100, 1500))
+            "INSERT INTO blob VALUES (?, ?, 1, 'raw', x'00')",
+            ((i, f"{i:04}" + 60 * "0") for i in range(100, 1500)),
         )
     assert len(run(damaged).faults) == 1000
 
@@ -188,7 +204,9 @@ def test_a_library_in_use_is_sound_at_every_moment(children: Children, tmp_path:
     """The check sees one state, though others write all the while, and holds none of them up."""
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
-        writers = [children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")]
+        writers = [
+            children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")
+        ]
         gate.wait_for(*writers)
         poll(lambda: store.sequence() > 20, "the first writes")
         for _ in range(10):
@@ -206,7 +224,12 @@ def content(store: Store) -> object:
         heads,
         store.heads(),
         [store.history(head, 100) for head in heads.values() if head],
-        [store.files(head, number + 1) for head in heads.values() if head for number in range(head.latest)],
+        [
+            store.files(head, number + 1)
+            for head in heads.values()
+            if head
+            for number in range(head.latest)
+        ],
     )
 
 

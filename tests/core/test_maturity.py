@@ -13,7 +13,9 @@ from evolvable_tools.metrics import maturity, wilson_interval
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import list_resources
 
-VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(
+    (Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8")
+)
 PDF = Ref.parse("pdf")
 
 
@@ -34,7 +36,9 @@ def test_the_interval_is_wilsons():
 
 def use(library, session, outcome, **more):
     caller = Caller(Actor.AGENT, session=session)
-    return report_outcome(library, caller, outcome=outcome, use_id=load_skill(library, caller, PDF).use_id, **more)
+    return report_outcome(
+        library, caller, outcome=outcome, use_id=load_skill(library, caller, PDF).use_id, **more
+    )
 
 
 def test_one_session_counts_once_however_often_it_reports(library, skill):

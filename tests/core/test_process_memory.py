@@ -48,7 +48,9 @@ libc.fflush(out)
 
 @pytest.mark.process
 def test_threads_share_the_arena_that_memory_is_taken_from():
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("<heap nr=") == 1
@@ -64,7 +66,9 @@ def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
 
     giving.start()
     try:
-        poll(lambda: process.memory_info().rss < full - PIECE * PIECES // 2, "half of it to go back")
+        poll(
+            lambda: process.memory_info().rss < full - PIECE * PIECES // 2, "half of it to go back"
+        )
     finally:
         stop.set()
         giving.join()
@@ -90,7 +94,9 @@ def test_what_is_there_when_serving_begins_is_no_more_looked_through_for_cycles(
     gc.disable()
     giving.start()
     try:
-        poll(lambda: gc.get_freeze_count() > 10_000 and gc.isenabled(), "the collector to run again")
+        poll(
+            lambda: gc.get_freeze_count() > 10_000 and gc.isenabled(), "the collector to run again"
+        )
     finally:
         stop.set()
         giving.join()

@@ -48,14 +48,19 @@ def test_texts_and_patterns_are_hidden_by_their_names_and_twice_changes_nothing(
 
 
 def test_a_line_that_is_wrong_is_said_with_file_and_line_and_the_others_work(tmp_path, caplog):
-    write(tmp_path, "codename = Blue Heron\nticket ~ (SHOP\nWhat is it\nUP = Blue\nshort = abc\nall ~ .*\nt ~ (?=b)\n")
+    write(
+        tmp_path,
+        "codename = Blue Heron\nticket ~ (SHOP\nWhat is it\nUP = Blue\nshort = abc\nall ~ .*\nt ~ (?=b)\n",
+    )
     redaction = Redaction(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert redaction.redactor().redact("Blue Heron (SHOP")[0] == "[redacted:codename] (SHOP"
         redaction.redactor()
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(", line ")[2][:1] for line in lines] == ["2", "3", "4", "5", "6", "7"]
-    assert lines[0].startswith(f"{tmp_path / FILE}, line 2: RE2 does not take the pattern ticket: missing )")
+    assert lines[0].startswith(
+        f"{tmp_path / FILE}, line 2: RE2 does not take the pattern ticket: missing )"
+    )
     assert "neither NAME = TEXT nor NAME ~ PATTERN" in lines[1]
     assert "matches nothing at all as well" in lines[4]
 
@@ -122,10 +127,21 @@ def test_reviews_the_command_line_and_the_doctor_know_it(tmp_path):
         assert settings.redactor.redact("Blue Heron")[0] == "[redacted:codename]"
     source = line.root / "a.md"
     source.write_text("- 2026-11-20: Likes tea.\n")
-    line("update", "memory:USER", "--create", "-m", "Blue Heron said so", "--file", f"USER.md={source}")
+    line(
+        "update",
+        "memory:USER",
+        "--create",
+        "-m",
+        "Blue Heron said so",
+        "--file",
+        f"USER.md={source}",
+    )
     assert "[redacted:codename] said so" in line("history", "memory:USER").out
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
-    assert any(f"{line.home / FILE}, line 2: RE2 does not take the pattern broken" in one for one in problems)
+    assert any(
+        f"{line.home / FILE}, line 2: RE2 does not take the pattern broken" in one
+        for one in problems
+    )
 
 
 def config_of(line):

@@ -38,7 +38,8 @@ def candidates() -> list[dict[str, Any]]:
         "edits": [edit],
     }
     body = "\n".join(
-        f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes." for n in range(700)
+        f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes."
+        for n in range(700)
     )
     more = [
         {
@@ -46,7 +47,10 @@ def candidates() -> list[dict[str, Any]]:
             "name": f"migrate-{n}",
             "claim": f"Migration {n} is generated.",
             "files": [
-                {"path": "PROMPT.md", "text": f"---\nname: migrate-{n}\ndescription: Part {n}.\n---\n\n{n}\n{body}\n"}
+                {
+                    "path": "PROMPT.md",
+                    "text": f"---\nname: migrate-{n}\ndescription: Part {n}.\n---\n\n{n}\n{body}\n",
+                }
             ],
         }
         for n in range(7)
@@ -68,13 +72,17 @@ class Place:
         self.store = Store.open(self.evolvable.home)
 
     def settings(self, api: ModelApi) -> dict[str, str]:
-        self.evolvable.configure(f'[models]\nanthropic = "{api.url}"\n[roles]\nreviewer = "anthropic"\n')
+        self.evolvable.configure(
+            f'[models]\nanthropic = "{api.url}"\n[roles]\nreviewer = "anthropic"\n'
+        )
         return {"ANTHROPIC_API_KEY": "sk-ant-test"}
 
     @contextmanager
     def reviewing(self, api: ModelApi, *words: object) -> Iterator["subprocess.Popen[str]"]:
         """Yields a process that reviews, and kills it with SIGKILL at the end."""
-        process = self.evolvable.start("review", *words, env={**self.evolvable.environment, **self.settings(api)})
+        process = self.evolvable.start(
+            "review", *words, env={**self.evolvable.environment, **self.settings(api)}
+        )
         try:
             yield process
         finally:
@@ -92,7 +100,9 @@ class Place:
         self.evolvable("review", *words, **self.settings(api))
         done = self.evolvable("review", self.transcript, "--json", **self.settings(api)).json
         waiting = self.store.backend.proposals.waiting()
-        episodes = self.store.backend.reviews.episodes(keys(self.store), besides="nobody", limit=500)
+        episodes = self.store.backend.reviews.episodes(
+            keys(self.store), besides="nobody", limit=500
+        )
         assert [one["proposal_id"] for one in done["proposals"]] == [one.id for one in waiting]
         assert len({str(one.ref) for one in waiting}) == len(waiting) == 8, done["refused"]
         assert len({(one.turn, one.key) for one in episodes}) == len(episodes) > 0
@@ -163,7 +173,11 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
     for number in range(80):
         one = Labelled(f"number-{number}", SESSION.events, frozenset())
         transcript = one.write(place.evolvable.project)
-        name = {"kind": "prompt", "name": f"prompt-{number}", "claim": f"Migration {number} is generated."}
+        name = {
+            "kind": "prompt",
+            "name": f"prompt-{number}",
+            "claim": f"Migration {number} is generated.",
+        }
         text = f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\nUse alembic, migration {number}.\n"
         candidate = {
             **name,
@@ -184,7 +198,9 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
             state = str(found[0].state) if found else "nothing"
             hit[state] = hit.get(state, 0) + 1
             asked = len(api.asked)
-            done = place.evolvable("review", transcript, "--json", **{**place.settings(api), **budget}).json
+            done = place.evolvable(
+                "review", transcript, "--json", **{**place.settings(api), **budget}
+            ).json
             assert len(done["proposals"]) == 1, (state, done)
             assert len(api.asked) == asked + (state in ("nothing", "begun"))
     assert len(place.store.backend.proposals.waiting(500)) == 80

@@ -85,9 +85,13 @@ def text(name: str, description: str, body: str = "One.") -> str:
     return f"---\nname: {name}\ndescription: {description}\n---\n\n{body}\n"
 
 
-def change(library: Library, name: str, content: str, *, create: bool = False, caller: Caller = AGENT) -> edit.Updated:
+def change(
+    library: Library, name: str, content: str, *, create: bool = False, caller: Caller = AGENT
+) -> edit.Updated:
     more = {"create": True} if create else {"expected_version": 1}
-    return edit.update_resource(library, caller, Ref.parse(name), "why", files={"SKILL.md": content}, **more)
+    return edit.update_resource(
+        library, caller, Ref.parse(name), "why", files={"SKILL.md": content}, **more
+    )
 
 
 @pytest.fixture
@@ -108,7 +112,9 @@ def test_a_changed_text_makes_few_statements(library: Library, statements: list[
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_changed_description_makes_no_more_statements(library: Library, statements: list[str]) -> None:
+def test_a_changed_description_makes_no_more_statements(
+    library: Library, statements: list[str]
+) -> None:
     statements.clear()
     updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
 
@@ -116,7 +122,9 @@ def test_a_changed_description_makes_no_more_statements(library: Library, statem
     assert len(statements) <= CHANGE, statements
 
 
-def test_a_search_reads_the_index_once_and_passes_few_modules(library: Library, statements: list[str]) -> None:
+def test_a_search_reads_the_index_once_and_passes_few_modules(
+    library: Library, statements: list[str]
+) -> None:
     search.find_skill(library, AGENT, "split forms")
     statements.clear()
 

@@ -145,7 +145,11 @@ def test_a_disk_becoming_read_only_is_an_error_that_says_so(tmp_path: Path) -> N
             with store.transaction(Actor.HUMAN, "before") as tx:
                 tx.put(Ref.parse("more"), skill("before"))
             store.close()
-            with read_only_disk(disk), pytest.raises(LibraryError), store.transaction(Actor.HUMAN, "try") as tx:
+            with (
+                read_only_disk(disk),
+                pytest.raises(LibraryError),
+                store.transaction(Actor.HUMAN, "try") as tx,
+            ):
                 tx.put(PDF, skill("new"))
             assert store.files(store.head(PDF)) == content["pdf", 1]
             with store.transaction(Actor.HUMAN, "after") as tx:
@@ -155,7 +159,9 @@ def test_a_disk_becoming_read_only_is_an_error_that_says_so(tmp_path: Path) -> N
 
 @pytest.mark.process
 @linux_root
-def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, tmp_path: Path) -> None:
+def test_changes_that_only_the_log_holds_are_never_left_out(
+    children: Children, tmp_path: Path
+) -> None:
     """After a kill the newest versions are in the write-ahead log alone: it is read, or the library is refused."""
     with small_disk(tmp_path / "disk", "8m") as disk:
         gate = Gate(tmp_path / "gate")
@@ -172,7 +178,9 @@ def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, 
             with read_only_disk(disk):
                 try:
                     with Store.open(disk / "home") as store:
-                        assert {operation.reason for operation in store.operations(10**6)} >= set(acknowledged)
+                        assert {operation.reason for operation in store.operations(10**6)} >= set(
+                            acknowledged
+                        )
                 except LibraryReadOnly as refusal:
                     assert "Copy the whole folder" in refusal.hint
         with Store.open(disk / "home") as store:
@@ -188,12 +196,16 @@ def test_another_user_who_may_only_read_reads(children: Children, public: Path) 
     (public / "home" / FILE).chmod(0o644)
     said = children.start("read", public / "home", flags=("--nobody",)).said()
     assert (said["read_only"], said["refused"]) == (True, "LibraryReadOnly")
-    assert said["texts"]["skill:pdf"] == {path: file.data.decode() for path, file in content["pdf", 2].items()}
+    assert said["texts"]["skill:pdf"] == {
+        path: file.data.decode() for path, file in content["pdf", 2].items()
+    }
 
 
 @pytest.mark.process
 @linux_root
-def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(children: Children, public: Path) -> None:
+def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(
+    children: Children, public: Path
+) -> None:
     filled(public / "home")
     with Store.open(public / "home") as store, store.transaction(Actor.HUMAN, "now") as tx:
         tx.put(PDF, skill("now"))
@@ -250,7 +262,10 @@ def test_a_flipped_bit_in_a_blob_is_found_when_it_is_read(tmp_path: Path) -> Non
         db.commit()
     assert rows == 8
     assert right_or_refused(tmp_path, content) == 0
-    with Store.open(tmp_path) as store, pytest.raises(LibraryCorrupt, match="does not match its hash"):
+    with (
+        Store.open(tmp_path) as store,
+        pytest.raises(LibraryCorrupt, match="does not match its hash"),
+    ):
         store.files(store.head(PDF))
 
 
@@ -385,7 +400,11 @@ def test_a_damaged_log_gives_an_older_state_and_nothing_mixed(
     writer.kill()
     log = home / f"{FILE}-wal"
     data = log.read_bytes()
-    log.write_bytes(damage if not damage else data[: len(data) // 2] + damage + data[len(data) // 2 + len(damage) :])
+    log.write_bytes(
+        damage
+        if not damage
+        else data[: len(data) // 2] + damage + data[len(data) // 2 + len(damage) :]
+    )
     with Store.open(home) as store:
         assert_sound(store)
 
@@ -399,7 +418,10 @@ def test_a_library_that_others_keep_busy_is_given_up_after_a_while(
 ) -> None:
     monkeypatch.setattr(connection, "GIVE_UP_SECONDS", 0.3)
     filled(tmp_path)
-    with Store.open(tmp_path) as store, closing(connection.connect(tmp_path / FILE, durable=True)) as other:
+    with (
+        Store.open(tmp_path) as store,
+        closing(connection.connect(tmp_path / FILE, durable=True)) as other,
+    ):
         other.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
         with pytest.raises(LibraryBusy, match="busy"), store.transaction(Actor.AGENT, "try") as tx:
@@ -441,7 +463,9 @@ def test_a_fork_with_the_library_open_loses_nothing(children: Children, tmp_path
     said = children.start("fork", tmp_path / "home").said()
     assert said == {"child": 0, "head": 10}
     with Store.open(tmp_path / "home") as store:
-        assert {past.version.number for past in store.history(store.head(Ref.parse("forked")))} == set(range(1, 11))
+        assert {
+            past.version.number for past in store.history(store.head(Ref.parse("forked")))
+        } == set(range(1, 11))
         assert_sound(store)
 
 
@@ -476,7 +500,10 @@ def test_a_sqlite_without_the_fix_reads_beside_one_that_has_it_and_does_not_writ
         without_the_fix(monkeypatch)
         with Store.open(tmp_path) as unsafe:
             assert unsafe.files(unsafe.head(PDF)) == content["pdf", 1]
-            with pytest.raises(LibraryBusy) as refusal, unsafe.transaction(Actor.AGENT, "try") as tx:
+            with (
+                pytest.raises(LibraryBusy) as refusal,
+                unsafe.transaction(Actor.AGENT, "try") as tx,
+            ):
                 tx.put(PDF, skill("new"))
             assert "Install pysqlite3" in refusal.value.hint
         assert safe.head(PDF).version == 1

@@ -23,10 +23,13 @@ def trials_in(place: Path) -> int:
     return sum(one["type"] == "trial" and not one["trial"].get("cached") for one in records)
 
 
-def finished(place, sizes, proposals, merged=None, base=None, exploratory=False, **given) -> RunState:
+def finished(
+    place, sizes, proposals, merged=None, base=None, exploratory=False, **given
+) -> RunState:
     """The state of a run that came to its verdict. sizes: of train, val and test."""
     splits = {
-        split: [task(split, n, *NEEDS[n % 4]) for n in range(size)] for split, size in zip(Split, sizes, strict=True)
+        split: [task(split, n, *NEEDS[n % 4]) for n in range(size)]
+        for split, size in zip(Split, sizes, strict=True)
     }
     settings = RunSettings("environment:made-up", **given)
     with running(place, base or program(), scripted(proposals), splits, settings) as run:
@@ -52,11 +55,21 @@ def finished(place, sizes, proposals, merged=None, base=None, exploratory=False,
 def test_a_measurement_takes_what_it_was_estimated_at(tmp_path, sizes, more, against):
     base = program("Say hello.") if against else type(program())()
     state = finished(
-        tmp_path, sizes, [("x", [])], program("rule: iso"), base, iterations=0, purpose="measure", mode="any", **more
+        tmp_path,
+        sizes,
+        [("x", [])],
+        program("rule: iso"),
+        base,
+        iterations=0,
+        purpose="measure",
+        mode="any",
+        **more,
     )
 
     low, high = state.preflight["estimate"]["evaluations"]
-    assert 0.98 * low <= trials_in(tmp_path) <= 1.02 * high and (low == high) == bool(more.get("exploratory"))
+    assert 0.98 * low <= trials_in(tmp_path) <= 1.02 * high and (low == high) == bool(
+        more.get("exploratory")
+    )
 
 
 FRUITLESS = [(f"Say {n}", [f"Word {n}."]) for n in range(40)]

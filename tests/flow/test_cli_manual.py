@@ -61,7 +61,13 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / "SKILL.md").write_text(text, encoding="utf-8")
     (root / "project").mkdir()
     monkeypatch.chdir(root / "project")
-    for name in ("EVOLVABLE_HOME", "EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "COLUMNS"):
+    for name in (
+        "EVOLVABLE_HOME",
+        "EVOLVABLE_SCOPE",
+        "EVOLVABLE_SESSION",
+        "CLAUDE_PROJECT_DIR",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(root))
     # The story is a person's, at a terminal.
@@ -105,7 +111,9 @@ def _run(line: str, home: Path) -> tuple[int, str]:
     if program != "evolvable":
         subprocess.run(["bash", "-c", line], check=True)
         return 0, ""
-    result = CliRunner().invoke(cli, arguments, input="\n" if arguments[0] == "init" else None)  # Ada presses Enter
+    result = CliRunner().invoke(
+        cli, arguments, input="\n" if arguments[0] == "init" else None
+    )  # Ada presses Enter
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if target:
@@ -116,7 +124,9 @@ def _run(line: str, home: Path) -> tuple[int, str]:
 
 
 def _code(shown: list[str]) -> int:
-    return next((code for text, code in CODES.items() if any(line.startswith(text) for line in shown)), 0)
+    return next(
+        (code for text, code in CODES.items() if any(line.startswith(text) for line in shown)), 0
+    )
 
 
 def _comparable(command: str, lines: list[str]) -> str:
@@ -130,12 +140,18 @@ def _plain(lines: list[str]) -> str:
     """Returns the text without what differs each time: times, sizes in bytes, ids, and the width of columns."""
     text = re.sub(r"\b(use|search)-[0-9a-f]{12}\b", r"\1-id", " ".join(" ".join(lines).split()))
     text = re.sub(r"\[(/?)[0-9a-f]{16}\]", r"[\1mark]", text)
-    text = re.sub(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}(?:-\d+)?|\b[0-9a-f]{12}\b", "0", text)
+    text = re.sub(
+        r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}(?:-\d+)?|\b[0-9a-f]{12}\b", "0", text
+    )
     return re.sub(r"[\d,]+ bytes|[\d.]+ (?:m?s|seconds)\b|\d+%", "0", text)
 
 
 def test_the_examples_without_output_call_commands_with_options_that_they_have():
-    lines = re.findall(r"^    evolvable (.+)$", re.sub(r"```.*?```", "", MANUAL.read_text("utf-8"), flags=re.S), re.M)
+    lines = re.findall(
+        r"^    evolvable (.+)$",
+        re.sub(r"```.*?```", "", MANUAL.read_text("utf-8"), flags=re.S),
+        re.M,
+    )
     assert len(lines) > 20
     for line in lines:
         words = list(takewhile(lambda word: word != "--", shlex.split(line)))
@@ -146,4 +162,6 @@ def test_the_examples_without_output_call_commands_with_options_that_they_have()
                 break
             command, words = found, words[1:]
         known = {name for parameter in command.params for name in parameter.opts}
-        assert command is not cli and {word for word in words if word.startswith("-")} <= known, line
+        assert command is not cli and {word for word in words if word.startswith("-")} <= known, (
+            line
+        )

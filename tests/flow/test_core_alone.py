@@ -24,7 +24,14 @@ ROOT = Path(__file__).parents[2]
 CORE = (evolvable_store, evolvable_tools, evolvable_server)
 ANNEXES = (plugins.EVOLVE, plugins.TEAMS, plugins.PAGE)
 
-COMMANDS_AND_TOOLS = ("test_cli", "test_bare_command", "test_lookup", "test_stdio", "test_surface", "test_undo")
+COMMANDS_AND_TOOLS = (
+    "test_cli",
+    "test_bare_command",
+    "test_lookup",
+    "test_stdio",
+    "test_surface",
+    "test_undo",
+)
 """Modules of `tests/core`: the commands of the core and the tools of its server."""
 
 

@@ -39,13 +39,24 @@ ADDRESSES = re.compile(
     | (?:cursor://|vscode:mcp/)\S*
     """
 )
-INDEX_HOSTS = re.compile(r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|ghcr\.io|docker\.io|quay\.io)\b")
+INDEX_HOSTS = re.compile(
+    r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|ghcr\.io|docker\.io|quay\.io)\b"
+)
 TEXTS = {".md", ".py", ".toml", ".json", ".yml", ".yaml", ".html", ".mjs", ".txt", "", ".jinja"}
 NAMES_ITS_RULE = {"tests/flow/test_release_identity.py", "release/identity.py", "release/texts.py"}
 """The rule itself, and what makes the texts of the day after."""
 
 
-OTHERS = {".git", ".venv", "node_modules", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache", "build"}
+OTHERS = {
+    ".git",
+    ".venv",
+    "node_modules",
+    ".hypothesis",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    "build",
+}
 """Folders that tools leave in a copy of the project without git."""
 
 
@@ -60,11 +71,19 @@ def shown_files() -> list[Path]:
         for path in ROOT.rglob("*")
         if path.is_file() and not OTHERS & set(path.relative_to(ROOT).parts)
     ]
-    left_out = ("tests/", "benchmarks/scan/", "benchmarks/secret_rules/", "benchmarks/lookup/", "docs/images/")
+    left_out = (
+        "tests/",
+        "benchmarks/scan/",
+        "benchmarks/secret_rules/",
+        "benchmarks/lookup/",
+        "docs/images/",
+    )
     return [
         ROOT / name
         for name in names
-        if not name.startswith(left_out) and name not in NAMES_ITS_RULE and Path(name).suffix in TEXTS
+        if not name.startswith(left_out)
+        and name not in NAMES_ITS_RULE
+        and Path(name).suffix in TEXTS
     ]
 
 
@@ -115,7 +134,13 @@ def test_the_guard_sees_every_way_to_run_a_package_by_its_name(line):
 
 
 @pytest.mark.parametrize(
-    "line", ["uv tool install .", "pip install '.[evolvable]'", "pip uninstall evolvable", "uvx --from FILE evolvable"]
+    "line",
+    [
+        "uv tool install .",
+        "pip install '.[evolvable]'",
+        "pip uninstall evolvable",
+        "uvx --from FILE evolvable",
+    ],
 )
 def test_the_guard_leaves_what_installs_from_a_clone_or_a_file(line):
     assert not INSTALLS.search(line)
@@ -176,7 +201,9 @@ def test_the_registry_s_entry_keeps_to_the_limits_of_its_schema():
 
 
 def test_the_manifests_get_a_new_version_and_the_addresses_that_somebody_holds(monkeypatch):
-    made = {path.relative_to(ROOT).as_posix(): text for path, text in texts.release_texts(HELD, "9.8.7")}
+    made = {
+        path.relative_to(ROOT).as_posix(): text for path, text in texts.release_texts(HELD, "9.8.7")
+    }
 
     for name in (*texts.MANIFESTS, "server.json"):
         assert '"9.8.7"' in made[name] and f'"version": "{VERSION}"' not in made[name]

@@ -56,7 +56,9 @@ def test_every_command_has_an_entry_and_every_entry_a_command():
 
 
 def test_a_name_is_declared_once():
-    tables = [json.loads(path.read_text("utf-8")) for path in ROOT.glob("*/evolvable_*/**/registry.json")]
+    tables = [
+        json.loads(path.read_text("utf-8")) for path in ROOT.glob("*/evolvable_*/**/registry.json")
+    ]
     rows = [name for table in tables for section in table["verbs"].values() for name, *_ in section]
 
     assert len(rows) == len(VERBS)
@@ -64,7 +66,9 @@ def test_a_name_is_declared_once():
 
 @pytest.mark.anyio
 async def test_every_tool_has_an_entry_with_its_title_and_the_annotations_of_its_effect(tmp_path):
-    serving = Serving(Config(tmp_path / "home", tmp_path, toolsets=("evolve", "delegation", "ags", "rspl")))
+    serving = Serving(
+        Config(tmp_path / "home", tmp_path, toolsets=("evolve", "delegation", "ags", "rspl"))
+    )
     try:
         listed = {tool.name: tool for tool in await serving.server.list_tools()}
         unlisted = set(serving.server.unlisted)
@@ -92,9 +96,13 @@ def test_the_function_of_a_verb_exists_and_explains_itself(name):
     assert inspect.isfunction(function) and inspect.getdoc(function)
 
 
-@pytest.mark.parametrize("tool", [tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))])
+@pytest.mark.parametrize(
+    "tool", [tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
+)
 def test_the_arguments_of_a_tool_are_those_of_its_verb(tool):
-    schema = next(one for one in json.loads(TOOLS_FILE.read_text(encoding="utf-8")) if one["name"] == tool)
+    schema = next(
+        one for one in json.loads(TOOLS_FILE.read_text(encoding="utf-8")) if one["name"] == tool
+    )
     taken = {
         parameter
         for name in TOOLS[tool].names
@@ -126,4 +134,10 @@ def test_a_refusal_speaks_of_named_commands_only_where_one_is_named():
     decided = [verb.name for verb in VERBS.values() if verb.authority in ("approve", "person")]
     unnamed = {name for name in decided if refusal_reason(name) == refusal_reason("")}
 
-    assert {name.partition(" ")[0] for name in unnamed} == {"executor", "scorer", "judge", "reviewer", "proposer"}
+    assert {name.partition(" ")[0] for name in unnamed} == {
+        "executor",
+        "scorer",
+        "judge",
+        "reviewer",
+        "proposer",
+    }

@@ -47,7 +47,9 @@ MARK = "zq7mark"
 """In every text of the other project, and in no question."""
 
 THEIRS = Probe(
-    names=("payroll", "mergers", "USER"), scopes=("vault", "user"), words=("pay the salaries of the board", "lawsuit")
+    names=("payroll", "mergers", "USER"),
+    scopes=("vault", "user"),
+    words=("pay the salaries of the board", "lawsuit"),
 )
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="theirs")
 
@@ -64,7 +66,9 @@ def fill(home: Path) -> None:
         refs = [f"{kind}:payroll" for kind in ("skill", "prompt", "agent", "tool", "environment")]
         for text in [*refs, "skill:mergers", "skill:vault/payroll", "memory:USER"]:
             ref = Ref.parse(text)
-            edit.update_resource(library, PERSON, ref, f"made {MARK}", files=main_file(ref, "First."), create=True)
+            edit.update_resource(
+                library, PERSON, ref, f"made {MARK}", files=main_file(ref, "First."), create=True
+            )
         payroll = Ref.parse("payroll")
         for number in range(5):
             files = main_file(payroll, f"Text {number}.")
@@ -104,7 +108,9 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Other]:
             address_home(owner, f"{name}{known}")
         with Library.open(owner, create=True) as library:
             files = {"SKILL.md": skill_text("own")}
-            edit.update_resource(library, PERSON, Ref.parse("own"), "made", files=files, create=True)
+            edit.update_resource(
+                library, PERSON, Ref.parse("own"), "made", files=files, create=True
+            )
         if on_postgres:
             administer(f"SELECT evolvable.add_member('{name}{known}', '{role}', true)")
             as_role(owner, home, role)
@@ -122,12 +128,18 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Other]:
         administer(f"CREATE ROLE {role} LOGIN")
     yield Other(make, fill_other)
     if on_postgres:
-        administer(f"DROP OWNED BY {role}; DELETE FROM evolvable.member WHERE role = '{role}'; DROP ROLE {role}")
+        administer(
+            f"DROP OWNED BY {role}; DELETE FROM evolvable.member WHERE role = '{role}'; DROP ROLE {role}"
+        )
 
 
 def own_texts(home: Path) -> dict[str, str]:
     known = hashlib.sha256(str(home.parents[1]).encode()).hexdigest()[:12]
-    return {str(home): "<home>", str(home.parent): "<place>", f"{home.parent.name}{known}": "<project>"}
+    return {
+        str(home): "<home>",
+        str(home.parent): "<place>",
+        f"{home.parent.name}{known}": "<project>",
+    }
 
 
 async def says_yes(context: Any, params: Any) -> types.ElicitResult:
@@ -150,43 +162,74 @@ async def walked(home: Path, probe: Probe) -> Walk:
 def assert_nothing_shows(before: Answers, beside: Answers) -> None:
     """Equal answers say more than missing words: of numbers and counts, and of errors that something exists."""
     assert MARK not in json.dumps(beside)
-    assert {asked: (before.get(asked), beside[asked]) for asked in beside if before.get(asked) != beside[asked]} == {}
+    assert {
+        asked: (before.get(asked), beside[asked])
+        for asked in beside
+        if before.get(asked) != beside[asked]
+    } == {}
     assert before.keys() == beside.keys()
 
 
-async def test_all_ways_into_a_server_answer_as_if_the_other_project_did_not_exist(other: Other) -> None:
+async def test_all_ways_into_a_server_answer_as_if_the_other_project_did_not_exist(
+    other: Other,
+) -> None:
     """Every list of the server is walked; of each argument two values are tried, all of them with `-m nightly`."""
     probe = replace(THEIRS, most=2)
     before = await walked(other.make("one"), probe)
     other.fill()
     beside = await walked(other.make("two"), probe)
 
-    assert len(before.answers) > 250 and {"find_skill", "evolve_start", "ags_start", "run_resource"} <= before.tools
+    assert (
+        len(before.answers) > 250
+        and {"find_skill", "evolve_start", "ags_start", "run_resource"} <= before.tools
+    )
     assert_nothing_shows(before.answers, beside.answers)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("era", list(ERAS))
-@pytest.mark.parametrize("permissions", [(), (Permission.WRITE, Permission.REPORT, Permission.APPROVE)])
+@pytest.mark.parametrize(
+    "permissions", [(), (Permission.WRITE, Permission.REPORT, Permission.APPROVE)]
+)
 async def test_over_http_every_token_is_answered_as_if_the_other_project_did_not_exist(
     other: Other, era: str, permissions: tuple[Permission, ...]
 ) -> None:
     async def over_http(home: Path, foreign: str | None) -> Answers:
         place = Reader(home)
         secret = made_token(place, "reader", *permissions)
-        with http_server(place, secret=secret, environment={"EVOLVABLE_TOOLSETS": ",".join(GROUPS)}) as server:
+        with http_server(
+            place, secret=secret, environment={"EVOLVABLE_TOOLSETS": ",".join(GROUPS)}
+        ) as server:
             headers = {"Authorization": f"Bearer {secret}"}
             async with httpx2.AsyncClient(headers=headers, timeout=60) as web:
                 transport = streamable_http_client(server.url, http_client=web)
-                async with Client(transport, mode=ERAS[era], elicitation_callback=says_yes) as client:
-                    walk = Walk(client, THEIRS, own_texts(home) | {str(server.port): "<port>", secret: "<secret>"})
+                async with Client(
+                    transport, mode=ERAS[era], elicitation_callback=says_yes
+                ) as client:
+                    walk = Walk(
+                        client,
+                        THEIRS,
+                        own_texts(home) | {str(server.port): "<port>", secret: "<secret>"},
+                    )
                     with anyio.fail_after(600):
                         answers = await walk.everything()
-            for path in ("/", "/mcp", "/payroll", "/mcp/payroll", "/healthz", "/readyz", "/.well-known/x"):
+            for path in (
+                "/",
+                "/mcp",
+                "/payroll",
+                "/mcp/payroll",
+                "/healthz",
+                "/readyz",
+                "/.well-known/x",
+            ):
                 for method in ("GET", "POST", "DELETE", "PUT"):
                     for session in (None, "payroll"):
-                        got = server.post(b'{"payroll"', {"Mcp-Session-Id": session}, method=method, path=path)
-                        body = plain(got.body.decode(), own_texts(home) | {str(server.port): "<port>"})
+                        got = server.post(
+                            b'{"payroll"', {"Mcp-Session-Id": session}, method=method, path=path
+                        )
+                        body = plain(
+                            got.body.decode(), own_texts(home) | {str(server.port): "<port>"}
+                        )
                         answers[f"{method} {path} {session}"] = f"{got.status} {body}"
             if foreign is not None:
                 refused = server.tool("list_resources", {}, foreign)
@@ -205,7 +248,13 @@ async def test_a_reader_is_notified_of_no_change_of_another_project(other: Other
     """Its own change comes after theirs, so nothing of theirs is still on its way when its own has arrived."""
     home, theirs = other.make("one"), other.fill()
     own, last = "prompt://own/PROMPT.md", "prompt://own/last.md"
-    asked = [own, last, "skill://payroll/SKILL.md", "prompt://payroll/PROMPT.md", "memory://USER/USER.md"]
+    asked = [
+        own,
+        last,
+        "skill://payroll/SKILL.md",
+        "prompt://payroll/PROMPT.md",
+        "memory://USER/USER.md",
+    ]
     heard: list[str] = []
     changes = iter(range(10**6))
 
@@ -213,7 +262,9 @@ async def test_a_reader_is_notified_of_no_change_of_another_project(other: Other
         """Change a file of the reader's own until it is told of it: the server begins to follow at some moment."""
         while f"ResourceUpdated {uri}" not in heard:
             ref, number = Ref.parse("prompt:own"), next(changes)
-            files = main_file(ref, f"Text {number}.") | {uri.rpartition("/")[2]: skill_text("own", body=str(number))}
+            files = main_file(ref, f"Text {number}.") | {
+                uri.rpartition("/")[2]: skill_text("own", body=str(number))
+            }
             edit.update_resource(mine, PERSON, ref, "mine", files=files, create=number == 0)
             with anyio.move_on_after(0.5):
                 while f"ResourceUpdated {uri}" not in heard:
@@ -240,8 +291,13 @@ async def test_a_reader_is_notified_of_no_change_of_another_project(other: Other
                     with Library.open(home) as mine:
                         await until(mine, own)
                         with Library.open(theirs) as library:
-                            for ref in map(Ref.parse, ("payroll", "prompt:payroll", "tool:payroll", "memory:USER")):
-                                edit.update_resource(library, PERSON, ref, MARK, files=main_file(ref, "Later."))
+                            for ref in map(
+                                Ref.parse,
+                                ("payroll", "prompt:payroll", "tool:payroll", "memory:USER"),
+                            ):
+                                edit.update_resource(
+                                    library, PERSON, ref, MARK, files=main_file(ref, "Later.")
+                                )
                         await until(mine, last)
                     tasks.cancel_scope.cancel()
     finally:
@@ -261,7 +317,9 @@ PLACES = {
 
 FIELDS = {
     **dict.fromkeys(("q", "task", "reason", "search", "skill"), THEIRS.words[0]),
-    **dict.fromkeys(("number", "operation", "undone", "done", "version", "expected", "seen", "from", "to"), "2"),
+    **dict.fromkeys(
+        ("number", "operation", "undone", "done", "version", "expected", "seen", "from", "to"), "2"
+    ),
     "ref": "payroll",
     "scope": "vault",
     "kind": "memory",
@@ -309,9 +367,13 @@ class PageWalk:
         grants = (
             Grant(("groups",), "readers", frozenset({"read"}), mine),
             Grant(("groups",), "deciders", frozenset({"write", "approve"}), mine),
-            Grant(("groups",), "of-the-other-project", frozenset({"write", "approve"}), ("theirs",)),
+            Grant(
+                ("groups",), "of-the-other-project", frozenset({"write", "approve"}), ("theirs",)
+            ),
         )
-        self._settings = SignIn(provider.issuer, "", client, self._address, grants, ("openid", "groups"))
+        self._settings = SignIn(
+            provider.issuer, "", client, self._address, grants, ("openid", "groups")
+        )
         self._home, self._own = home, own_texts(home) | {client: "<client>"}
 
     def answers(self) -> Answers:
@@ -322,18 +384,24 @@ class PageWalk:
             begun = page.request("GET", "/sign-in", cookie="")
             with Browser() as browser:
                 parts = urlsplit(fill_login(browser, begun.location, "reader", until=self._address))
-            page.come_back(f"{parts.path}?{parts.query}", begun.headers["set-cookie"].partition(";")[0])
+            page.come_back(
+                f"{parts.path}?{parts.query}", begun.headers["set-cookie"].partition(";")[0]
+            )
             for path in self._paths():
                 found[f"GET {path}"] = self._said(_read_whole(page, path))
             for action in (action for module in MODULES for action in module.ACTIONS):
                 for number in PLACES["number:int"]:
                     fields = {**FIELDS, "number": number, "operation": number}
                     sent = urlencode({"csrf": page.csrf, **fields})
-                    found[f"POST {action.path} {number}"] = self._said(page.request("POST", action.path, sent))
+                    found[f"POST {action.path} {number}"] = self._said(
+                        page.request("POST", action.path, sent)
+                    )
         return found
 
     def _paths(self) -> Iterator[str]:
-        for path in sorted({view.path for module in MODULES for view in module.VIEWS} | {"/key", "/live/x", "/x"}):
+        for path in sorted(
+            {view.path for module in MODULES for view in module.VIEWS} | {"/key", "/live/x", "/x"}
+        ):
             for one in _filled(path):
                 yield one
                 yield from (f"{one}?{urlencode({name: value})}" for name, value in FIELDS.items())
@@ -359,7 +427,11 @@ def _filled(path: str) -> list[str]:
     found = [path]
     for name, values in {"ref:path": PLACES["ref"], **PLACES}.items():
         key = f"{{{name}}}"
-        found = [one.replace(key, quote(value)) for one in found for value in (values if key in one else [""])]
+        found = [
+            one.replace(key, quote(value))
+            for one in found
+            for value in (values if key in one else [""])
+        ]
     return found
 
 

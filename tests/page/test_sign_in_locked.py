@@ -87,8 +87,15 @@ class ServedTeam(Place):
     """The same library, as a server of the same account is started on it."""
 
     def __init__(self, team: Team) -> None:
-        self.root, self.home, self.skills = team.machine.root, team.machine.home, team.machine.root / "skills"
-        self._account = {"HOME": str(team.machine.user), "EVOLVABLE_TEST_ACCOUNT": str(team.machine.user)}
+        self.root, self.home, self.skills = (
+            team.machine.root,
+            team.machine.home,
+            team.machine.root / "skills",
+        )
+        self._account = {
+            "HOME": str(team.machine.user),
+            "EVOLVABLE_TEST_ACCOUNT": str(team.machine.user),
+        }
 
     @property
     def environment(self) -> dict[str, str]:
@@ -127,7 +134,11 @@ def test_without_a_listed_key_a_person_who_signs_in_decides_nothing(team: Team) 
         team.sign_in(page, "ada")
         assert "Passphrase of your signing key" in page.get(f"/inbox/{number}").text
         assert 'href="/key"' in page.get(f"/inbox/{number}").text
-        for words in ("", OWN, WORDS):  # the passphrase of the account's own lock opens nothing here
+        for words in (
+            "",
+            OWN,
+            WORDS,
+        ):  # the passphrase of the account's own lock opens nothing here
             refused = approve(page, number, words)
             assert refused.status == 403 and "locked" in refused.text
         make_key(page)
@@ -257,7 +268,9 @@ def test_the_page_is_opened_again_after_a_key_was_listed(team: Team) -> None:
         assert refused.status == 403 and "was changed since this page was opened" in refused.text
 
 
-def test_what_a_person_who_signs_in_changes_without_a_signature_is_local_and_named(team: Team) -> None:
+def test_what_a_person_who_signs_in_changes_without_a_signature_is_local_and_named(
+    team: Team,
+) -> None:
     with team.page() as page:
         team.sign_in(page, "ada")
         page.create("pdf", "one", Caller(Actor.AGENT, "s", principal=Principal.AGENT))
@@ -293,7 +306,9 @@ def test_a_token_of_the_provider_that_may_approve_decides_nothing_over_http(team
         (("disallow",), "takes a person and a key"),
     ],
 )
-def test_a_person_or_a_key_that_cannot_be_one_is_refused(team: Team, words: tuple[str, ...], said: str) -> None:
+def test_a_person_or_a_key_that_cannot_be_one_is_refused(
+    team: Team, words: tuple[str, ...], said: str
+) -> None:
     before = read_person_config()
     refused = team.machine("approvals", *words, stdin=f"{WORDS}\n", code=None)
     assert refused.code != 0 and said in refused.err
@@ -302,5 +317,7 @@ def test_a_person_or_a_key_that_cannot_be_one_is_refused(team: Team, words: tupl
 
 def test_an_agent_lists_no_key(team: Team) -> None:
     team.machine.person = False
-    refused = team.machine("approvals", "allow", team.name("eve"), "0" * 64, stdin=f"{WORDS}\n", code=1)
+    refused = team.machine(
+        "approvals", "allow", team.name("eve"), "0" * 64, stdin=f"{WORDS}\n", code=1
+    )
     assert "person" in refused.err

@@ -12,6 +12,8 @@ def install() -> None:
     path = os.environ.get("PYTHONPATH", "")
     if str(FOLDER) not in path.split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER), path)))
-        spec = importlib.util.spec_from_file_location("account_of_tests", FOLDER / "sitecustomize.py")
+        spec = importlib.util.spec_from_file_location(
+            "account_of_tests", FOLDER / "sitecustomize.py"
+        )
         assert spec is not None and spec.loader is not None
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -54,9 +54,14 @@ class AgsMachine(CommandLine):
     def __init__(self, root: Path, seconds: float = 0.0, more: str = "") -> None:
         super().__init__(root)
         (root / "worker.py").write_text(WORKER.replace("SECONDS", str(seconds)), encoding="utf-8")
-        planner = PLANNER.replace("ITEMS", json.dumps(DIAMOND)).replace("HOLD", repr(str(root / "hold")))
+        planner = PLANNER.replace("ITEMS", json.dumps(DIAMOND)).replace(
+            "HOLD", repr(str(root / "hold"))
+        )
         (root / "plan.py").write_text(planner, encoding="utf-8")
-        named = (("executors.worker", "{python}", "worker.py"), ("proposers.plan", sys.executable, "plan.py"))
+        named = (
+            ("executors.worker", "{python}", "worker.py"),
+            ("proposers.plan", sys.executable, "plan.py"),
+        )
         lines = [
             f"[{role}]\ncommand = {json.dumps([python, '-I', '-S', str(root / script)])}\n"
             for role, python, script in named

@@ -25,7 +25,18 @@ PACKAGES = (
 )
 MODULES = ("fcntl", "termios", "tty", "pty", "resource", "pwd", "grp")
 FUNCTIONS = (
-    *("fork", "register_at_fork", "geteuid", "getuid", "getgid", "getegid", "setsid", "getpgid", "setpgid", "killpg"),
+    *(
+        "fork",
+        "register_at_fork",
+        "geteuid",
+        "getuid",
+        "getgid",
+        "getegid",
+        "setsid",
+        "getpgid",
+        "setpgid",
+        "killpg",
+    ),
     *("chown", "fchown", "fchmod", "nice", "uname", "pidfd_open", "eventfd", "mkfifo", "statvfs"),
     *("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK"),
 )
@@ -49,10 +60,14 @@ def lock(descriptor: int, mode: int, size: int) -> None:
     """Lock bytes as msvcrt.locking does, over a lock of the open file. Raises OSError where another holds it."""
     at = os.lseek(descriptor, 0, os.SEEK_CUR)
     kind = fcntl.F_WRLCK if mode else fcntl.F_UNLCK
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqhh", kind, os.SEEK_SET, at, size, 0, 0))
+    fcntl.fcntl(
+        descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqhh", kind, os.SEEK_SET, at, size, 0, 0)
+    )
 
 
-def tell_profile(window: None, folder: int, token: None, flags: int, buffer: "ctypes.Array[ctypes.c_wchar]") -> int:
+def tell_profile(
+    window: None, folder: int, token: None, flags: int, buffer: "ctypes.Array[ctypes.c_wchar]"
+) -> int:
     """Write the profile's folder into the buffer; return 0, for success."""
     buffer.value = os.environ["HOME"]
     return 0

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.driver import drive_run
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory, find_run, read_ledger
+from evolvable_evolve.evolution.ledger.run_directory import (
+    LedgerRecord,
+    RunDirectory,
+    find_run,
+    read_ledger,
+)
 from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 from evolvable_evolve.evolution.ledger.run_state import RunState
 from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
@@ -63,7 +68,12 @@ said = {"dimensions": grades, "reason": "so",""",
 def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict[str, Any]]:
     """Five tasks of each part of a set: fewer could decide nothing."""
     return [
-        {"id": f"{split}-{n}", "prompt": f"Write letter {split} {n}.", "split": split, "scorer": scorer}
+        {
+            "id": f"{split}-{n}",
+            "prompt": f"Write letter {split} {n}.",
+            "split": split,
+            "scorer": scorer,
+        }
         | {"expected": f"dear {split}-{n}", **more}
         for split in ("train", "val", "test")
         for n in range(5)
@@ -72,7 +82,10 @@ def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict
 
 def judged() -> dict[str, Any]:
     """A scorer that asks a judge, with what is known of answers."""
-    known = {side: [f"{word} friend {n}" for n in range(3)] for side, word in (("good", "dear"), ("bad", "stupid"))}
+    known = {
+        side: [f"{word} friend {n}" for n in range(3)]
+        for side, word in (("good", "dear"), ("bad", "stupid"))
+    }
     return {"type": "judge", "args": {"rubric": RUBRIC, **known}}
 
 
@@ -100,7 +113,10 @@ class DrivingPlace:
         path.write_text("\n".join(lines), encoding="utf-8")
         found = {role: NamedCommand("own", tuple(argv)) for role, argv in commands.items()}
         roles = ("executors", "proposers", "judges", "scorers")
-        named = {role: NamedCommands(role, {"own": found[role]} if role in found else {}) for role in roles}
+        named = {
+            role: NamedCommands(role, {"own": found[role]} if role in found else {})
+            for role in roles
+        }
         self.means = replace(self.means, commands=named)
         return {**os.environ, "EVOLVABLE_TEST_ACCOUNT": str(account)}
 
@@ -114,7 +130,9 @@ class DrivingPlace:
         """Begin a run."""
         named = self.means.commands["executors"] if self.means.commands else None
         spec = parse_executor_spec(executor, named, free=True)
-        return start_run(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
+        return start_run(
+            self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options}
+        )
 
     def drive(self) -> RunState:
         """Drive the newest run as far as it comes."""
@@ -148,5 +166,7 @@ class DrivingPlace:
 def driving(root: Path) -> Iterator[DrivingPlace]:
     """Yield the place, with the skill in its library."""
     with Library.open(root / "home", create=True) as library:
-        edit.update_resource(library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True)
+        edit.update_resource(
+            library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True
+        )
         yield DrivingPlace(root, library)

@@ -62,7 +62,9 @@ class EvolutionPlace(CommandLine):
         """How far a run is."""
         return dict(self("evolve", "status", *([run] if run else []), "--json").json)
 
-    def until(self, holds: Callable[[dict[str, Any]], object], seconds: float = 60) -> dict[str, Any]:
+    def until(
+        self, holds: Callable[[dict[str, Any]], object], seconds: float = 60
+    ) -> dict[str, Any]:
         """Return the status as soon as something holds of it."""
         deadline = time.monotonic() + seconds
         while not holds(status := self.status()):
@@ -72,7 +74,9 @@ class EvolutionPlace(CommandLine):
 
     def logs(self) -> str:
         """What the drivers wrote."""
-        return "\n".join(log.read_text(encoding="utf-8") for log in self.home.glob("evolve/*/driver.log"))
+        return "\n".join(
+            log.read_text(encoding="utf-8") for log in self.home.glob("evolve/*/driver.log")
+        )
 
 
 def answer_to(data: Mapping[str, Any], turns: Sequence[str] = tuple(EDITS)) -> dict[str, Any]:
@@ -88,7 +92,13 @@ def answer_to(data: Mapping[str, Any], turns: Sequence[str] = tuple(EDITS)) -> d
     said = turns[len(data.get("history", ())) % len(turns)]
     failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
     intent = {"op": "edit", "ref": "skill:order-fields", "tasks": failed, "modification": said}
-    return {"diagnoses": [], "approaches": [], "intents": [intent], "summary": said, "justification": "They failed."}
+    return {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [intent],
+        "summary": said,
+        "justification": "They failed.",
+    }
 
 
 class Proposer(ModelApi):

@@ -48,7 +48,11 @@ def replay(path: Path, times: int = 3) -> Path:
 
 
 def _claude_copy(line: dict[str, Any], session: str) -> dict[str, Any]:
-    came = {"forkedFrom": {"sessionId": line.get("sessionId"), "messageUuid": line["uuid"]}} if "uuid" in line else {}
+    came = (
+        {"forkedFrom": {"sessionId": line.get("sessionId"), "messageUuid": line["uuid"]}}
+        if "uuid" in line
+        else {}
+    )
     return {**line, "sessionId": session, **came}
 
 

@@ -22,11 +22,15 @@ def settled(text: str) -> str:
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-23 12:00", text)
 
 
-def assert_as_agreed(machine: CommandLine, commands: Iterable[Sequence[str]], columns: int, name: str) -> None:
+def assert_as_agreed(
+    machine: CommandLine, commands: Iterable[Sequence[str]], columns: int, name: str
+) -> None:
     """Fail unless each command fits the screen and writes what the golden file has."""
     written = []
     for arguments in commands:
-        shown = machine.on_screen(*arguments, columns=columns, code=4 if arguments[0] == "diff" else 0)
+        shown = machine.on_screen(
+            *arguments, columns=columns, code=4 if arguments[0] == "diff" else 0
+        )
         wide = [line for line in shown.splitlines() if cell_len(line) > columns]
         assert [line for line in wide if not line.startswith(OWN_LINES)] == [], arguments
         written.append(f"$ evolvable {' '.join(arguments)}\n{settled(shown)}")

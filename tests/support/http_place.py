@@ -130,7 +130,12 @@ class HttpServer:
         ]
         return "\r\n".join(lines).encode("utf-8") + b"\r\n\r\n" + data
 
-    def call(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str | None] | None = None) -> Answer:
+    def call(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str | None] | None = None,
+    ) -> Answer:
         """Make one request of the modern era."""
         frame, own = modern(method, params)
         return self.post(frame, own | dict(headers or {}))
@@ -171,7 +176,9 @@ def received(connection: socket.socket) -> Answer:
             data += part
     head, _, body = bytes(data).partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
     return Answer(
         int(first.split()[1]) if first.startswith("HTTP/") else 0,
         headers,
@@ -208,7 +215,9 @@ def http_server(
     tools: with the tools for tests. limits: constants, by module and name, that are other ones in this server.
     """
     more = tools or limits
-    program: Sequence[str] = ["-c", MORE, json.dumps(limits or {})] if more else ["-m", "evolvable_server"]
+    program: Sequence[str] = (
+        ["-c", MORE, json.dumps(limits or {})] if more else ["-m", "evolvable_server"]
+    )
     command = [sys.executable, "-P", *program, "serve", "--http", address, *options]
     env = {**place.environment, **(environment or {})}
     process = subprocess.Popen(command, env=env, cwd=place.root, stderr=subprocess.PIPE, text=True)

@@ -62,8 +62,13 @@ def change(home: Path) -> None:
     with Store.open(home, registered=lambda: [home]) as store, Index.open(store) as index:
         for number in range(10):
             with store.transaction(Actor.AGENT, "x") as tx:
-                tx.put(Ref.parse("moving"), {"SKILL.md": File(f"quokka {number} number{number}".encode())})
-            assert [scored.entry.version for scored in index.search(f"number{number}").scored] == [number + 1]
+                tx.put(
+                    Ref.parse("moving"),
+                    {"SKILL.md": File(f"quokka {number} number{number}".encode())},
+                )
+            assert [scored.entry.version for scored in index.search(f"number{number}").scored] == [
+                number + 1
+            ]
         with store.transaction(Actor.AGENT, "x") as tx:
             tx.remove(Ref.parse("moving"))
         print(json.dumps(state(index, "quokka")))

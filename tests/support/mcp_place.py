@@ -46,8 +46,14 @@ class Place:
     def environment(self) -> dict[str, str]:
         """The whole environment of a server. It starts no embedder: that would outlive it and ask the network."""
         own = {"EVOLVABLE_HOME": str(self.home), "EVOLVABLE_EMBEDDER": "off"}
-        own |= {"HOME": str(self.root), "PATH": os.environ["PATH"], "EVOLVABLE_TEST_ACCOUNT": str(self.root)}
-        return own | {name: os.environ[name] for name in ("PYTHONPATH", "SYSTEMROOT") if name in os.environ}
+        own |= {
+            "HOME": str(self.root),
+            "PATH": os.environ["PATH"],
+            "EVOLVABLE_TEST_ACCOUNT": str(self.root),
+        }
+        return own | {
+            name: os.environ[name] for name in ("PYTHONPATH", "SYSTEMROOT") if name in os.environ
+        }
 
     def configure(self, text: str) -> None:
         """Write the person's configuration of the account that servers run as."""
@@ -56,10 +62,15 @@ class Place:
         path.write_text(text, encoding="utf-8")
 
     @contextlib.asynccontextmanager
-    async def client(self, era: str, *, within: float = 30, **options: object) -> AsyncIterator[Client]:
+    async def client(
+        self, era: str, *, within: float = 30, **options: object
+    ) -> AsyncIterator[Client]:
         """A client of a server of its own; everything inside must be done within so many seconds."""
         command = StdioServerParameters(
-            command=sys.executable, args=["-m", "evolvable_server", "serve"], env=self.environment, cwd=self.root
+            command=sys.executable,
+            args=["-m", "evolvable_server", "serve"],
+            env=self.environment,
+            cwd=self.root,
         )
         with anyio.fail_after(within):
             async with Client(command, mode=ERAS[era], **options) as client:

@@ -114,7 +114,11 @@ def chooses(choice: str, why: str = "it is for that") -> Reply:
 def fails(status: int, message: str, **headers: str) -> Reply:
     """An error of the API; underscores in the names of headers are hyphens."""
     error = {"type": "error", "error": {"type": "some_error", "message": message}}
-    return Reply(status, json.dumps(error).encode(), {name.replace("_", "-"): value for name, value in headers.items()})
+    return Reply(
+        status,
+        json.dumps(error).encode(),
+        {name.replace("_", "-"): value for name, value in headers.items()},
+    )
 
 
 HANGS = Reply(hang=True)
@@ -165,7 +169,10 @@ class ModelApi:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._closing.set()
         self._server.shutdown()
@@ -173,7 +180,9 @@ class ModelApi:
         self._server.server_close()
 
 
-def opened(key: str | None, address: str | None = None, timeout: float = 20.0, attempts: int = 2) -> ApiModel:
+def opened(
+    key: str | None, address: str | None = None, timeout: float = 20.0, attempts: int = 2
+) -> ApiModel:
     """A model of Anthropic's at this address."""
     return replace(anthropic_endpoint(key, address=address), attempts=attempts).open(timeout)
 
@@ -205,7 +214,9 @@ def _handler(api: ModelApi) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             length = int(self.headers.get("content-length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length) or b"{}")))
+            reply = api.answer(
+                Asked(self.path, headers, json.loads(self.rfile.read(length) or b"{}"))
+            )
             if reply.hang:
                 return
             missing = 1_000_000 if reply.drip else 100 if reply.cut else 0

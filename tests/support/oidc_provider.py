@@ -29,7 +29,10 @@ INSTALLED = os.environ.get("EVOLVABLE_TEST_OIDC", "")
 def installed_folder() -> Path:
     """Return the folder with the package; skip the test without it."""
     folder = Path(INSTALLED or FOLDER)
-    if shutil.which("node") is None or not (folder / "node_modules/oidc-provider/package.json").is_file():
+    if (
+        shutil.which("node") is None
+        or not (folder / "node_modules/oidc-provider/package.json").is_file()
+    ):
         pytest.skip(
             "oidc-provider is not installed: run `npm ci` in a copy of tests/support/oidc, and name the copy in "
             "EVOLVABLE_TEST_OIDC"
@@ -50,7 +53,11 @@ class Provider:
     def __init__(self, folder: Path) -> None:
         command = ["node", "--no-warnings", str(FOLDER / "provider.mjs"), str(folder)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -103,12 +110,18 @@ class Provider:
         found: dict[str, Any] = answer.json()
         return found
 
-    def token(self, login: str, resource: str, scope: str = "openid groups", **more: str) -> dict[str, Any]:
+    def token(
+        self, login: str, resource: str, scope: str = "openid groups", **more: str
+    ) -> dict[str, Any]:
         """Sign in by the form and the code flow, as a client of our own would; return the token answer."""
         redirect = "http://127.0.0.1:9/callback"
         client = self.register(redirect, application_type="native")["client_id"]
         verifier = secrets.token_urlsafe(48)
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        challenge = (
+            base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+            .rstrip(b"=")
+            .decode()
+        )
         asked = {
             "client_id": client,
             "redirect_uri": redirect,
@@ -122,7 +135,9 @@ class Provider:
         if "offline_access" in scope:
             asked["prompt"] = "consent"
         with Browser() as browser:
-            place = fill_login(browser, f"{self.issuer}/auth?{urlencode(asked)}", login, until=redirect)
+            place = fill_login(
+                browser, f"{self.issuer}/auth?{urlencode(asked)}", login, until=redirect
+            )
             code = parse_qs(urlsplit(place).query)["code"][0]
             given = {
                 "grant_type": "authorization_code",
@@ -140,8 +155,16 @@ class Provider:
 
     def renewed(self, answer: Mapping[str, Any], resource: str) -> dict[str, Any]:
         """Return the token answer for the refresh token of another one, of the same client."""
-        given = {"grant_type": "refresh_token", "refresh_token": answer["refresh_token"], "resource": resource}
-        again = httpx2.post(f"{self.issuer}/token", data={**given, "client_id": answer["client_id"]}, trust_env=False)
+        given = {
+            "grant_type": "refresh_token",
+            "refresh_token": answer["refresh_token"],
+            "resource": resource,
+        }
+        again = httpx2.post(
+            f"{self.issuer}/token",
+            data={**given, "client_id": answer["client_id"]},
+            trust_env=False,
+        )
         assert again.status_code == 200, again.text
         found: dict[str, Any] = {**again.json(), "client_id": answer["client_id"]}
         return found

@@ -30,7 +30,12 @@ class OlderMachine(CommandLine):
     def __init__(self, root: Path, commit: str) -> None:
         with tarfile.open(FOLDER / f"{commit}.tar.xz") as archive:
             archive.extractall(root, **_SAFELY)
-        self.root, self.user, self.home, self.project = root, root / "user", root / "library", root / "project"
+        self.root, self.user, self.home, self.project = (
+            root,
+            root / "user",
+            root / "library",
+            root / "project",
+        )
         self.person = True
         made = json.loads((root / "answers.json").read_text(encoding="utf-8"))
         self.runs: Mapping[str, str] = made["runs"]
@@ -40,13 +45,19 @@ class OlderMachine(CommandLine):
 
     def _move(self) -> None:
         """Let paths that are still used lie below this machine's folder."""
-        named = [self.user / ".claude.json", self.user / ".codex/config.toml", self.project / ".mcp.json"]
+        named = [
+            self.user / ".claude.json",
+            self.user / ".codex/config.toml",
+            self.project / ".mcp.json",
+        ]
         for path in [*named, *self.home.glob("*copies.json*")]:
             text = path.read_text(encoding="utf-8")
             path.write_text(text.replace(self._made_at, str(self.root)), encoding="utf-8")
         for library in (self.home, self.root / "backup"):
             db = sqlite3.connect(library / "library.db")
-            db.execute("UPDATE folder SET path = replace(path, ?, ?)", (self._made_at, str(self.root)))
+            db.execute(
+                "UPDATE folder SET path = replace(path, ?, ?)", (self._made_at, str(self.root))
+            )
             db.commit()
             db.close()
 

@@ -5,7 +5,12 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_evolve.evolution.candidates.programs import (
+    Program,
+    ProgramPart,
+    make_part,
+    make_program,
+)
 from evolvable_evolve.evolution.task import ModelUsage, Rollout, Task, TaskSet
 from evolvable_evolve.evolution.tasks.locate import read_taskset_path
 from evolvable_store.resource import Kind
@@ -79,7 +84,11 @@ class RulesHere:
         """Return what the rules of the program find in the task's message."""
         import json
 
-        rules = [rule for part in program.parts for rule in self._runner.parsed(part.files["SKILL.md"].decode())]
+        rules = [
+            rule
+            for part in program.parts
+            for rule in self._runner.parsed(part.files["SKILL.md"].decode())
+        ]
         found, said = self._runner.fields(task.prompt.partition("\n\n")[2], rules)
         trace = "\n".join(said)
         read = tuple(part.ref for part in program.parts)

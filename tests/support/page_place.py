@@ -70,7 +70,13 @@ class PageBrowser:
         return answer
 
     def request(
-        self, method: str, path: str, body: str | None = None, *, cookie: str | None = None, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        *,
+        cookie: str | None = None,
+        **headers: str,
     ) -> PageAnswer:
         """Send one request as a browser at the page's own address does. headers: instead of its own; '' for none."""
         sent = {"Host": self.host, "Cookie": self.cookie if cookie is None else cookie}
@@ -106,7 +112,12 @@ class PageBrowser:
         return self.request("GET", path)
 
     def post(
-        self, path: str, *, csrf: str | None = None, headers: Mapping[str, str] | None = None, **fields: Any
+        self,
+        path: str,
+        *,
+        csrf: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
     ) -> PageAnswer:
         given = {"csrf": self.csrf if csrf is None else csrf, **fields}
         return self.request("POST", path, urlencode(given, doseq=True), **dict(headers or {}))
@@ -130,9 +141,13 @@ class PagePlace(PageBrowser):
 
     def create(self, name: str, body: str = "one\n\ntwo\n\nthree", caller: Caller = PERSON) -> None:
         files = {"SKILL.md": skill_text(name, body).encode()}
-        edit.update_resource(self.library, caller, Ref.parse(name), "made", files=files, create=True)
+        edit.update_resource(
+            self.library, caller, Ref.parse(name), "made", files=files, create=True
+        )
 
-    def propose(self, name: str, body: str, reason: str = "shorter", session: str = "session-1") -> int:
+    def propose(
+        self, name: str, body: str, reason: str = "shorter", session: str = "session-1"
+    ) -> int:
         """Have an agent propose another text of a skill; return the number."""
         return propose_text(self.library, name, body, reason, session)
 
@@ -161,7 +176,9 @@ def propose_text(
 
 
 @contextlib.contextmanager
-def open_page(home: Path, port: int = 0, flow: LoginFlow | None = None, **options: Any) -> Iterator[PagePlace]:
+def open_page(
+    home: Path, port: int = 0, flow: LoginFlow | None = None, **options: Any
+) -> Iterator[PagePlace]:
     """Yield the page over the library in `home`. options: of `Library.open`.
 
     It is signed in by a link, unless people sign in by a provider's login (flow).

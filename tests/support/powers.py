@@ -7,7 +7,11 @@ import sys
 import pytest
 
 _IS_ROOT = sys.platform == "linux" and os.geteuid() == 0
-NO_POWERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"] if _IS_ROOT else []
+NO_POWERS = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+    if _IS_ROOT
+    else []
+)
 """Before a command: root reads and writes whatever a file's mode says; without these powers it does not."""
 
 

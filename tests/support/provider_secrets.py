@@ -365,8 +365,14 @@ def _made(line: str, rng: random.Random) -> Provided:
         text = text.replace("@pem", _block(rng))
     pair = base64.b64encode(f"bot:{_of(rng, 'any', 16)}".encode()).decode()
     text = text.replace("@pair", pair)
-    secret = text[text.index("«") + 1 : text.index("»")] if "«" in text else re.split(r"[= \x1b]", text)[-1]
-    return Provided(name, text.replace("«", "").replace("»", ""), secret, zlib.crc32(name.encode()) % 3 == 0)
+    secret = (
+        text[text.index("«") + 1 : text.index("»")]
+        if "«" in text
+        else re.split(r"[= \x1b]", text)[-1]
+    )
+    return Provided(
+        name, text.replace("«", "").replace("»", ""), secret, zlib.crc32(name.encode()) % 3 == 0
+    )
 
 
 def _all() -> tuple[Provided, ...]:
@@ -381,7 +387,9 @@ PROVIDED = _all()
 
 def is_hidden(one: Provided, redacted: str) -> bool:
     """Return whether nothing of a secret is left: no eight characters of it, letters and digits alone counted."""
-    plain = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*m", "", re.sub(r"\[redacted:[a-z0-9-]+\]", "|", redacted))
+    plain = re.sub(
+        r"(?:\x1b|\\u001b)\[[0-9;]*m", "", re.sub(r"\[redacted:[a-z0-9-]+\]", "|", redacted)
+    )
     secret = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*m", "", one.secret)
     least = min(8, len(secret))
     return not any(secret[at : at + least] in plain for at in range(len(secret) - least + 1))

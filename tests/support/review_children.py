@@ -30,7 +30,9 @@ def main(gate: Path, number: str, *jobs: str) -> None:
             settings = {"EVOLVABLE_HOME": home, "EVOLVABLE_REVIEW_BUDGET": budget}
             settings |= {"ANTHROPIC_API_KEY": "sk-ant-test"}
             person = PersonConfig(None, models={"anthropic": address})
-            config = replace(read_config(settings), person=person, api_url=address, review="anthropic")
+            config = replace(
+                read_config(settings), person=person, api_url=address, review="anthropic"
+            )
             library = stack.enter_context(Library.open(Path(home)))
             ready.append((library, stack.enter_context(review_settings(config)), Path(folder)))
         (gate / f"ready-{number}").touch()
@@ -39,7 +41,9 @@ def main(gate: Path, number: str, *jobs: str) -> None:
             count = 0
             for transcript in sorted(folder_of.glob("*.jsonl")):
                 try:
-                    review_session(library, Caller(Actor.AGENT), settings_of, transcript_path=transcript)
+                    review_session(
+                        library, Caller(Actor.AGENT), settings_of, transcript_path=transcript
+                    )
                     count += 1
                 except OverBudget:
                     pass

@@ -55,7 +55,9 @@ class Sessions:
             before.append(Mcp("evolvable", "load_skill", {"ref": skill}, said))
             before.append(Mcp("evolvable", "load_skill", {"ref": skill, "path": "notes.md"}, said))
         else:
-            self.library.impressions.note_session(identity, f"client-{identity}", self.library.store.now())
+            self.library.impressions.note_session(
+                identity, f"client-{identity}", self.library.store.now()
+            )
             self.library.impressions.flush()
         path = write_claude_code(self.home, [*before, *events], session=name, start=at, noise=False)
         self.paths[identity] = path
@@ -69,12 +71,22 @@ class Sessions:
 
 def failing(command: str = "pytest -q", why: str = "that is wrong") -> list[Event]:
     """Work whose check passed before and fails in the end."""
-    return [Run(command, "1 passed"), Run("sed -i s/a/b/ a.py"), Run(command, "1 failed", code=1), User(why)]
+    return [
+        Run(command, "1 passed"),
+        Run("sed -i s/a/b/ a.py"),
+        Run(command, "1 failed", code=1),
+        User(why),
+    ]
 
 
 def passing(command: str = "pytest -q", word: str = "it works") -> list[Event]:
     """Work whose check failed before and passes in the end."""
-    return [Run(command, "1 failed", code=1), Run("sed -i s/a/b/ a.py"), Run(command, "1 passed"), User(word)]
+    return [
+        Run(command, "1 failed", code=1),
+        Run("sed -i s/a/b/ a.py"),
+        Run(command, "1 passed"),
+        User(word),
+    ]
 
 
 class RoundModel(ModelApi):
@@ -90,7 +102,9 @@ class RoundModel(ModelApi):
         return says(json.dumps(self._answers(json.loads(asked.body["messages"][0]["content"]))))
 
 
-def guard(document: Mapping[str, Any], quote: str, old: str, new: str, claim: str) -> dict[str, Any]:
+def guard(
+    document: Mapping[str, Any], quote: str, old: str, new: str, claim: str
+) -> dict[str, Any]:
     """An answer: one cause, and a guard after `old` in the skill that the trace is about."""
     span = next((piece["id"] for piece in document["evidence"] if quote in piece["text"]), "s0")
     cited = [{"span": span, "quote": quote}]

@@ -43,10 +43,15 @@ class Clock:
 
 def skill(text: str, **more: str) -> Files:
     """Return the files of a skill: its SKILL.md, and others named by keyword (`notes` is notes.md)."""
-    return {"SKILL.md": File(text.encode()), **{f"{name}.md": File(text.encode()) for name, text in more.items()}}
+    return {
+        "SKILL.md": File(text.encode()),
+        **{f"{name}.md": File(text.encode()) for name, text in more.items()},
+    }
 
 
-def put_texts(store: Store, texts: Mapping[str, str], remove: Iterable[str] = (), **beside: bytes) -> None:
+def put_texts(
+    store: Store, texts: Mapping[str, str], remove: Iterable[str] = (), **beside: bytes
+) -> None:
     """Write the main files of resources and remove others, all in one operation; each gets the files `beside` too."""
     files = {f"{name}.md": File(data) for name, data in beside.items()}
     with store.transaction(Actor.HUMAN, "write") as tx:
@@ -67,4 +72,6 @@ def teach(store: Store, ref: str, description: str, *, triggers: str = "", body:
 def attacks(category: str, expect: str | None = None) -> list[dict[str, Any]]:
     """Return the hostile cases of a category; with `expect`, those that should end so."""
     cases = json.loads(ATTACKS.read_text(encoding="utf-8"))["cases"]
-    return [case for case in cases if case["category"] == category and expect in (None, case["expect"])]
+    return [
+        case for case in cases if case["category"] == category and expect in (None, case["expect"])
+    ]

@@ -21,7 +21,11 @@ class Server:
             [python, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
         )
         self._number = 0
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
         self.ask("initialize", about)
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
@@ -43,7 +47,9 @@ class Server:
 
     def call(self, tool: str, **arguments: Any) -> str:
         """Return the text that a tool answers with."""
-        return str(self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"])
+        return str(
+            self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"]
+        )
 
     def close(self) -> None:
         """End the server as clients do."""

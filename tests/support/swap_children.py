@@ -16,14 +16,31 @@ from evolvable_store.objects import EXECUTABLE, PLAIN, File, Files, make_manifes
 from evolvable_store.workingcopy import atomic_dir
 from evolvable_store.workingcopy.tree_reader import read_folder
 
-STEPS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "os.chmod", "os.scandir", "os.listdir"}
+STEPS = {
+    "open",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.remove",
+    "os.link",
+    "os.chmod",
+    "os.scandir",
+    "os.listdir",
+}
 """Audit events of what touches the disk: a process can die before each."""
 
 
 def version(number: int) -> dict[str, File]:
     """Return the files of this version; odd and even ones differ in their names too."""
-    paths = ["SKILL.md", "scripts/run.sh", "references/a.md", f"references/{'odd' if number % 2 else 'even'}.md"]
-    return {p: File(b"%d\n" % number * 500, EXECUTABLE if p.endswith(".sh") else PLAIN) for p in paths}
+    paths = [
+        "SKILL.md",
+        "scripts/run.sh",
+        "references/a.md",
+        f"references/{'odd' if number % 2 else 'even'}.md",
+    ]
+    return {
+        p: File(b"%d\n" % number * 500, EXECUTABLE if p.endswith(".sh") else PLAIN) for p in paths
+    }
 
 
 def version_of(files: Files) -> int | None:
@@ -89,7 +106,9 @@ def crash(folder: Path, way: str, operation: str) -> None:
         died(lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now), rng.randint(1, 60))
         atomic_dir.sweep(scene.staging, scene.now)
         scene.look_after_sweep(problems)
-        died(lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now + 120), rng.randint(1, 60))
+        died(
+            lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now + 120), rng.randint(1, 60)
+        )
         scene.look_at_end(problems)
     print(json.dumps({"steps": step - 1, "problems": problems}))
 
@@ -142,7 +161,9 @@ class Scene:
         root.mkdir(parents=True)
         self.target, self.staging = root / "pdf", atomic_dir.staging_for(root, place / "notes")
         if operation != "create":
-            atomic_dir.write_folder(self.target, version(0), self.staging, believed="", now=self.now)
+            atomic_dir.write_folder(
+                self.target, version(0), self.staging, believed="", now=self.now
+            )
             for path in (".git/HEAD", ".venv/bin/python", "references/.venv/keep"):
                 (self.target / path).parent.mkdir(parents=True)
                 (self.target / path).write_text(path)
@@ -153,7 +174,9 @@ class Scene:
         if self.operation == "remove":
             atomic_dir.remove_folder(self.target, self.staging, believed=believed, now=self.now)
         else:
-            atomic_dir.write_folder(self.target, version(1), self.staging, believed=believed, now=self.now)
+            atomic_dir.write_folder(
+                self.target, version(1), self.staging, believed=believed, now=self.now
+            )
 
     def state(self) -> str:
         try:
@@ -179,11 +202,15 @@ class Scene:
         wanted = [".git/HEAD"]
         if self.state() != "nothing":
             wanted += [".venv/bin/python", "references/.venv/keep", "empty"]
-        problems.extend(f"{self.target}: {path} is lost" for path in wanted if not (self.target / path).exists())
+        problems.extend(
+            f"{self.target}: {path} is lost" for path in wanted if not (self.target / path).exists()
+        )
 
     def look_at_end(self, problems: list[str]) -> None:
         recovered = atomic_dir.sweep(self.staging, self.now + 120)
-        problems.extend(f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered)
+        problems.extend(
+            f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered
+        )
         left = sorted({*os.listdir(self.staging), *os.listdir(self.staging.notes)})
         if left != [".gitignore"]:
             problems.append(f"{self.staging}: {left} left")

@@ -191,7 +191,9 @@ class _Lines:
 
     def add(self, record: Mapping[str, Any]) -> None:
         self.lines.append(
-            json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode(
+                "utf-8", "surrogatepass"
+            )
         )
 
     def identity(self, kind: str) -> str:
@@ -239,8 +241,22 @@ def write_claude_code(
     for event in events:
         _claude_event(lines, event, path, noise=noise)
     if noise:
-        lines.add({"type": "last-prompt", "lastPrompt": "…", "leafUuid": lines.last, "sessionId": lines.session})
-        lines.add({"type": "cost-state", "sessionId": lines.session, "totalCostUSD": 0.01, "modelUsage": {}})
+        lines.add(
+            {
+                "type": "last-prompt",
+                "lastPrompt": "…",
+                "leafUuid": lines.last,
+                "sessionId": lines.session,
+            }
+        )
+        lines.add(
+            {
+                "type": "cost-state",
+                "sessionId": lines.session,
+                "totalCostUSD": 0.01,
+                "modelUsage": {},
+            }
+        )
     return lines.write(path, cut=cut)
 
 
@@ -257,7 +273,12 @@ def write_codex(
     """Write a rollout below home/.codex/sessions and return its path; arguments as of write_claude_code."""
     lines = _Lines(session_id(session), project, _Clock(start))
     stamp = start.strftime("%Y-%m-%dT%H-%M-%S")
-    path = home / ".codex/sessions" / start.strftime("%Y/%m/%d") / f"rollout-{stamp}-{lines.session}.jsonl"
+    path = (
+        home
+        / ".codex/sessions"
+        / start.strftime("%Y/%m/%d")
+        / f"rollout-{stamp}-{lines.session}.jsonl"
+    )
     _codex_start(lines, noise=noise)
     for event in events:
         _codex_event(lines, event, noise=noise)
@@ -277,15 +298,25 @@ def as_messages(events: Iterable[Event]) -> list[dict[str, Any]]:
             found.append(
                 {
                     "role": "assistant",
-                    "content": [{"type": "tool_use", "id": f"call{number}", "name": tool, "input": given}],
+                    "content": [
+                        {"type": "tool_use", "id": f"call{number}", "name": tool, "input": given}
+                    ],
                 }
             )
-            result = {"type": "tool_result", "tool_use_id": f"call{number}", "content": output, "is_error": failed}
+            result = {
+                "type": "tool_result",
+                "tool_use_id": f"call{number}",
+                "content": output,
+                "is_error": failed,
+            }
             found.append({"role": "user", "content": [result]})
     return found
 
 
-WRITERS: Mapping[str, Callable[..., Path]] = {"claude-code": write_claude_code, "codex": write_codex}
+WRITERS: Mapping[str, Callable[..., Path]] = {
+    "claude-code": write_claude_code,
+    "codex": write_codex,
+}
 
 
 def _as_call(event: Event) -> tuple[str, dict[str, Any], str, bool] | None:
@@ -299,7 +330,9 @@ def _as_call(event: Event) -> tuple[str, dict[str, Any], str, bool] | None:
             failed,
         )
     if isinstance(event, ReadFile):
-        numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(event.text.split("\n"), 1))
+        numbered = "\n".join(
+            f"{number}\t{line}" for number, line in enumerate(event.text.split("\n"), 1)
+        )
         return "Read", {"file_path": event.path}, numbered, False
     if isinstance(event, EditFile):
         given = {"file_path": event.path, "old_string": event.old, "new_string": event.new}
@@ -340,7 +373,11 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
         )
         text = f"Base directory for this skill: /home/dev/.claude/skills/{event.name}\n\n{event.body}\n"
         said = {"role": "user", "content": [{"type": "text", "text": text}]}
-        lines.add(_claude_line(lines, "user", message=said, isMeta=True, turnCompanion=True, sourceToolUseID=call))
+        lines.add(
+            _claude_line(
+                lines, "user", message=said, isMeta=True, turnCompanion=True, sourceToolUseID=call
+            )
+        )
     elif isinstance(event, Hook):
         said = {
             "type": "hook_additional_context",
@@ -357,7 +394,9 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
         called = _as_call(event.call)
         assert called is not None
         call = _claude_call(lines, called[0], called[1], None, noise=noise)
-        _claude_result(lines, call, REJECTED + event.text, failed=True, toolDenialKind="user-rejected")
+        _claude_result(
+            lines, call, REJECTED + event.text, failed=True, toolDenialKind="user-rejected"
+        )
     elif isinstance(event, Raw):
         lines.lines += [event.line] if event.of in (None, "claude-code") else []
     elif isinstance(event, Wait):
@@ -373,19 +412,40 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
 def _claude_line(lines: _Lines, kind: str, **said: Any) -> dict[str, Any]:
     record = {"parentUuid": lines.last, "isSidechain": False, **said, "type": kind}
     lines.last = str(uuid5(UUID(lines.session), f"line{len(lines.lines)}"))
-    record |= {"uuid": lines.last, "timestamp": lines.clock.tick(), "userType": "external", "entrypoint": "cli"}
-    return record | {"cwd": lines.project, "sessionId": lines.session, "version": "2.1.328", "gitBranch": "main"}
+    record |= {
+        "uuid": lines.last,
+        "timestamp": lines.clock.tick(),
+        "userType": "external",
+        "entrypoint": "cli",
+    }
+    return record | {
+        "cwd": lines.project,
+        "sessionId": lines.session,
+        "version": "2.1.328",
+        "gitBranch": "main",
+    }
 
 
 def _claude_user(lines: _Lines, text: str, **more: Any) -> None:
-    lines.add(_claude_line(lines, "user", message={"role": "user", "content": text}, promptSource="typed", **more))
+    lines.add(
+        _claude_line(
+            lines, "user", message={"role": "user", "content": text}, promptSource="typed", **more
+        )
+    )
 
 
-def _claude_assistant(lines: _Lines, block: Mapping[str, Any], skill: str | None, *, noise: bool) -> None:
+def _claude_assistant(
+    lines: _Lines, block: Mapping[str, Any], skill: str | None, *, noise: bool
+) -> None:
     identity = lines.identity("msg")
     if noise:
         _claude_noise(lines)
-    usage = {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 50}
+    usage = {
+        "input_tokens": 100,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 50,
+    }
     message = {
         "id": identity,
         "type": "message",
@@ -395,13 +455,20 @@ def _claude_assistant(lines: _Lines, block: Mapping[str, Any], skill: str | None
         "usage": usage,
     }
     more = {"attributionSkill": skill} if skill else {}
-    lines.add(_claude_line(lines, "assistant", message=message, requestId=f"req_{identity[4:16]}", **more))
+    lines.add(
+        _claude_line(lines, "assistant", message=message, requestId=f"req_{identity[4:16]}", **more)
+    )
 
 
 def _claude_noise(lines: _Lines) -> None:
     """Add lines that hold a whole request: they have a `message` too, and are no part of the conversation."""
-    blob = {"role": "user", "content": [{"type": "text", "text": "a request that repeats the conversation"}]}
-    lines.add({"type": "api-request-blob", "sessionId": lines.session, "hash": "0" * 64, "message": blob})
+    blob = {
+        "role": "user",
+        "content": [{"type": "text", "text": "a request that repeats the conversation"}],
+    }
+    lines.add(
+        {"type": "api-request-blob", "sessionId": lines.session, "hash": "0" * 64, "message": blob}
+    )
     lines.add(
         {
             "type": "api-request",
@@ -412,13 +479,19 @@ def _claude_noise(lines: _Lines) -> None:
     )
 
 
-def _claude_call(lines: _Lines, tool: str, given: Mapping[str, Any], skill: str | None, *, noise: bool) -> str:
+def _claude_call(
+    lines: _Lines, tool: str, given: Mapping[str, Any], skill: str | None, *, noise: bool
+) -> str:
     call = lines.identity("toolu")
-    _claude_assistant(lines, {"type": "tool_use", "id": call, "name": tool, "input": given}, skill, noise=noise)
+    _claude_assistant(
+        lines, {"type": "tool_use", "id": call, "name": tool, "input": given}, skill, noise=noise
+    )
     return call
 
 
-def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: Any = None, **more: Any) -> None:
+def _claude_result(
+    lines: _Lines, call: str, output: str, *, failed: bool, raw: Any = None, **more: Any
+) -> None:
     result = {"type": "tool_result", "tool_use_id": call, "content": output, "is_error": failed}
     told = (
         raw
@@ -427,7 +500,11 @@ def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: 
         if failed
         else {"stdout": output, "stderr": "", "interrupted": False}
     )
-    lines.add(_claude_line(lines, "user", message={"role": "user", "content": [result]}, toolUseResult=told, **more))
+    lines.add(
+        _claude_line(
+            lines, "user", message={"role": "user", "content": [result]}, toolUseResult=told, **more
+        )
+    )
 
 
 def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool) -> None:
@@ -447,7 +524,9 @@ def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool)
     for each in event.events:
         _claude_event(own, each, path, noise=False)
     own.lines = [
-        json.dumps(json.loads(line) | {"isSidechain": True, "agentId": event.agent}, ensure_ascii=False).encode()
+        json.dumps(
+            json.loads(line) | {"isSidechain": True, "agentId": event.agent}, ensure_ascii=False
+        ).encode()
         for line in own.lines
     ]
     file = own.write(path.with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl")
@@ -460,7 +539,12 @@ def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool)
 
 
 def _codex_start(lines: _Lines, *, noise: bool) -> None:
-    meta = {"session_id": lines.session, "id": lines.session, "timestamp": lines.clock.tick(), "cwd": lines.project}
+    meta = {
+        "session_id": lines.session,
+        "id": lines.session,
+        "timestamp": lines.clock.tick(),
+        "cwd": lines.project,
+    }
     meta |= {
         "originator": "codex_exec",
         "cli_version": "0.169.0",
@@ -470,12 +554,26 @@ def _codex_start(lines: _Lines, *, noise: bool) -> None:
     }
     _codex_line(lines, "session_meta", meta)
     context = f"<environment_context>\n  <cwd>{lines.project}</cwd>\n  <shell>bash</shell>\n</environment_context>"
-    _codex_message(lines, "developer", "…", "permissions.instructions", {"type": "harness", "hook": False})
-    _codex_message(lines, "user", context, "environments.environment_context", {"type": "harness", "hook": False})
-    _codex_line(lines, "turn_context", {"cwd": lines.project, "model": MODELS["codex"], "approval_policy": "never"})
+    _codex_message(
+        lines, "developer", "…", "permissions.instructions", {"type": "harness", "hook": False}
+    )
+    _codex_message(
+        lines,
+        "user",
+        context,
+        "environments.environment_context",
+        {"type": "harness", "hook": False},
+    )
+    _codex_line(
+        lines,
+        "turn_context",
+        {"cwd": lines.project, "model": MODELS["codex"], "approval_policy": "never"},
+    )
     if noise:
         _codex_line(
-            lines, "world_state", {"full": True, "state": {"message": {"role": "user", "content": "no part of it"}}}
+            lines,
+            "world_state",
+            {"full": True, "state": {"message": {"role": "user", "content": "no part of it"}}},
         )
 
 
@@ -499,7 +597,13 @@ def _codex_event(lines: _Lines, event: Event, *, noise: bool) -> None:
     elif isinstance(event, LoadSkill):
         _codex_command(lines, f"cat /home/dev/.codex/skills/{event.name}/SKILL.md", event.body, 0)
     elif isinstance(event, Hook):
-        _codex_message(lines, "developer", event.text, "hooks.additional_context", {"type": "harness", "hook": True})
+        _codex_message(
+            lines,
+            "developer",
+            event.text,
+            "hooks.additional_context",
+            {"type": "harness", "hook": True},
+        )
     elif isinstance(event, Reminder):
         _codex_message(
             lines,
@@ -528,7 +632,9 @@ def _codex_event(lines: _Lines, event: Event, *, noise: bool) -> None:
             "total_tokens": 120 * len(lines.lines),
         }
         _codex_line(
-            lines, "token_usage_record", {"session_id": lines.session, "usage": usage, "thread_token_usage": usage}
+            lines,
+            "token_usage_record",
+            {"session_id": lines.session, "usage": usage, "thread_token_usage": usage},
         )
 
 
@@ -541,23 +647,46 @@ def _codex_tool(lines: _Lines, event: Event) -> None:
         patch = f"*** Begin Patch\n*** Update File: {event.path}\n@@\n{old}\n{new}\n*** End Patch\n"
         call = lines.identity("call")
         _codex_line(
-            lines, "response_item", {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": call}
+            lines,
+            "response_item",
+            {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": call},
         )
         output = (
-            event.failed or "Exit code: 0\nWall time: 0.0 seconds\nOutput:\nSuccess. Updated the following files:\n"
+            event.failed
+            or "Exit code: 0\nWall time: 0.0 seconds\nOutput:\nSuccess. Updated the following files:\n"
         )
-        _codex_line(lines, "response_item", {"type": "custom_tool_call_output", "call_id": call, "output": output})
+        _codex_line(
+            lines,
+            "response_item",
+            {"type": "custom_tool_call_output", "call_id": call, "output": output},
+        )
     elif isinstance(event, Fetch):
         _codex_call(lines, "web_fetch", {"url": event.url}, event.text, failed=False)
     elif isinstance(event, Mcp):
-        _codex_call(lines, event.tool, event.given, event.text, failed=event.failed, space=f"mcp__{event.server}")
+        _codex_call(
+            lines,
+            event.tool,
+            event.given,
+            event.text,
+            failed=event.failed,
+            space=f"mcp__{event.server}",
+        )
 
 
 def _codex_line(lines: _Lines, kind: str, payload: Mapping[str, Any]) -> None:
-    lines.add({"timestamp": lines.clock.tick(), "ordinal": len(lines.lines), "type": kind, "payload": payload})
+    lines.add(
+        {
+            "timestamp": lines.clock.tick(),
+            "ordinal": len(lines.lines),
+            "type": kind,
+            "payload": payload,
+        }
+    )
 
 
-def _codex_message(lines: _Lines, role: str, text: str, kind: str | None, provenance: Mapping[str, Any] | None) -> None:
+def _codex_message(
+    lines: _Lines, role: str, text: str, kind: str | None, provenance: Mapping[str, Any] | None
+) -> None:
     said: dict[str, Any] = {
         "type": "message",
         "id": lines.identity("msg"),
@@ -577,7 +706,13 @@ def _codex_command(lines: _Lines, command: str, output: str, code: int) -> None:
 
 
 def _codex_call(
-    lines: _Lines, tool: str, given: Mapping[str, Any], output: str, *, failed: bool, space: str | None = None
+    lines: _Lines,
+    tool: str,
+    given: Mapping[str, Any],
+    output: str,
+    *,
+    failed: bool,
+    space: str | None = None,
 ) -> None:
     call = lines.identity("call")
     said = {"type": "function_call", "name": tool, "arguments": json.dumps(given), "call_id": call}
@@ -592,4 +727,6 @@ def _codex_call(
         }
         _codex_line(lines, "event_msg", {"type": "item_completed", "item": item})
         output = f"Wall time: 0.0041 seconds\nOutput:\n{output}"
-    _codex_line(lines, "response_item", {"type": "function_call_output", "call_id": call, "output": output})
+    _codex_line(
+        lines, "response_item", {"type": "function_call_output", "call_id": call, "output": output}
+    )

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    Score,
+    ScorerSpec,
+    Split,
+    Task,
+    TrialOutcome,
+)
 from evolvable_store.resource import Kind
 
 USAGE = ModelUsage(100, 20, 2, 0.0123)
@@ -22,7 +30,11 @@ def program(name: str) -> Program:
 
 def task(name: str, prompt: str = "", **fields: object) -> Task:
     """Return a task. What its prompt asks of `Scripted` is done; without one it passes."""
-    values = {"scorer": ScorerSpec("exact"), "split": Split.VAL, "digest": f"digest of {name}"} | fields
+    values = {
+        "scorer": ScorerSpec("exact"),
+        "split": Split.VAL,
+        "digest": f"digest of {name}",
+    } | fields
     return Task(name, prompt or "pass", **values)  # type: ignore[arg-type]
 
 
@@ -99,7 +111,9 @@ class ByFirstWord:
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
         self.times[task.id] = self.times.get(task.id, 0) + 1
-        if task.id.startswith("unscorable") or (task.id.startswith("hard") and self.times[task.id] < 3):
+        if task.id.startswith("unscorable") or (
+            task.id.startswith("hard") and self.times[task.id] < 3
+        ):
             raise RuntimeError("the scorer is broken")
         if task.id.startswith("odd"):
             return Score(float("nan"))

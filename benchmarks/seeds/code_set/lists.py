@@ -28,7 +28,10 @@ def solve(numbers):
 """,
         [(([3, 1, 2],), 2), (([5, 5, 4],), 4)],
         [([],), ([7, 7],), ([-1, -2, -1],)],
-        [logic("sorted(set(numbers))", "sorted(numbers)"), crash(" if len(kinds) > 1 else None", "")],
+        [
+            logic("sorted(set(numbers))", "sorted(numbers)"),
+            crash(" if len(kinds) > 1 else None", ""),
+        ],
     ),
     Problem(
         "rotate",

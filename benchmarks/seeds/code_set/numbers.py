@@ -43,7 +43,12 @@ def solve(numbers):
 """,
         [(([12, 18, 30],), 6), (([],), 0)],
         [([7],), ([0, 5],), ([-4, 6],)],
-        [crash("    found = 0\n    for one in numbers:", "    found = numbers[0]\n    for one in numbers[1:]:")],
+        [
+            crash(
+                "    found = 0\n    for one in numbers:",
+                "    found = numbers[0]\n    for one in numbers[1:]:",
+            )
+        ],
     ),
     Problem(
         "count-primes",

@@ -1,7 +1,8 @@
 """Vectors of texts in PostgreSQL, computed once for all servers of a project.
 
-They lie in a table with pgvector's type, where the database has that extension. The table is derived: without it every
-home computes the vectors itself. Its rows belong to texts, by the hash, and not to resources.
+They lie in a table with pgvector's type, where the database has that extension. The table is
+derived: without it every home computes the vectors itself. Its rows belong to texts, by the hash,
+and not to resources.
 """
 
 from __future__ import annotations
@@ -45,7 +46,14 @@ class PostgresVectors:
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
         """Return those of these texts that have a vector of the model."""
         with self._storage.reading() as db:
-            rows = cast(PostgresConnection, db).query(self._find, [model, list(hashes)]).fetchall()
+            rows = (
+                cast(PostgresConnection, db)
+                .query(
+                    self._find,
+                    [model, list(hashes)],
+                )
+                .fetchall()
+            )
         return {digest: SharedVector(_numbers(value), tokens) for digest, value, tokens in rows}
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
@@ -72,13 +80,17 @@ class PostgresVectors:
 
 
 def _numbers(value: bytes) -> tuple[float, ...]:
-    """Return the numbers of pgvector's binary form: their count, an unused number, and each as a float4."""
+    """Return the numbers of pgvector's binary form: their count, an unused number, and each as a
+    float4.
+    """
     (count,) = unpack_from(">H", value)
     return unpack_from(f">{count}f", value, calcsize(">HH"))
 
 
 def open_shared_vectors(storage: _VectorLender) -> PostgresVectors | None:
-    """Return the vectors that the servers share, or None where the database or the role has none."""
+    """Return the vectors that the servers share, or None where the database or the role
+    has none.
+    """
     with storage.reading() as db:
         raw = cast(PostgresConnection, db).raw
         namespace, exists = look_for_table(raw)

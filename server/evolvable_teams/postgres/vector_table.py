@@ -1,4 +1,6 @@
-"""The table with the vectors of texts, in a database that has pgvector: made by the role that owns the schema."""
+"""The table with the vectors of texts, in a database that has pgvector: made by the role that owns
+the schema.
+"""
 
 from typing import Any
 
@@ -44,7 +46,12 @@ def look_for_table(raw: Connection[Any]) -> tuple[str | None, bool]:
 
 
 def with_type(statement: str, namespace: str) -> bytes:
-    """Return a statement with the names of pgvector's type and of its function, which lie in a schema."""
-    names = {"vector": sql.Identifier(namespace, "vector"), "send": sql.Identifier(namespace, "vector_send")}
+    """Return a statement with the names of pgvector's type and of its function, which lie in a
+    schema.
+    """
+    names = {
+        "vector": sql.Identifier(namespace, "vector"),
+        "send": sql.Identifier(namespace, "vector_send"),
+    }
     used = {name: value for name, value in names.items() if f"{{{name}}}" in statement}
     return sql.SQL(statement).format(**used).as_bytes(None)

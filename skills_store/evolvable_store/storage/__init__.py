@@ -1,8 +1,9 @@
 """Storage of the library: the protocol, and its implementation over SQLite.
 
-Begin with `Storage` and `Writer`, the protocol that the layers above know; each group of tables is a repository
-behind it (`EvidenceLog`, `Reviews`, `ReleasePolicy`). Two modules are doors beside the face, so that contracts can
-name them: `sqlite`, for the code that opens a library, and `connection`, for code that opens a database of its own.
+Begin with `Storage` and `Writer`, the protocol that the layers above know; each group of tables is
+a repository behind it (`EvidenceLog`, `Reviews`, `ReleasePolicy`). Two modules are doors beside the
+face, so that contracts can name them: `sqlite`, for the code that opens a library, and
+`connection`, for code that opens a database of its own.
 """
 
 from evolvable_store.faces import late_names
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
     from evolvable_store.storage.address import Address, PostgresHome, read_home, save_address
     from evolvable_store.storage.attestations import Signatures
     from evolvable_store.storage.audit import PAGE, AuditEntry, Decision
-    from evolvable_store.storage.authorship import Attestation, VersionAuthor, VersionAuthors, is_followed
+    from evolvable_store.storage.authorship import (
+        Attestation,
+        VersionAuthor,
+        VersionAuthors,
+        is_followed,
+    )
     from evolvable_store.storage.bindings import (
         Binding,
         Bindings,
@@ -135,11 +141,13 @@ else:
             "collection_store": "ListingChoice",
             "connection": "Errors",
             "evidence": (
-                "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome SuccessCounts Tally "
+                "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome SuccessCounts "
+                "Tally "
                 "UngradedEvidence Usage Use one_of_each_connection"
             ),
             "foreign_reader": (
-                "ForeignDatabase ForeignDatabaseBusy ForeignDatabaseInvalid ReadLimits foreign_database"
+                "ForeignDatabase ForeignDatabaseBusy ForeignDatabaseInvalid ReadLimits "
+                "foreign_database"
             ),
             "home_places": "HomePlaces",
             "import_staging": "CheckedState ImportStaging StagedChange",
@@ -148,11 +156,13 @@ else:
             "maintenance": "BlobLocation Maintenance PurgeJob Purges SqliteFacts describe_sqlite",
             "migrations": "LATEST NAMES check_version open_library",
             "observations": (
-                "ClientSession Execution ExecutionUse ITEM_SESSIONS Impression IngestedSession MAIN "
+                "ClientSession Execution ExecutionUse ITEM_SESSIONS Impression IngestedSession "
+                "MAIN "
                 "OutcomeSignal UsageObservation VerifiedEnd parse_signals"
             ),
             "proposals": (
-                "APPROVED Draft EXPIRED Episode OPEN Proposal ProposalBatch REJECTED Review ReviewState "
+                "APPROVED Draft EXPIRED Episode OPEN Proposal ProposalBatch REJECTED Review "
+                "ReviewState "
                 "Reviews Spending"
             ),
             "protocol": "ArrivedStep Packed ReplayStep SharedVector SharedVectors Storage Writer",

@@ -21,12 +21,20 @@ def install() -> None:
     real, isatty = pwd.getpwuid, os.isatty
 
     def getpwuid(uid):
-        entry = list(real(uid)) if uid == 0 or _known(real, uid) else ["test", "x", uid, uid, "", "", ""]
+        entry = (
+            list(real(uid))
+            if uid == 0 or _known(real, uid)
+            else ["test", "x", uid, uid, "", "", ""]
+        )
         entry[5] = os.environ.get("EVOLVABLE_TEST_ACCOUNT") or _NOWHERE
         return pwd.struct_passwd(entry)
 
     def answered(fd):
-        return True if fd in (0, 1) and os.environ.get("EVOLVABLE_TEST_TERMINAL") == "1" else isatty(fd)
+        return (
+            True
+            if fd in (0, 1) and os.environ.get("EVOLVABLE_TEST_TERMINAL") == "1"
+            else isatty(fd)
+        )
 
     pwd.getpwuid, os.isatty = getpwuid, answered
 

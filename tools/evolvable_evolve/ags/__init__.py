@@ -1,7 +1,7 @@
 """Agents that plan together: a planner that never executes, a bus of messages, and workers.
 
-Begin with `start_ags` and `ags_status`; `drive_ags` runs the plan in a process of its own. Workers run on the trial
-backends of evolution.
+Begin with `start_ags` and `ags_status`; `drive_ags` runs the plan in a process of its own. Workers
+run on the trial backends of evolution.
 """
 
 from evolvable_store import late_names

@@ -1,4 +1,6 @@
-"""What `doctor` says of the Ray cluster that the person configured: nodes, slots, and what prevents its use."""
+"""What `doctor` says of the Ray cluster that the person configured: nodes, slots, and what prevents
+its use.
+"""
 
 import asyncio
 from importlib.util import find_spec
@@ -19,7 +21,9 @@ def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
     The cluster is asked, for a few seconds, by the process that runs speak with it through.
     """
     if find_spec("ray") is None:
-        what = f"A Ray cluster is configured ({config.person.ray_address}), and Ray is not installed."
+        what = (
+            f"A Ray cluster is configured ({config.person.ray_address}), and Ray is not installed."
+        )
         return [HealthProblem(what, "pip install '.[ray]' in your clone")], []
     try:
         report = asyncio.run(_ask(config))
@@ -32,7 +36,8 @@ def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
     slots = ", ".join(f"{node['node']} {node['slots']}" for node in offered)
     return [], [
         f"The Ray cluster {config.person.ray_address} has {count(len(report['nodes']), 'node')} and"
-        f" {count(sum(node['slots'] for node in offered), 'slot')} ({slots}); Ray {report['ray']}, Python"
+        f" {count(sum(node['slots'] for node in offered), 'slot')} ({slots}); Ray {report['ray']}, "
+        "Python"
         f" {report['python']}."
     ]
 
@@ -40,7 +45,9 @@ def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
 async def _ask(config: Config) -> dict[str, Any]:
     cluster = evolve_context(config).cluster
     if cluster is None:
-        raise InvalidArgument("The configuration names no Ray cluster any more.", "Set ray_address, and ask again.")
+        raise InvalidArgument(
+            "The configuration names no Ray cluster any more.", "Set ray_address, and ask again."
+        )
     backend = RayBackend(cluster)
     try:
         return await backend.open()

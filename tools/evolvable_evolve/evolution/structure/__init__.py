@@ -1,4 +1,5 @@
-"""Restructuring of agents: figures of the structure from traces, and the gate that decides on one edit.
+"""Restructuring of agents: figures of the structure from traces, and the gate that decides on one
+edit.
 
 Begin with `summarise_structure` and `decide_structure`.
 """

@@ -69,8 +69,15 @@ def run_cases(output: str, cases: list) -> Ended:
     try:
         compile(source, "answer.py", "exec")
     except (SyntaxError, ValueError) as error:
-        return Ended("CE", 0, None, f"line {getattr(error, 'lineno', 0)}: {getattr(error, 'msg', error)}")
-    told = {"source": source, "cases": [one[0] for one in cases], "cpu": CPU_SECONDS, "memory": MEMORY_BYTES}
+        return Ended(
+            "CE", 0, None, f"line {getattr(error, 'lineno', 0)}: {getattr(error, 'msg', error)}"
+        )
+    told = {
+        "source": source,
+        "cases": [one[0] for one in cases],
+        "cpu": CPU_SECONDS,
+        "memory": MEMORY_BYTES,
+    }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         ran = subprocess.run(
@@ -93,13 +100,24 @@ def _judge(lines: list, cases: list, runtime_ms: float, memory_mb: float) -> End
     passed = 0
     for at, (_, expected) in enumerate(cases):
         if at >= len(lines):
-            return Ended("TLE", passed, at, f"no result within {CPU_SECONDS:g} s", runtime_ms, memory_mb)
+            return Ended(
+                "TLE", passed, at, f"no result within {CPU_SECONDS:g} s", runtime_ms, memory_mb
+            )
         said = json.loads(lines[at])
         if said.get("memory"):
-            return Ended("MLE", passed, at, f"more than {MEMORY_BYTES >> 20} MB", runtime_ms, memory_mb)
+            return Ended(
+                "MLE", passed, at, f"more than {MEMORY_BYTES >> 20} MB", runtime_ms, memory_mb
+            )
         if "error" in said:
             return Ended("RE", passed, at, said["error"], runtime_ms, memory_mb)
         if json.dumps(said["value"]) != json.dumps(expected):
-            return Ended("WA", passed, at, f"it gave {json.dumps(said['value'])[:200]}", runtime_ms, memory_mb)
+            return Ended(
+                "WA",
+                passed,
+                at,
+                f"it gave {json.dumps(said['value'])[:200]}",
+                runtime_ms,
+                memory_mb,
+            )
         passed += 1
     return Ended("PR", passed, None, "", runtime_ms, memory_mb)

@@ -32,14 +32,22 @@ def pytest(command, option, tests, timeout):
         try:
             result = subprocess.run(command, capture_output=True, timeout=timeout, **reading)
         except subprocess.TimeoutExpired:
-            raise NotFound(f"pytest took longer than {timeout:g} s; raise --timeout or name fewer tests") from None
-    return result.returncode, result.stdout.splitlines(), (result.stdout + result.stderr).strip()[-800:]
+            raise NotFound(
+                f"pytest took longer than {timeout:g} s; raise --timeout or name fewer tests"
+            ) from None
+    return (
+        result.returncode,
+        result.stdout.splitlines(),
+        (result.stdout + result.stderr).strip()[-800:],
+    )
 
 
 def collect(command, below, timeout):
     """Returns the ids of the tests in the order they run."""
     _, lines, end = pytest(command, "--collect-only", below, timeout)
-    tests = [line for line in lines if "::" in line and not line.startswith(("ERROR", "FAILED", " "))]
+    tests = [
+        line for line in lines if "::" in line and not line.startswith(("ERROR", "FAILED", " "))
+    ]
     if not tests:
         raise NotFound(f"pytest collects nothing:\n{end}")
     return tests
@@ -58,13 +66,17 @@ def find(command, victim, below, timeout):
     tests = collect(command, below, timeout)
     if victim not in tests:
         near = [test for test in tests if victim.split("::")[-1] in test][:5]
-        raise NotFound(f"pytest does not collect {victim}" + (f"; near: {', '.join(near)}" if near else ""))
+        raise NotFound(
+            f"pytest does not collect {victim}" + (f"; near: {', '.join(near)}" if near else "")
+        )
     before = tests[: tests.index(victim)]
     print(f"{len(before)} tests run before {victim}", flush=True)
     if fails_after(command, [], victim, timeout):
         raise NotFound("it fails alone too: it is broken or flaky, no other test is needed")
     if not fails_after(command, before, victim, timeout):
-        raise NotFound("it passes after all of them: try the whole suite's order, or it is flaky (see repeat.py)")
+        raise NotFound(
+            "it passes after all of them: try the whole suite's order, or it is flaky (see repeat.py)"
+        )
     while len(before) > 1:
         half = len(before) // 2
         for part in (before[half:], before[:half]):
@@ -93,10 +105,18 @@ def thin(command, before, victim, timeout):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victim", required=True, metavar="TEST", help="the id as pytest prints it: path::name")
-    parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="collect only these files or folders")
-    parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="for one pytest run (900)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--victim", required=True, metavar="TEST", help="the id as pytest prints it: path::name"
+    )
+    parser.add_argument(
+        "--tests", nargs="+", default=[], metavar="PATH", help="collect only these files or folders"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=900, metavar="SECONDS", help="for one pytest run (900)"
+    )
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="how pytest is started")
     args = parser.parse_args()
     if hasattr(signal, "SIGPIPE"):
@@ -109,7 +129,14 @@ def main():
         return 1
     except OSError as error:
         parser.error(f"cannot run {command[0]}: {error.strerror}")
-    print("\n".join([f"polluter{'s, all needed' if len(found) > 1 else ''}:", *(f"  {test}" for test in found)]))
+    print(
+        "\n".join(
+            [
+                f"polluter{'s, all needed' if len(found) > 1 else ''}:",
+                *(f"  {test}" for test in found),
+            ]
+        )
+    )
     print(f"shortest failing run: {shlex.join([*command, *found, args.victim])}")
     return 0
 

@@ -21,7 +21,9 @@ from collections import Counter
 def run(command, timeout):
     """Returns (reason it failed or '', its output, seconds)."""
     started = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
     try:
         output, _ = process.communicate(timeout=timeout)
         reason = f"exit {process.returncode}" if process.returncode else ""
@@ -48,20 +50,30 @@ def summary(runs, reasons, times):
     lines = [f"{count}: {runs - failed} passed, {failed} failed ({100 * failed / runs:.0f}%)"]
     lines += [f"  {reason}: {count}" for reason, count in reasons.most_common()]
     times = sorted(times)
-    lines.append(f"seconds: shortest {times[0]:.2f}, middle {times[len(times) // 2]:.2f}, longest {times[-1]:.2f}")
+    lines.append(
+        f"seconds: shortest {times[0]:.2f}, middle {times[len(times) // 2]:.2f}, longest {times[-1]:.2f}"
+    )
     if 0 < failed < runs:
         # So many passes in a row come by chance in less than 1 case of 20.
         passes = math.ceil(math.log(0.05) / math.log(1 - failed / runs))
-        lines.append(f"to prove a fix at this rate, see {passes} passes in a row (19 times out of 20)")
+        lines.append(
+            f"to prove a fix at this rate, see {passes} passes in a row (19 times out of 20)"
+        )
     elif not failed:
-        lines.append(f"a test that fails 1 time in {max(1, round(runs / 3))} or more often would probably have failed")
+        lines.append(
+            f"a test that fails 1 time in {max(1, round(runs / 3))} or more often would probably have failed"
+        )
     return lines
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=30, metavar="RUNS", help="how often (default: 30)")
-    parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS", help="for one run (default: 300)")
+    parser.add_argument(
+        "--timeout", type=float, default=300, metavar="SECONDS", help="for one run (default: 300)"
+    )
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--save", metavar="FILE", help="where the first failure's output goes")
     parser.add_argument("command", nargs="+", metavar="COMMAND")

@@ -37,7 +37,12 @@ ODD = {
 }
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 KINDS = {bool: "boolean", int: "integer", float: "number", list: "list", dict: "object"}
-RANGES = {("number", "integer"): "", ("datetime", "date"): "", ("text",): " chars", ("list",): " items"}
+RANGES = {
+    ("number", "integer"): "",
+    ("datetime", "date"): "",
+    ("text",): " chars",
+    ("list",): " items",
+}
 
 
 class NotData(Exception):
@@ -61,7 +66,11 @@ class Column:
         if key is not None:
             low, high = self.ends.get(kind, (key, key))
             self.ends[kind] = min(low, key), max(high, key)
-        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+        text = (
+            value
+            if isinstance(value, str)
+            else json.dumps(value, sort_keys=True, ensure_ascii=False)
+        )
         self.first.setdefault(kind, short(text))
         if len(self.seen) <= DISTINCT:
             self.seen.add(hash((text, isinstance(value, str))))
@@ -101,7 +110,9 @@ class Column:
         if self.codes:
             return "digits"
         if len(self.types) > 1:
-            return ", ".join(f"{kind} {share(count, self.values)}" for kind, count in self.types.most_common())
+            return ", ".join(
+                f"{kind} {share(count, self.values)}" for kind, count in self.types.most_common()
+            )
         return next(iter(self.types), "empty")
 
     @property
@@ -119,7 +130,10 @@ class Column:
         for kinds, unit in RANGES.items():
             ends = [end for kind in kinds for end in self.ends.get(kind, ())]
             if ends and not self.codes and not (kinds == ("text",) and len(self.types) > 1):
-                low, high = (f"{end:.10g}" if isinstance(end, float) else str(end) for end in (min(ends), max(ends)))
+                low, high = (
+                    f"{end:.10g}" if isinstance(end, float) else str(end)
+                    for end in (min(ends), max(ends))
+                )
                 return f"{low if low == high else f'{low} .. {high}'}{unit}"
         return ""
 
@@ -136,7 +150,9 @@ class Column:
         found = []
         if "," in self.kind:
             rare = min(self.types, key=lambda kind: (self.types[kind], kind != "text"))
-            found.append(f"mixed types, e.g. {self.first[rare]!r} is {rare}" if values else "mixed types")
+            found.append(
+                f"mixed types, e.g. {self.first[rare]!r} is {rare}" if values else "mixed types"
+            )
         found += [f"{name}: {self.odd[name]}" for name in (QUOTED, *ODD) if self.odd[name]]
         if self.words:
             words = ", ".join(f"{word!r} ({count})" for word, count in self.words.most_common(3))
@@ -221,7 +237,9 @@ def read_csv(file, table, args):
     top = next(rows, None)
     if top is None:
         raise NotData("the file is empty")
-    names = [f"(column {i})" for i in range(1, len(top) + 1)] if args.no_header else header(top, table)
+    names = (
+        [f"(column {i})" for i in range(1, len(top) + 1)] if args.no_header else header(top, table)
+    )
     table.columns.update((name, Column(typed=False)) for name in names)
     ragged, first = 0, 0
     for row in chain([top] if args.no_header else [], rows):
@@ -230,7 +248,9 @@ def read_csv(file, table, args):
             names += [f"(column {i + 1})" for i in range(len(names), len(row))]
         table.add(dict(zip(names, row)))  # noqa: B905  (strict= is not in Python 3.9)
     if ragged:
-        table.notes.append(f"rows with another number of cells than the header: {ragged}, first at line {first}")
+        table.notes.append(
+            f"rows with another number of cells than the header: {ragged}, first at line {first}"
+        )
 
 
 def header(row, table):
@@ -312,7 +332,11 @@ def flat(record, prefix=""):
     """Returns a record with nested objects as dotted names; a list stays one value."""
     if not isinstance(record, dict) or not record and prefix:
         return {prefix[:-1] if prefix else "(value)": record}
-    return {name: value for key, inner in record.items() for name, value in flat(inner, f"{prefix}{key}.").items()}
+    return {
+        name: value
+        for key, inner in record.items()
+        for name, value in flat(inner, f"{prefix}{key}.").items()
+    }
 
 
 def encoding_of(path):
@@ -323,7 +347,9 @@ def encoding_of(path):
         if b"\0" in head and not marked:
             raise NotData("binary, or UTF-16 without a byte order mark")
         try:
-            for _ in codecs.iterdecode(chain([head], iter(lambda: file.read(1 << 20), b"")), "utf-8"):
+            for _ in codecs.iterdecode(
+                chain([head], iter(lambda: file.read(1 << 20), b"")), "utf-8"
+            ):
                 pass
         except UnicodeDecodeError:
             return (marked or ["cp1252"])[0]
@@ -339,7 +365,9 @@ def profile(path, args):
         file.seek(0)
         if suffix in (".jsonl", ".ndjson") and not args.path:
             name, read = "JSON Lines", read_jsonl
-        elif suffix == ".json" or (start in ("{", "[") and suffix not in (".csv", ".tsv", ".tab", ".psv")):
+        elif suffix == ".json" or (
+            start in ("{", "[") and suffix not in (".csv", ".tsv", ".tab", ".psv")
+        ):
             name, read = "JSON", read_json
         else:
             name, read = "CSV", read_csv
@@ -362,8 +390,17 @@ def as_text(name, table, values):
         notes += (f"{short(title)}: {note}" for note in column.notes(table.rows, values))
     grid = [row if values else row[:4] for row in grid]
     widths = [max(map(len, cells)) for cells in zip(*grid)]  # noqa: B905
-    facts = [table.format, counted(table.rows, "row"), counted(len(table.columns), "column"), *table.facts]
-    lines = [f"{name}: {', '.join(facts)}", "", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in grid)]
+    facts = [
+        table.format,
+        counted(table.rows, "row"),
+        counted(len(table.columns), "column"),
+        *table.facts,
+    ]
+    lines = [
+        f"{name}: {', '.join(facts)}",
+        "",
+        *("  ".join(map(str.ljust, row, widths)).rstrip() for row in grid),
+    ]
     if notes:
         lines += ["", "be careful:", *(f"- {note}" for note in notes)]
     return "\n".join(lines)
@@ -376,16 +413,30 @@ def as_json(name, table, values):
         shown = {"range": column.range, "common": column.top} if values else {}
         notes = column.notes(table.rows, values)
         columns.append({"name": title, "types": column.types, **seen, **shown, "notes": notes})
-    found = {"file": name, "format": table.format, "rows": table.rows, "facts": table.facts, "notes": table.notes}
+    found = {
+        "file": name,
+        "format": table.format,
+        "rows": table.rows,
+        "facts": table.facts,
+        "notes": table.notes,
+    }
     return json.dumps({**found, "columns": columns}, ensure_ascii=False, indent=2)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--path", default="", help="where the records are in a JSON file, such as data.items")
-    parser.add_argument("--delimiter", default="", help="of a CSV file (\\t for a tab); guessed when not given")
-    parser.add_argument("--no-header", action="store_true", help="the first row of a CSV file is data")
+    parser.add_argument(
+        "--path", default="", help="where the records are in a JSON file, such as data.items"
+    )
+    parser.add_argument(
+        "--delimiter", default="", help="of a CSV file (\\t for a tab); guessed when not given"
+    )
+    parser.add_argument(
+        "--no-header", action="store_true", help="the first row of a CSV file is data"
+    )
     parser.add_argument("--no-values", action="store_true", help="print no value of the data")
     parser.add_argument("file", type=Path)
     args = parser.parse_args()

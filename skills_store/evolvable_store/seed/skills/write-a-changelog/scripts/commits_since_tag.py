@@ -28,9 +28,13 @@ class GitError(Exception):
 
 def git(repo, *args):
     command = ["git", "-C", repo, *args]
-    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
+    result = subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", errors="replace"
+    )
     if result.returncode:
-        raise GitError(result.stderr.strip().splitlines()[-1] if result.stderr.strip() else "git failed")
+        raise GitError(
+            result.stderr.strip().splitlines()[-1] if result.stderr.strip() else "git failed"
+        )
     return result.stdout
 
 
@@ -54,7 +58,17 @@ def commits(repo, start, end, merges, files):
     """Returns the commits after `start` (from the beginning when None) up to `end`, newest first."""
     reach = [f"{start}..{end}"] if start else [end]
     options = ([] if merges else ["--no-merges"]) + (["--name-only"] if files else [])
-    log = git(repo, "-c", "core.quotePath=false", "log", FORMAT, *options, "--end-of-options", *reach, "--")
+    log = git(
+        repo,
+        "-c",
+        "core.quotePath=false",
+        "log",
+        FORMAT,
+        *options,
+        "--end-of-options",
+        *reach,
+        "--",
+    )
     return [commit_of(record) for record in re.split(r"\x01(?=[0-9a-f]{40,64}\0)", log)[1:]]
 
 
@@ -73,7 +87,9 @@ def cancelled(found):
     pairs = {}
     for commit in found:
         if commit.reverts and commit.sha not in pairs:
-            pairs.update((old.sha, commit.short) for old in found if old.sha.startswith(commit.reverts))
+            pairs.update(
+                (old.sha, commit.short) for old in found if old.sha.startswith(commit.reverts)
+            )
     return pairs
 
 
@@ -94,7 +110,9 @@ def print_group(title, group, back, files):
 
 
 def report(args):
-    end = git(args.repo, "rev-parse", "--verify", "--end-of-options", f"{args.until}^{{commit}}").strip()
+    end = git(
+        args.repo, "rev-parse", "--verify", "--end-of-options", f"{args.until}^{{commit}}"
+    ).strip()
     tag, here = last_tag(args.repo, end)
     start = args.since or tag
     if args.since:
@@ -115,10 +133,16 @@ def report(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repo", default=".", help="a folder in the repository (default: here)")
-    parser.add_argument("--since", help="list what came after this tag or commit, not after the last tag")
-    parser.add_argument("--until", default="HEAD", help="list up to this tag or commit (default: HEAD)")
+    parser.add_argument(
+        "--since", help="list what came after this tag or commit, not after the last tag"
+    )
+    parser.add_argument(
+        "--until", default="HEAD", help="list up to this tag or commit (default: HEAD)"
+    )
     parser.add_argument("--merges", action="store_true", help="list merge commits too")
     parser.add_argument("--files", action="store_true", help="list each commit's files")
     args = parser.parse_args()

@@ -14,7 +14,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LIMITS = {"name": 64, "description": 1024, "compatibility": 500, "license": 1024, "allowed-tools": 4096}
+LIMITS = {
+    "name": 64,
+    "description": 1024,
+    "compatibility": 500,
+    "license": 1024,
+    "allowed-tools": 4096,
+}
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NOT_TEXT = re.compile(
     r"(?:~|null|true|false|yes|no|on|off|[-+]?\d[\d_]*(?:\.[\d_]*)?(?:e[-+]?\d+)?|[-+]?\.\d+"
@@ -23,11 +29,16 @@ NOT_TEXT = re.compile(
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "e": "\x1b"}
-ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|(.))", re.DOTALL)
+ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|(.))",
+    re.DOTALL,
+)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 MENTION = re.compile(r"`(?:[^`\s]+ )*?((?:scripts|references|assets)/[\w./-]+\w)[^`]*`")
 FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,}).*?^\1\2[`~]*\s*$", re.MULTILINE | re.DOTALL)
-WHEN = re.compile(r"\b(?:when|whenever|before|after|while|if|use (?:this|it|for)|for tasks?)\b", re.IGNORECASE)
+WHEN = re.compile(
+    r"\b(?:when|whenever|before|after|while|if|use (?:this|it|for)|for tasks?)\b", re.IGNORECASE
+)
 JUNK = {"__pycache__", ".DS_Store", "Thumbs.db", ".git", "node_modules", ".venv", ".env"}
 MAX_LINES, MAX_TOKENS, MAX_FILE, MAX_TOTAL = 500, 5000, 5 * 2**20, 16 * 2**20
 
@@ -107,7 +118,9 @@ def unquote(number, text):
         raise Unreadable(number, "the quotes do not match up, or text follows them")
     if text[0] == "'":
         return match[1].replace("''", "'")
-    return ESCAPE.sub(lambda m: ESCAPES.get(m[4], m[4]) if m[4] else chr(int(m[1] or m[2] or m[3], 16)), match[1])
+    return ESCAPE.sub(
+        lambda m: ESCAPES.get(m[4], m[4]) if m[4] else chr(int(m[1] or m[2] or m[3], 16)), match[1]
+    )
 
 
 def value(number, rest, deeper):
@@ -178,7 +191,9 @@ def check_text(key, number, text, limit, report):
         if not NAME.fullmatch(text):
             report.error(number, f"name {text!r}: only a-z, 0-9 and single hyphens between them")
         if text != report.folder.name:
-            report.error(number, f"name is {text!r}, the folder is {report.folder.name!r}; make them equal")
+            report.error(
+                number, f"name is {text!r}, the folder is {report.folder.name!r}; make them equal"
+            )
     if key == "description" and text:
         if re.search(r"<[/!?]?[A-Za-z]", text):
             report.error(number, "description has a tag like <this>; some hosts refuse it")
@@ -194,7 +209,9 @@ def check_metadata(number, metadata, report):
         if not isinstance(content, str):
             report.error(line, f"metadata {key} is not a text; put the value in double quotes")
     if "triggers" not in metadata:
-        report.warn(number, "metadata has no triggers; keyword search has only name and description")
+        report.warn(
+            number, "metadata has no triggers; keyword search has only name and description"
+        )
 
 
 def check_body(body, folder, report):
@@ -202,7 +219,9 @@ def check_body(body, folder, report):
         report.error("SKILL.md", "there is nothing after the frontmatter")
     lines, tokens = body.strip().count("\n") + 1, len(body) // 4
     if lines > MAX_LINES or tokens > MAX_TOKENS:
-        report.warn("SKILL.md", f"{lines} lines, about {tokens:,} tokens; move detail to references/")
+        report.warn(
+            "SKILL.md", f"{lines} lines, about {tokens:,} tokens; move detail to references/"
+        )
     prose = FENCE.sub("", body)
     links = {link.split("#")[0] for link in LINK.findall(prose)}
     for target in sorted(links | set(MENTION.findall(prose))):
@@ -218,7 +237,9 @@ def check_files(folder, body, report):
     total = count = 0
     for here, folders, names in os.walk(folder):
         for junk in sorted(JUNK.intersection(folders + names)):
-            report.warn(os.path.relpath(os.path.join(here, junk), folder), "does not belong in a skill")
+            report.warn(
+                os.path.relpath(os.path.join(here, junk), folder), "does not belong in a skill"
+            )
         folders[:] = sorted(set(folders) - JUNK)
         for name in sorted(set(names) - JUNK):
             path = Path(here, name)
@@ -230,17 +251,23 @@ def check_files(folder, body, report):
             check_file(path, where, body, report)
     if total > MAX_TOTAL:
         report.error(".", f"{total:,} bytes together, the limit is {MAX_TOTAL:,}")
-    report.facts = f" ({counted(count, 'file')}, {total:,} bytes, about {len(body) // 4:,} tokens in SKILL.md)"
+    report.facts = (
+        f" ({counted(count, 'file')}, {total:,} bytes, about {len(body) // 4:,} tokens in SKILL.md)"
+    )
 
 
 def check_file(path, where, body, report):
     if path.stat().st_size > MAX_FILE:
-        report.error(where, f"{path.stat().st_size:,} bytes, the limit for one file is {MAX_FILE:,}")
+        report.error(
+            where, f"{path.stat().st_size:,} bytes, the limit for one file is {MAX_FILE:,}"
+        )
     elif path.suffix == ".py":
         try:
             ast.parse(path.read_bytes(), filename=where)
         except (SyntaxError, ValueError) as error:
-            report.error(f"{where}:{getattr(error, 'lineno', 1)}", f"does not parse: {error.args[0]}")
+            report.error(
+                f"{where}:{getattr(error, 'lineno', 1)}", f"does not parse: {error.args[0]}"
+            )
     if where.startswith("scripts/") and path.suffix in (".py", ".sh", "") and os.name == "posix":
         with path.open("rb") as file:
             shebang = file.read(2) == b"#!"
@@ -274,14 +301,18 @@ def check(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument("folders", nargs="+", metavar="FOLDER", type=Path)
     args = parser.parse_args()
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
-    counts = sum((check(Path(os.path.abspath(folder))).print() for folder in args.folders), Counter())
+    counts = sum(
+        (check(Path(os.path.abspath(folder))).print() for folder in args.folders), Counter()
+    )
     return int(counts["error"] > 0 or (args.strict and counts["warning"] > 0))
 
 

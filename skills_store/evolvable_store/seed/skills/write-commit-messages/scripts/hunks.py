@@ -18,8 +18,23 @@ import sys
 from collections import namedtuple
 
 HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)")
-SPECIAL = (b"new file", b"deleted file", b"old mode", b"Binary files", b"GIT binary", b"rename", b"similarity")
-DIFF = ("--no-renames", "--no-relative", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+SPECIAL = (
+    b"new file",
+    b"deleted file",
+    b"old mode",
+    b"Binary files",
+    b"GIT binary",
+    b"rename",
+    b"similarity",
+)
+DIFF = (
+    "--no-renames",
+    "--no-relative",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--ignore-submodules=none",
+)
 DIFF += ("--inter-hunk-context=0",)
 TOP = b":(top,literal)"
 
@@ -35,7 +50,9 @@ def git(*args, data=None):
     """Returns what git prints, as bytes."""
     result = subprocess.run(["git", *args], input=data, capture_output=True)
     if result.returncode:
-        raise Refused((result.stderr.decode("utf-8", "replace").splitlines() or [f"git {args[0]} failed"])[0])
+        raise Refused(
+            (result.stderr.decode("utf-8", "replace").splitlines() or [f"git {args[0]} failed"])[0]
+        )
     return result.stdout
 
 
@@ -45,8 +62,12 @@ def hunks(paths, fine):
     where = ["--", *(paths or [":(top)"])]
     if git("diff", "--name-only", "--diff-filter=U", "-z", *where):
         raise Refused("there are unmerged files; resolve them first")
-    changed = set(git("diff", "--name-only", "--no-renames", "--no-relative", "-z", *where).split(b"\0"))
-    new = set(git("ls-files", "--others", "--exclude-standard", "--full-name", "-z", *where).split(b"\0"))
+    changed = set(
+        git("diff", "--name-only", "--no-renames", "--no-relative", "-z", *where).split(b"\0")
+    )
+    new = set(
+        git("ls-files", "--others", "--exclude-standard", "--full-name", "-z", *where).split(b"\0")
+    )
     found = []
     for path in sorted((changed | new) - {b""}):
         found += [Hunk(path, "new file", ())] if path in new else hunks_of(path, fine)
@@ -54,7 +75,9 @@ def hunks(paths, fine):
 
 
 def hunks_of(path, fine):
-    head, *bodies = re.split(rb"^(?=@@ )", git("diff", *DIFF, f"-U{0 if fine else 3}", "--", TOP + path), flags=re.M)
+    head, *bodies = re.split(
+        rb"^(?=@@ )", git("diff", *DIFF, f"-U{0 if fine else 3}", "--", TOP + path), flags=re.M
+    )
     special = next((word for word in SPECIAL if re.search(b"^" + word, head, re.M)), b"")
     if special or not bodies or b" 160000\n" in head:  # the mode of a submodule
         return [Hunk(path, f"whole file ({special.decode() or 'special'})", ())]
@@ -91,7 +114,9 @@ def signed(hunk):
 def stage(found, numbers):
     wrong = [str(number) for number in numbers if not 1 <= number <= len(found)]
     if wrong:
-        raise Refused(f"there is no hunk {', '.join(wrong)}; there are {len(found)}, list them again")
+        raise Refused(
+            f"there is no hunk {', '.join(wrong)}; there are {len(found)}, list them again"
+        )
     files = {}
     for number in sorted(set(numbers)):
         files.setdefault(found[number - 1].path, []).append(found[number - 1])
@@ -102,7 +127,14 @@ def stage(found, numbers):
             blob = git("hash-object", "-w", "--stdin", data=content).strip()
             index += mode + b" " + blob + b"\t" + path + b"\0"
     if index:
-        git("-C", git("rev-parse", "--show-toplevel").rstrip(b"\n"), "update-index", "-z", "--index-info", data=index)
+        git(
+            "-C",
+            git("rev-parse", "--show-toplevel").rstrip(b"\n"),
+            "update-index",
+            "-z",
+            "--index-info",
+            data=index,
+        )
     whole = [TOP + path for path, chosen in files.items() if not chosen[0].lines]
     if whole:
         git("add", "--all", "--", *whole)
@@ -122,7 +154,9 @@ def print_list(found, show):
 def place(hunk):
     """Returns where the first change of a hunk is in the file on disk, and how many lines it adds and removes."""
     signs = [sign for sign, _ in signed(hunk)]
-    first = int(HUNK.fullmatch(hunk.lines[0])[3]) + next(i for i, sign in enumerate(signs) if sign != b" ")
+    first = int(HUNK.fullmatch(hunk.lines[0])[3]) + next(
+        i for i, sign in enumerate(signs) if sign != b" "
+    )
     return f":{first} +{signs.count(b'+')} -{signs.count(b'-')}"
 
 
@@ -131,7 +165,9 @@ def text(data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     lister = commands.add_parser("list", help="number the unstaged hunks")
     lister.add_argument("--show", action="store_true", help="print every line of each hunk")
@@ -140,7 +176,9 @@ def main():
     stager.add_argument("number", nargs="+", type=int)
     stager.add_argument("--path", nargs="*", default=[])
     for command in (lister, stager):
-        command.add_argument("--fine", action="store_true", help="the smallest hunks, without context")
+        command.add_argument(
+            "--fine", action="store_true", help="the smallest hunks, without context"
+        )
     args = parser.parse_args()
     if args.command == "list" and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
@@ -151,7 +189,9 @@ def main():
             print_list(found, args.show)
         else:
             count = stage(found, args.number)
-            print(f"staged {count} hunk{'' if count == 1 else 's'}; {len(hunks(args.path, args.fine))} left unstaged")
+            print(
+                f"staged {count} hunk{'' if count == 1 else 's'}; {len(hunks(args.path, args.fine))} left unstaged"
+            )
     except (Refused, FileNotFoundError) as error:
         print(error if isinstance(error, Refused) else "git is not installed", file=sys.stderr)
         return 1
