@@ -130,8 +130,7 @@ class Serving:
         add_resources(self.server, self.library, client, sessions)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
-        confirms = config.person.confirm == "session"
-        add_approvals(self.server, self.library, client, sessions, confirms=confirms)
+        add_approvals(self.server, self.library, client, sessions, confirms=config.person.confirm == "session")
         # The first gate that asks about a call makes it, so the order counts.
         self.server.gates.append(LessonGate(self.library, client, sessions))
         self._add_groups(config, client, sessions)

@@ -74,11 +74,10 @@ def inbox_command(
 
     At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and asks. `list` lists
     those that wait, and what agents changed or created since you last looked: `evolvable approve REF` ends that. Trials
-    of skills that an agent asked for wait here too; at your terminal a yes begins one. The
-    other actions show, approve, edit or reject those with the numbers PROPOSAL. Several that are approved together are
-    one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you save. `take`
-    approves a proposal with its own lines where the resource changed since in the same place. `reopen` takes a
-    rejection back.
+    of skills that an agent asked for wait here too; at your terminal a yes begins one. The other actions show, approve,
+    edit or reject those with the numbers PROPOSAL. Several that are approved together are one operation, all of them or
+    none. `edit` opens the proposed text in an editor and approves what you save. `take` approves a proposal with its
+    own lines where the resource changed since in the same place. `reopen` takes a rejection back.
     """
     with state.library() as (library, caller):
         if action == "decide" or _may_ask(state, proposals):

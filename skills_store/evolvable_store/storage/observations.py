@@ -278,15 +278,8 @@ class Observations(SqliteRepository):
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
             for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
-                row = (
-                    *_columns(one),
-                    one.model,
-                    _signals(one.signals),
-                    taken.session,
-                    grade,
-                    link if witnessed else None,
-                )
-                db.execute(_ADD_OBSERVATION, row)
+                told = (one.model, _signals(one.signals), taken.session, grade, link if witnessed else None)
+                db.execute(_ADD_OBSERVATION, (*_columns(one), *told))
             _replace_executions(db, taken.session, executions)
             # Calls without a session name become this session's: its transcript has the ids of its uses and searches.
             for table, key, ids, more in (

@@ -23,6 +23,7 @@ from evolvable_evolve.evolution.tasks import (
     IssueLevel,
     TaskSetCheck,
     check_taskset,
+    count_by_split,
     format_ids,
     look_at,
     opened_before,
@@ -135,16 +136,15 @@ def start_run(
 ) -> StartedRun:
     """Check the task set, load the program as it is now, and make the run; it still has to be driven.
 
-    executor: its kind and what that needs. options: settings of the run by name (see RunSettings), and `rounds`, the
-    rounds of the executor. merge: runs whose finalists are tried as one. measured: of a measurement, the programs to
-    compare; mode solution_only compares the program with itself, with and without rounds. Raises NoSuchResource,
-    InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
+    executor: its kind and what that needs. options: settings of the run by name (RunSettings), and `rounds` of the
+    executor. merge: runs whose finalists are tried as one. measured: of a measurement, the programs to compare; mode
+    solution_only compares the program with itself, with and without rounds. Raises NoSuchResource, InvalidTaskSet,
+    InvalidArgument, NoSuchRun, ClientError.
     """
     # All checks come before `create_run`: a refused run leaves nothing behind.
     executor, options = _take_rounds(executor, options, measured)
     taskset, version = load_taskset(library, caller, task_set)
-    # Before the check of the task set, which runs its commands.
-    refuse_untrusted(library, caller, task_set, taskset)
+    refuse_untrusted(library, caller, task_set, taskset)  # before the check below, which runs the set's commands
     registered = registered_scorers(taskset.tasks, host.scorers)
     of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
     given = make_settings(options, internal=measured is not None)
@@ -180,10 +180,9 @@ def start_run(
     except EvolvableError:
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
-    sizes = {split.value: len(taskset.of(split)) for split in Split}
     warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
     taken = [f"{pin.ref}@{pin.version}" for pin in pins]
-    return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
+    return StartedRun(folder.id, label, settings.brain, taken, count_by_split(taskset), warnings, settings.judge)
 
 
 def _about(measured: MeasuredProgram | None) -> dict[str, Any]:

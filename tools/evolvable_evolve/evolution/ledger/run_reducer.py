@@ -50,9 +50,7 @@ _PHASES = {
 
 
 def apply_record(state: RunState, record: LedgerRecord) -> None:
-    """Change the state by one record. A record of an unknown type changes nothing, because a newer version may write
-    more.
-    """
+    """Change the state by one record. One of an unknown type, which a newer version may write, changes nothing."""
     kind = record["type"]
     if kind in ITERATION_RECORDS:
         state.step[kind] = record
@@ -88,9 +86,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "built":
             _add_candidate(state, record)
         case "checked":
-            state.pass_gate("static", record)
-            if record["candidate"] in state.candidates:
-                state.update(record["candidate"], findings=tuple(record["findings"]))
+            _check(state, record)
         case "screened":
             state.pass_gate("screen", record)
         case "measured":
@@ -113,6 +109,12 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.stopped = ""
             if "limit" in record:
                 state.settings = {**state.settings, "limit": record["limit"]}
+
+
+def _check(state: RunState, record: LedgerRecord) -> None:
+    state.pass_gate("static", record)
+    if record["candidate"] in state.candidates:
+        state.update(record["candidate"], findings=tuple(record["findings"]))
 
 
 def _take_answer(state: RunState, record: LedgerRecord) -> None:
